@@ -29,7 +29,7 @@ import (
 
 var errAway = errors.New("no Temporal there")
 
-// withoutTemporal acts on a store alone.
+// withoutTemporal is an operator that has a store but no Temporal.
 type withoutTemporal struct{ operator.Operator }
 
 func (withoutTemporal) Reach(context.Context) error { return errAway }
@@ -66,7 +66,7 @@ func (g *guarded) token(name string, right access.Right, expires time.Time) stri
 	return secret
 }
 
-// visitor is somebody's browser.
+// visitor is a visitor's browser.
 type visitor struct {
 	t    testing.TB
 	url  string
@@ -80,7 +80,7 @@ func (g *guarded) visitor() *visitor {
 	return &visitor{g.t, g.url, http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}}
 }
 
-// send makes a request, of a form if there is one. It returns where the answer leads, too.
+// send makes a request, with a form unless form is nil. to is the target of a redirect.
 func (v *visitor) send(method, path string, form url.Values, headers ...string) (code int, body, to string) {
 	v.t.Helper()
 	request, err := http.NewRequestWithContext(v.t.Context(), method, v.url+path, strings.NewReader(form.Encode()))
@@ -111,7 +111,7 @@ func (v *visitor) logIn(secret string) string {
 	return body
 }
 
-// hidden are the hidden fields of the form of an action.
+// hidden returns the hidden fields of an action's form.
 func hidden(body string) url.Values {
 	out := url.Values{}
 	for _, m := range regexp.MustCompile(`name="(token|id)" value="([^"]*)"`).FindAllStringSubmatch(body, -1) {

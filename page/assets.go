@@ -42,7 +42,7 @@ func readAssets() (assets, error) {
 	return out, nil
 }
 
-// path is where an asset lies.
+// path returns the path of an asset.
 func (a assets) path(name string) string { return "/assets/" + a[name].digest + "/" + name }
 
 func (a assets) serve(w http.ResponseWriter, r *http.Request) {
@@ -53,7 +53,7 @@ func (a assets) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", one.kind)
 	w.Header().Set("Cache-Control", "max-age=31536000, immutable")
-	_, _ = w.Write(one.content) // a reader who left is no failure of ours
+	_, _ = w.Write(one.content) // it is no error if the reader has left
 }
 
 // readTemplates makes the template of each page, by its name.

@@ -22,10 +22,11 @@ import (
 )
 
 const (
-	// callsPerPage and tokensPerPage bound the size of a page.
+	// callsPerPage and tokensPerPage limit the size of a page. callsAtOnce is how many
+	// calls are read at a time.
 	callsPerPage  = 20
 	tokensPerPage = 2500
-	callsAtOnce   = 10 // are read
+	callsAtOnce   = 10 // in one read
 )
 
 // attemptBody is the page of an attempt.
@@ -38,7 +39,7 @@ type attemptBody struct {
 	Input     format.Clipped // of the task
 	Answer    format.Clipped
 	Returned  format.Clipped // the result, as much as the head has room for
-	Around    []link         // the samples beside it, and its group
+	Around    []link         // the neighbouring samples and the group
 	Blamed    *link          // the call with the smallest advantage, and the largest
 	Credited  *link
 	Error     format.Clipped
@@ -64,7 +65,8 @@ type attemptBody struct {
 	Last   int
 	Before string // earlier calls
 	After  string // later calls, or the rest of this one
-	// Credit is the page of other estimators, empty for what no batch holds.
+	// Credit is the path of the page with other estimators. It is empty if no batch holds
+	// the attempt.
 	Credit string
 	// Lanes are the calls that are shown and the tools that ran, on one time axis.
 	Lanes figure.Lanes
@@ -115,7 +117,8 @@ func (s *Server) attempt(r *http.Request) (view, error) {
 	return v, nil
 }
 
-// judge says why the attempt got its reward: what was asked, what was expected, what came.
+// judge says why the attempt got its reward: what the task asked, what was expected, and
+// what the agent returned.
 func (s *Server) judge(ctx context.Context, run record.Run, b *attemptBody) {
 	task, known := s.task(ctx, run, b.Kind, b.TaskID)
 	if known {
@@ -131,8 +134,8 @@ func (s *Server) judge(ctx context.Context, run record.Run, b *attemptBody) {
 	}
 }
 
-// extremes finds the calls that got the most blame and the most credit. Where all calls got
-// the same, none did.
+// extremes finds the calls with the smallest and the largest advantage. It finds none if
+// all calls have the same.
 func (b *attemptBody) extremes(credit *trained.Attempt) {
 	means := map[int]float64{}
 	for seq, c := range credit.Calls {
@@ -167,7 +170,7 @@ func (b *attemptBody) extremes(credit *trained.Attempt) {
 	}
 }
 
-// number is a parameter of a request that counts something, 0 where it is none.
+// number returns a parameter of a request as a count, or 0 if it is not one.
 func number(r *http.Request, name string) int {
 	n, err := strconv.Atoi(r.URL.Query().Get(name))
 	if err != nil || n < 0 || n > 1<<30 {
@@ -176,7 +179,7 @@ func number(r *http.Request, name string) int {
 	return n
 }
 
-// around reads the records of an attempt beside its calls.
+// around reads the records about an attempt, except its calls.
 func (s *Server) around(ctx context.Context, run record.Run, b *attemptBody) error {
 	at := b.Address
 	trials, err := s.Records.TrialsOfGroup(ctx, at.Run, at.Kind, at.Step, at.Task)
@@ -214,7 +217,8 @@ func (s *Server) around(ctx context.Context, run record.Run, b *attemptBody) err
 	return err
 }
 
-// neighbours are the last attempts of the samples beside an attempt's, and its group.
+// neighbours returns links to the last attempts of the previous and the next sample, and
+// to the group.
 func neighbours(trials []record.Trial, at trace.Address) []link {
 	var before, after *record.Trial
 	for i, t := range trials {
@@ -235,8 +239,8 @@ func neighbours(trials []record.Trial, at trace.Address) []link {
 	return out
 }
 
-// calls reads those of a page, a few at a time: where they are long, few have room, and
-// each brings all that was said before.
+// calls reads the calls of a page, a few at a time. Each call repeats the whole dialog
+// before it, so of long calls only few fit a page.
 func (s *Server) calls(ctx context.Context, a trace.Address, from, token int) ([]trace.Exchange, error) {
 	var out []trace.Exchange
 	for room := tokensPerPage + token; len(out) < callsPerPage && room > 0; {
@@ -300,8 +304,8 @@ func (s *Server) conversation(ctx context.Context, b *attemptBody, credit *train
 	return nil
 }
 
-// lanes lays the calls that are shown, and what agents told of tools, out on a time axis:
-// a lane for each agent and policy, and one for the tools of each.
+// lanes places the calls of this page, and the spans that agents reported, on a time
+// axis. Each agent and policy has a lane, and so have the tools of each agent.
 func (b *attemptBody) lanes(calls []trace.Exchange) {
 	b.Lanes.Title = "Calls and tools in time"
 	add := func(name string, bar figure.Bar) {
@@ -339,7 +343,7 @@ func (b *attemptBody) lanes(calls []trace.Exchange) {
 			continue // it ran during calls of another page
 		}
 		if one.Started.IsZero() || !from.IsZero() && one.Ended.Sub(to) > spanSlack || !from.IsZero() && from.Sub(one.Started) > spanSlack {
-			b.NotDrawn++ // agents say what they like, and one such span would make the axis useless
+			b.NotDrawn++ // an agent may report any time, and one such span would stretch the axis too far
 			continue
 		}
 		lane, what, class := spanLane(one)
@@ -348,7 +352,7 @@ func (b *attemptBody) lanes(calls []trace.Exchange) {
 	b.NotDrawn += b.Lanes.Hidden() + b.MoreSpans
 }
 
-// spanLane is the lane of a span, what it tells of, and the class of its bar.
+// spanLane returns the lane of a span, the text and the class of its bar.
 func spanLane(one trace.Span) (lane, what, class string) {
 	lane, what, class = "other spans", one.Name, "told"
 	switch one.Kind {
@@ -367,7 +371,7 @@ func spanLane(one trace.Span) (lane, what, class string) {
 }
 
 const (
-	// mostLanes are drawn, and mostSpans on them.
+	// mostLanes is how many lanes are drawn, and mostSpans how many spans.
 	mostLanes = 12
 	mostSpans = 300
 	// spanSlack is how far from the calls a span may be on the axis.

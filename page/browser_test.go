@@ -26,7 +26,7 @@ import (
 // browserVariable names the browser that the tests drive; without it they are skipped.
 const browserVariable = "FULGURITE_BROWSER"
 
-// browser is a page in a real browser, and what it complained of.
+// browser is a page in a real browser. It collects the errors of the page.
 type browser struct {
 	t          *testing.T
 	ctx        context.Context
@@ -79,7 +79,7 @@ func (b *browser) onEvent(event any) {
 	}
 }
 
-// quiet makes sure that no page complained so far.
+// quiet checks that no page has reported an error so far.
 func (b *browser) quiet(what string) {
 	b.t.Helper()
 	b.mu.Lock()
@@ -87,7 +87,7 @@ func (b *browser) quiet(what string) {
 	require.Empty(b.t, b.complaints, what)
 }
 
-// expect makes sure that pages complained of nothing but what the test asked for.
+// expect checks that pages reported only errors that contain the given text.
 func (b *browser) expect(complaint string) {
 	b.t.Helper()
 	b.mu.Lock()
@@ -102,7 +102,7 @@ func (b *browser) run(actions ...chromedp.Action[chromedp.Void]) {
 	require.NoError(b.t, chromedp.Do(b.ctx, actions...))
 }
 
-// value is what an action finds in the page.
+// value runs an action and returns its result.
 func value[T any](b *browser, action chromedp.Action[T]) T {
 	b.t.Helper()
 	v, err := chromedp.Run(b.ctx, action)
@@ -130,8 +130,8 @@ const shifts = `new Promise((done) => {
   }));
 })`
 
-// faint are the texts whose contrast with what is behind them is below WCAG's AA: 4.5, and 3
-// for large ones.
+// faint is a script that returns the texts whose contrast with their background is below
+// WCAG's level AA, which is 4.5, or 3 for large texts.
 const faint = `(() => {
   const number = (c) => (c.match(/[\d.]+/g) || []).map(Number);
   const over = (top, below) => { const a = top[3] === undefined ? 1 : top[3]; return [0, 1, 2].map((i) => top[i] * a + below[i] * (1 - a)); };
@@ -209,7 +209,7 @@ elements: document.getElementsByTagName("*").length, faint: `+faint+` })`))
 
 func TestBrowserShowsEveryKindOfStoreWithoutComplaint(t *testing.T) {
 	b := openBrowser(t)
-	// The pages on which a store of its kind has what others do not.
+	// Each of these stores has pages with content that other stores don't have.
 	for name, paths := range map[string][]string{
 		"empty":  {"/", "/fleet", "/playground", "/compare"},
 		"maze":   {"/runs/maze", "/runs/maze/train-1", "/runs/maze/train-1/0/0/2", "/runs/maze/train-1/0/0/2/credit", "/runs/maze/versions/1"},

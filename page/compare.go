@@ -18,9 +18,9 @@ import (
 )
 
 const (
-	// mostCompared are the runs that are laid over each other.
+	// mostCompared is how many runs can be compared.
 	mostCompared = figure.MostLines
-	// mostKeys of specs are shown.
+	// mostKeys is how many keys of specs are shown.
 	mostKeys = 300
 )
 
@@ -66,7 +66,7 @@ func (s *Server) compareRuns(r *http.Request) (view, error) {
 		runs = append(runs, run)
 	}
 	if s.Live != nil {
-		runs, _ = s.liveRuns(ctx, runs) // the record has to do where Temporal does not answer
+		runs, _ = s.liveRuns(ctx, runs) // if Temporal does not answer, the records are used
 	}
 	last := 0
 	for i, run := range runs {
@@ -112,7 +112,7 @@ func (s *Server) overlay(ctx context.Context, b *compareBody, runs []record.Run)
 	return nil
 }
 
-// mostBetween are the settings, keys and metrics that are listed of each.
+// mostBetween is how many settings, keys and metrics are listed at most, of each kind.
 const mostBetween = 60
 
 // between describes the time from one version to the other.
@@ -135,7 +135,7 @@ type metricChange struct {
 	Difference *float64
 }
 
-// between fills in what lies between two versions. What is not on record is left out.
+// between adds what changed between two versions, as far as it is recorded.
 func (s *Server) between(ctx context.Context, b *pairBody) error {
 	a, okA := versionOf(b.A)
 	z, okB := versionOf(b.B)
@@ -166,8 +166,8 @@ func (s *Server) between(ctx context.Context, b *pairBody) error {
 	return s.metricsBetween(ctx, &b.Between, runs, a.Number, z.Number)
 }
 
-// steppedBetween says which steps of a run lie between two of its versions, and what a
-// person changed meanwhile.
+// steppedBetween describes the steps of a run between two of its versions, and the
+// settings that a person changed during them.
 func (s *Server) steppedBetween(ctx context.Context, b *between, run string, a, z int) error {
 	low, high, later := a, z, "B"
 	if a > z {
@@ -199,7 +199,7 @@ func (s *Server) steppedBetween(ctx context.Context, b *between, run string, a, 
 	return nil
 }
 
-// metricsBetween lays the metrics of the steps beside each other that made the versions.
+// metricsBetween compares the metrics of the two steps that made the versions.
 func (s *Server) metricsBetween(ctx context.Context, b *between, runs []record.Run, a, z int) error {
 	var metrics [2]map[string]float64
 	for i, number := range []int{a, z} {

@@ -33,7 +33,7 @@ func (planless) Start(context.Context, record.Action, []byte) (record.Action, er
 
 func (planless) Folder() string { return "/runs" }
 
-// serveActing is the page of the store, on which everything can be asked for.
+// serveActing serves a page of the store on which all actions are possible.
 func (r *recorded) serveActing() string {
 	r.t.Helper()
 	o := operator.Operator{Store: r.store, Dial: func(context.Context) (client.Client, string, func(), error) { return nil, "", nil, errAway }}
@@ -49,7 +49,8 @@ func (r *recorded) serveActing() string {
 	return server.URL
 }
 
-// classes are those of an overlay's shades, of which the fixture has each.
+// classes returns the CSS classes of the shades of each overlay. The fixture has an
+// element of each.
 func classes() map[string][]string {
 	numbered := func(prefix string, from, to int) (out []string) {
 		for i := from; i <= to; i++ {
@@ -110,8 +111,8 @@ func TestBrowserReadsFormsAndErrors(t *testing.T) {
 	b.expect("status of 404")
 }
 
-// paleBorders are the controls whose border has a contrast below 3 with what is around them,
-// as WCAG 1.4.11 asks of what tells a control apart.
+// paleBorders is a script that returns the controls whose border has a contrast below 3
+// with what surrounds them. WCAG 1.4.11 requires 3 for what identifies a control.
 const paleBorders = `(() => {
   const number = (c) => (c.match(/[\d.]+/g) || []).map(Number);
   const light = (c) => c.slice(0, 3).map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4).reduce((s, v, i) => s + v * [0.2126, 0.7152, 0.0722][i], 0);

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// mostMessages of a request are shown, the newest ones.
+	// mostMessages is how many messages of a request are shown, the newest ones.
 	mostMessages = 40
-	// mostRepeated are shown of a request that says nothing new.
+	// mostRepeated is how many messages are shown of a request without new messages.
 	mostRepeated = 4
 	// mostOfName is how many letters of instructions name an agent.
 	mostOfName = 40
-	// mostBases are calls before the page that its own calls continue.
+	// mostBases is how many earlier calls are read that calls of the page continue.
 	mostBases = 4
 )
 
@@ -37,24 +37,24 @@ type callBlock struct {
 	Finish   string
 	Took     time.Duration
 	Replayed int    // the attempt that sampled it, 0 for this one
-	Border   string // what begins with this call, empty where nothing does
+	Border   string // says that calls of another attempt begin here, or ""
 	Drift    bool
 	Problem  string
-	// Continues says which messages come before those that are shown, or that the request
-	// has none that an earlier one has not.
+	// Continues says which messages precede those that are shown, or that the request has
+	// no new messages.
 	Continues string
 	Skipped   int // messages that are not shown
 	Messages  []messageBlock
-	Text      format.Clipped // of completions
+	Text      format.Clipped // the prompt of a Completions request
 	Tools     []toolBlock
 	Exact     format.Clipped // the new tokens of the prompt as text
 	Tokens    []tokenMark
 	From      int // the first token that is shown
-	Rest      int // tokens that are not
+	Rest      int // number of tokens that are not shown
 	Replies   []messageBlock
 	Unread    format.Clipped // the request, where it can't be read
 	Mean      *float64
-	// Advantage is the mean of what its trained tokens got.
+	// Advantage is the mean advantage of the call's trained tokens.
 	Advantage *trained.Mean
 }
 
@@ -82,12 +82,12 @@ type conversation struct {
 	page    *Server
 	attempt *attemptBody
 	credit  *trained.Attempt
-	codec   dialog.Codec // nil where there is none
+	codec   dialog.Codec // nil if there is none
 	room    int          // for tokens
 
 	calls    []trace.Exchange
-	requests map[int]*wire.Request // by Seq, nil where one can't be read
-	names    []string              // of agents, for people
+	requests map[int]*wire.Request // by Seq; nil if a request can't be parsed
+	names    []string              // readable names of agents
 	offered  string                // the tools of the call before
 }
 
@@ -120,8 +120,8 @@ func (c *conversation) read(ctx context.Context, calls []trace.Exchange) error {
 	return nil
 }
 
-// add makes the block of a call and returns the first of its tokens that the page has no
-// room for, 0 if it has room for all.
+// add adds the block of a call. rest is the first of its tokens that the page has no room
+// for, or 0 if it has room for all.
 func (c *conversation) add(i, offset int) (rest int) {
 	call := c.calls[i]
 	b := callBlock{
@@ -166,8 +166,9 @@ func (c *conversation) add(i, offset int) (rest int) {
 	return rest
 }
 
-// agentNames are the names of the agents of calls, for people. Where there is only a digest
-// of instructions, their first words stand for it, if they tell the agents apart.
+// agentNames returns readable names for the agents of calls. An agent whose name is only
+// a digest of its instructions gets the first words of these instructions as its name, if
+// they distinguish it from the others.
 func agentNames(names []attribution.Name, requests []*wire.Request) []string {
 	words, meant := map[string]string{}, map[string]string{} // words by name, and names by words
 	for i, n := range names {
@@ -177,7 +178,7 @@ func agentNames(names []attribution.Name, requests []*wire.Request) []string {
 		for _, m := range requests[i].Dialog {
 			if m.Role == dialog.System && strings.TrimSpace(m.Content) != "" {
 				text := "“" + format.Words(m.Content, mostOfName) + "”"
-				if meant[text] != "" { // other tools, or other words later on
+				if meant[text] != "" { // such as other tools, or instructions that changed later
 					text += " " + format.FirstLine(n.Agent)
 				}
 				words[n.Agent], meant[text] = text, n.Agent
@@ -194,7 +195,8 @@ func agentNames(names []attribution.Name, requests []*wire.Request) []string {
 	return out
 }
 
-// border says where calls of one attempt end and those of another begin.
+// border returns a text for the place where the calls of one attempt end and those of
+// another begin, or "".
 func (c *conversation) border(i int) string {
 	call := c.calls[i]
 	number := c.attempt.Address.Attempt
@@ -212,7 +214,7 @@ func (c *conversation) border(i int) string {
 	return fmt.Sprintf("Attempt %d sampled from here on", number)
 }
 
-// messages fills in what is new in a request.
+// messages adds what is new in a request.
 func (c *conversation) messages(b *callBlock, call trace.Exchange) {
 	r := c.requests[call.Seq]
 	if r == nil {
@@ -228,7 +230,7 @@ func (c *conversation) messages(b *callBlock, call trace.Exchange) {
 	if before := c.requests[base]; before != nil {
 		shared := dialog.Shared(before.Dialog, r.Dialog)
 		b.Continues = continues(base, shared, len(before.Dialog), len(r.Dialog))
-		if fresh = r.Dialog[shared:]; len(fresh) == 0 { // what it asks has been asked before
+		if fresh = r.Dialog[shared:]; len(fresh) == 0 { // an earlier request has the same messages
 			fresh, most = r.Dialog, mostRepeated
 		}
 	}
@@ -251,8 +253,9 @@ func (c *conversation) messages(b *callBlock, call trace.Exchange) {
 	b.Tools = b.Tools[:min(len(b.Tools), mostMessages)]
 }
 
-// continues says how a request of now messages continues that of a call, which had before
-// messages. It begins with shared ones of them and of the reply.
+// continues says how a request continues an earlier call. The request has now messages,
+// and the call's request had before messages. The first shared messages of the request
+// equal those of the call, including its reply.
 func continues(call, shared, before, now int) string {
 	switch {
 	case shared == 0:
@@ -269,7 +272,8 @@ func continues(call, shared, before, now int) string {
 	return fmt.Sprintf("after %s of the %d of call %d", counted(shared, "message", "the first "), before, call)
 }
 
-// counted is a number of things, and of one the thing alone.
+// counted returns the number and the things as text. For one thing it leaves out the
+// number.
 func counted(n int, thing, before string) string {
 	if n == 1 {
 		return before + thing
@@ -279,7 +283,7 @@ func counted(n int, thing, before string) string {
 
 func messageOf(m dialog.Message) messageBlock { return messageWithin(m, format.MostOfMessage) }
 
-// messageWithin is a message of which each part has room for so many bytes.
+// messageWithin returns a message with each part cut to room bytes.
 func messageWithin(m dialog.Message, room int) messageBlock {
 	b := messageBlock{Role: format.FirstLine(string(m.Role)), Name: format.FirstLine(m.Name), Content: format.Clip(m.Content, min(room, format.MostOfMessage)), Reasoning: format.Clip(m.Reasoning, min(room, format.MostOfMessage))}
 	for _, call := range m.ToolCalls[:min(len(m.ToolCalls), mostMessages)] {
@@ -288,7 +292,7 @@ func messageWithin(m dialog.Message, room int) messageBlock {
 	return b
 }
 
-// size is how many bytes of text a message has.
+// size returns the number of bytes of the message's text.
 func (b messageBlock) size() int {
 	n := len(b.Content.Text) + len(b.Reasoning.Text)
 	for _, c := range b.Calls {

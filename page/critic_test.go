@@ -23,9 +23,10 @@ import (
 // criticAttempt is where the run of criticRun has its attempt.
 const criticAttempt = "/runs/critic/train-1/0/0/1"
 
-// criticRun is a run whose critic gave each token an advantage of its own, so that the
-// trajectory has none: an attempt of four calls, each by another version, whose tokens have
-// every shade of every overlay. The last call says again what the one before it said.
+// criticRun records a run with a critic, which gave each token its own advantage, so that
+// the trajectory has none. Its attempt has four calls, each by another version, and its
+// tokens have every shade of every overlay. The last call repeats the messages of the
+// call before.
 func (r *recorded) criticRun() {
 	r.t.Helper()
 	ctx := r.t.Context()
@@ -63,7 +64,7 @@ func (r *recorded) criticRun() {
 	r.train(batch, scores)
 }
 
-// spoken is a request with instructions and what was said in a number of turns.
+// spoken returns a request with instructions and a dialog of the given number of turns.
 func (r *recorded) spoken(turns int) json.RawMessage {
 	r.t.Helper()
 	messages := []dialog.Message{{Role: dialog.System, Content: "You are a careful planner of long journeys."}, {Role: dialog.User, Content: "Where to?"}}
@@ -75,7 +76,7 @@ func (r *recorded) spoken(turns int) json.RawMessage {
 	return request
 }
 
-// train puts on record what a step made of a batch.
+// train records the version that a step made of a batch.
 func (r *recorded) train(batch model.Batch, scores model.Scores) {
 	r.t.Helper()
 	ctx := r.t.Context()
@@ -97,7 +98,7 @@ func (r *recorded) train(batch model.Batch, scores model.Scores) {
 	require.NoError(r.t, r.store.PutStep(ctx, record.Step{Run: "critic", Policy: model.DefaultPolicy, Step: 1, Batch: digest, Metrics: map[string]float64{"reward/mean": 0}}))
 }
 
-// texts is what a reader sees of a page, without markup and with single spaces.
+// texts returns the visible text of a page, without markup and with single spaces.
 func texts(t testing.TB, body string) string {
 	t.Helper()
 	root, err := html.Parse(strings.NewReader(body))

@@ -18,7 +18,8 @@ import (
 )
 
 const (
-	// mostEstimators are computed at once, mostEstimated calls shown.
+	// mostEstimators is how many estimators are computed at once, and mostEstimated how
+	// many calls are shown.
 	mostEstimators = 4
 	mostEstimated  = 200
 )
@@ -101,7 +102,7 @@ func choices(chosen []string) []choice {
 	return out
 }
 
-// estimate fills in the calls. What a step lacks for a setting is a sentence to the reader.
+// estimate adds the calls. If the step lacks what a setting needs, the page says so.
 func (s *Server) estimate(ctx context.Context, b *estimatorBody, at trace.Address, chosen []string) error {
 	key := fmt.Sprintf("%s %d", at.Run, at.Step)
 	opened := s.opened.Of(ctx, key, key, false, s.Patience, func() (*compare.Step, error) {

@@ -19,7 +19,7 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// anyGateway stands in a command where no gateway is known.
+// anyGateway takes the place of the gateway's URL in a command if no gateway is known.
 const anyGateway = "$OPENAI_BASE_URL"
 
 // exchange writes a part of a recorded call: the request or the reply as JSON, or a command
@@ -29,7 +29,7 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err == nil:
 	case r.Context().Err() != nil:
-		return // nobody waits for it
+		return // the client has left
 	case errors.Is(err, trace.ErrNotFound), errors.Is(err, trace.ErrAddress):
 		http.Error(w, format.Shown(err.Error()), http.StatusNotFound)
 		return
@@ -39,7 +39,7 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", kind)
-	_, _ = w.Write(body) // a reader who left is no failure of ours
+	_, _ = w.Write(body) // it is no error if the reader has left
 }
 
 func (s *Server) partOf(r *http.Request) (kind string, body []byte, err error) {
@@ -69,7 +69,8 @@ func (s *Server) partOf(r *http.Request) (kind string, body []byte, err error) {
 	return "", nil, fmt.Errorf("%w: a call has request.json, reply.json and curl", trace.ErrNotFound)
 }
 
-// indented is JSON for people; what is none stays as it is, as a string.
+// indented returns JSON with indentation. Text that is not JSON is returned as a JSON
+// string.
 func indented(raw json.RawMessage) []byte {
 	var b bytes.Buffer
 	if json.Indent(&b, raw, "", "  ") == nil {
@@ -82,8 +83,8 @@ func indented(raw json.RawMessage) []byte {
 	return escaped(text)
 }
 
-// escaped is JSON in which what a terminal or an editor would obey, hide or turn around is
-// written as an escape sequence of JSON, so that it means the same.
+// escaped returns JSON with the same meaning, in which characters that a terminal or an
+// editor would obey, hide or reverse are written as JSON's escape sequences.
 func escaped(text []byte) []byte {
 	var out []byte
 	for len(text) > 0 {
@@ -102,7 +103,8 @@ func escaped(text []byte) []byte {
 	return out
 }
 
-// curl is a command for a POSIX shell that asks the version that answered a call once more.
+// curl returns a command for a POSIX shell that sends the call's request again, to the
+// version that answered it.
 func (s *Server) curl(r *http.Request, call trace.Exchange) string {
 	gateway := anyGateway
 	if s.Fleet != nil {

@@ -35,8 +35,8 @@ const (
 	samples = 4
 )
 
-// hostile is what an agent could write to take over the page, the terminal beside it, or
-// the reader's eyes.
+// hostile is a text with which an agent could try to take over the page or a terminal, or
+// to deceive the reader.
 const hostile = "<script>document.title='taken'</script>\"><img src=x onerror=\"document.title='taken'\">{{.}} \x1b[31mred\x1b[0m \u202eback\x07 \xff\xfe &amp; javascript:alert(1)"
 
 // recorded is a real store with the run "demo": two finished steps whose credit was
@@ -46,9 +46,10 @@ type recorded struct {
 	store *store.Store
 	blobs *blob.Store
 	tasks []tasks.Task
-	text  string // what agents say
+	text  string // the text of agents
 	name  string // of the run
-	// turns are the calls of an attempt after the first, agents those who make them in turn.
+	// turns is the number of an attempt's calls after the first. agents are the agents
+	// that make these calls in turn.
 	turns  int
 	agents []string
 	critic bool
@@ -67,7 +68,7 @@ func newRecorded(t testing.TB, text string) *recorded {
 	return r
 }
 
-// newEmpty is a store without runs.
+// newEmpty makes a store without runs.
 func newEmpty(t testing.TB, text string) *recorded {
 	t.Helper()
 	r := &recorded{t: t, text: text, name: "demo", turns: 1, agents: []string{"solo"}}
@@ -85,7 +86,7 @@ func newEmpty(t testing.TB, text string) *recorded {
 	return r
 }
 
-// printable is what a task file may have in an id.
+// printable returns text with only the characters that an id in a task file may have.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -143,7 +144,7 @@ func (r *recorded) step(step int) {
 	v := model.Version{
 		VersionID: model.VersionID{Run: r.name, Policy: model.DefaultPolicy, Number: step}, Parent: step - 1, Weights: fmt.Sprintf("sha256:%064d", step), Batch: batch.Digest,
 	}
-	if step == 1 { // the trainer of the other is of a release that kept none
+	if step == 1 { // the other step has a trainer of an older release, which kept no scores
 		v.Scores = r.scores(batch.Digest)
 	}
 	_, _, err = r.store.PutVersion(ctx, v)
@@ -151,8 +152,8 @@ func (r *recorded) step(step int) {
 	r.finish(step, batch.Digest)
 }
 
-// scores are those of a trainer that read all tokens of a batch but the first: it found
-// them likelier than the sampler by an eighth of a nat.
+// scores records the scores of a trainer that read all tokens of a batch except the
+// first. It found each an eighth of a nat likelier than the sampler did.
 func (r *recorded) scores(batch string) string {
 	r.t.Helper()
 	data, err := r.blobs.Get(r.t.Context(), batch)
@@ -186,7 +187,7 @@ func (r *recorded) finish(step int, batch string) {
 	require.NoError(r.t, r.store.PutStep(r.t.Context(), record.Step{Run: r.name, Policy: model.DefaultPolicy, Step: step, Batch: batch, Metrics: metrics, At: r.at(step)}))
 }
 
-// at is when a step was finished: one every ten seconds since the run was created.
+// at returns when a step was finished: one every ten seconds after the run was created.
 func (r *recorded) at(step int) time.Time {
 	r.t.Helper()
 	run, err := r.store.Run(r.t.Context(), r.name)
@@ -202,8 +203,8 @@ func (r *recorded) begin(id trace.RolloutID) trace.Address {
 	return a
 }
 
-// rollout is an attempt of two calls. That of the first sample of all was lost after its
-// first call, which the second attempt replayed.
+// rollout records an attempt with two calls. The first attempt at the very first sample
+// was lost after its first call, and the second attempt replayed that call.
 func (r *recorded) rollout(id trace.RolloutID, reward float64) int {
 	r.t.Helper()
 	a := r.begin(id)
@@ -274,7 +275,7 @@ func (r *recorded) decide() {
 	require.NoError(r.t, r.store.PutQuarantine(ctx, record.Quarantine{Run: r.name, Policy: model.DefaultPolicy, Step: 3, Kind: trace.Train, Task: 5, Index: 1, Reason: r.text}))
 }
 
-// serve is the page of the store.
+// serve serves the page of the store.
 func (r *recorded) serve(live page.Live) *httptest.Server {
 	r.t.Helper()
 	p, err := page.New(page.Options{Records: r.store, Blobs: r.blobs, Codecs: dialog.Named, Live: live, Poll: time.Millisecond, Patience: time.Hour})
@@ -293,7 +294,7 @@ type answer struct {
 	Header     http.Header
 }
 
-// get is a page, and what came with it.
+// get fetches a page and returns its body and the response.
 func get(t testing.TB, address string) (string, answer) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, address, nil)

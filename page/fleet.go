@@ -18,11 +18,12 @@ import (
 )
 
 const (
-	// fleetRuns are those whose interruptions are shown, fleetFaults how many of each.
+	// fleetRuns is the number of runs whose interruptions are shown, and fleetFaults the
+	// number of faults per run.
 	fleetRuns   = 6
 	fleetLooks  = 100 // newest runs, of which those under way come first
 	fleetFaults = 40
-	// fleetTimeout is how long the page waits for what others say of themselves.
+	// fleetTimeout is how long the page waits for answers of other processes.
 	fleetTimeout = 2 * time.Second
 )
 
@@ -31,21 +32,21 @@ type Fleet interface {
 	// Queues returns the queues that the runs under way need, with the workers that poll
 	// them.
 	Queues(ctx context.Context) ([]Queue, error)
-	// Gateway is the address below which a gateway serves versions, ending in "/v1", or an
-	// error that says why there is none.
+	// Gateway returns the address below which a gateway serves versions, ending in "/v1".
+	// If there is none, the error says why.
 	Gateway(ctx context.Context) (string, error)
-	// Here are the versions that the page's own process has in memory, and whether it
-	// samples at all.
+	// Here returns the versions that the page's own process has in memory. The second
+	// result is false if this process samples nothing.
 	Here() ([]model.VersionID, bool)
-	// Loaded are the versions that a sampler of a lease has in memory.
+	// Loaded returns the versions that the sampler of a lease has in memory.
 	Loaded(ctx context.Context, sampler record.Lease) ([]model.VersionID, error)
 }
 
-// Queue is a task queue of Temporal's.
+// Queue is a task queue in Temporal.
 type Queue struct {
 	Name    string
 	Kind    string // "workflow" or "activity"
-	Backlog int64  // tasks that wait, -1 where nobody knows
+	Backlog int64  // number of waiting tasks, or -1 if not known
 	Pollers []Poller
 }
 
@@ -61,11 +62,11 @@ type fleetBody struct {
 	Doubt   string // why Temporal says nothing
 	Workers []workerRow
 	Leases  []leaseRow
-	Samples bool     // whether the page's own process does
+	Samples bool     // true if the page's own process samples
 	Here    []string // versions that it has in memory
 	Lanes   figure.Lanes
 	Faults  []faultRow
-	Number  int // of the attempts that they cut off
+	Number  int // number of attempts that the faults cut off
 	Median  time.Duration
 	Longest time.Duration
 	Runs    []link
@@ -131,7 +132,7 @@ func (s *Server) fleet(r *http.Request) (view, error) {
 	return view{template: "fleet", Title: "Fleet", Crumbs: []link{{Text: "Fleet"}}, Body: b, Section: "/fleet", Every: renewEvery}, nil
 }
 
-// queues lists the queues, and the workers by what they poll.
+// queues adds the queues, and the workers with the queues that they poll.
 func (b *fleetBody) queues(all []Queue) {
 	b.Queues = all
 	byWorker := map[string]*workerRow{}
@@ -179,7 +180,7 @@ func names(versions []model.VersionID) (out []string) {
 	return out
 }
 
-// faults fills in what was interrupted of the newest runs.
+// faults adds the faults that interrupted the newest runs.
 func (s *Server) faults(ctx context.Context, b *fleetBody) error {
 	runs, err := s.Records.LatestRuns(ctx, 0, fleetLooks)
 	if err != nil {

@@ -20,15 +20,17 @@ import (
 )
 
 const (
-	// mostSamples of a group are shown beside each other, and mostWithDialog of them with what
-	// was said, of their first callsCompared calls.
+	// mostSamples is how many samples of a group are shown next to each other.
+	// mostWithDialog is how many of them show their dialogs, and callsCompared is how
+	// many calls of each are read for that.
 	mostSamples    = 64
 	mostWithDialog = 32
 	callsCompared  = 6
-	// bytesCompared is how much of requests and replies is read for that.
+	// bytesCompared is how many bytes of requests and replies are read for the
+	// comparison.
 	bytesCompared = 2 << 20
-	// What all cards together have room for, in bytes of text and in messages; a card has
-	// its share, up to a bound of its own.
+	// The room for all cards together, in bytes of text and in messages. Each card gets a
+	// share of it, up to its own limit.
 	roomOfCards, roomOfCard   = 64 << 10, 4 << 10
 	linesOfCards, linesOfCard = 320, 12
 )
@@ -43,13 +45,13 @@ type groupBody struct {
 	Answer  format.Clipped
 	Rewards spread
 	Reason  string // why the task was quarantined
-	Chosen  string // why a curriculum chose it, empty without one
+	Chosen  string // why a curriculum chose the task, or ""
 	Samples []sampleCard
 	Hidden  int // samples that are not shown
 	// Shared are the messages with which all samples begin.
 	Shared     []messageBlock
 	SharedMore int
-	Around     []link // the groups beside it, and its step
+	Around     []link // the neighbouring groups, and the step
 }
 
 // sampleCard is one sample of a group, by its latest attempt.
@@ -152,7 +154,7 @@ func (s *Server) group(r *http.Request) (view, error) {
 	return v, nil
 }
 
-// compared lays what was said in the samples out from where they differ on.
+// compared adds the dialogs of the samples, from where on they differ.
 func (s *Server) compared(ctx context.Context, b *groupBody) error {
 	cards := b.Samples[:min(len(b.Samples), mostWithDialog)]
 	dialogs, read := make([][]samples.Line, len(cards)), 0
@@ -184,8 +186,7 @@ func (s *Server) compared(ctx context.Context, b *groupBody) error {
 	return nil
 }
 
-// blocks are the first lines of a dialog, as many as there is room for, and how many are
-// left out.
+// blocks returns the first lines of a dialog, as many as fit, and how many are left out.
 func blocks(lines []samples.Line, most, room int) (out []messageBlock, more int) {
 	for i, l := range lines {
 		if i == most || room <= 0 {
@@ -201,7 +202,8 @@ func blocks(lines []samples.Line, most, room int) (out []messageBlock, more int)
 	return out, 0
 }
 
-// groupsBeside are the groups before and after one in its step, and the step.
+// groupsBeside returns links to the previous and the next group of the step, and to the
+// step.
 func (s *Server) groupsBeside(ctx context.Context, at trace.Address) ([]link, error) {
 	trials, err := s.Records.TrialsOfStep(ctx, at.Run, at.Kind, at.Step)
 	if err != nil {
@@ -231,7 +233,7 @@ func (s *Server) groupsBeside(ctx context.Context, at trace.Address) ([]link, er
 	return out, nil
 }
 
-// taskName is the title of a task; its place, if nothing was tried.
+// taskName returns the title of a task. A task without attempts is named by its position.
 func taskName(id string, place int) string {
 	if id == "" {
 		return fmt.Sprintf("Task %d", place)
@@ -251,7 +253,8 @@ func (s *Server) sampleCard(ctx context.Context, t record.Trial, credit map[stri
 	return card, nil
 }
 
-// task finds a task of a run by its id; it is not there where its split is not kept.
+// task finds a task of a run by its id. It returns false if the task's split was not
+// kept.
 func (s *Server) task(ctx context.Context, run record.Run, kind trace.Kind, id string) (tasks.Task, bool) {
 	if kind == trace.Reserve || kind == trace.Try {
 		kind = trace.Train
@@ -298,8 +301,8 @@ func (s *Server) batch(ctx context.Context, a trace.Address) (*model.Batch, erro
 	return &batch, err
 }
 
-// credit is what the batch of the step of an attempt made of the attempts of its group, by
-// address.
+// credit returns the credit that the batch of the attempt's step gives the attempts of
+// its group, by address.
 func (s *Server) credit(ctx context.Context, a trace.Address) (map[string]trained.Attempt, error) {
 	batch, err := s.batch(ctx, a)
 	if err != nil || batch == nil {
@@ -308,8 +311,8 @@ func (s *Server) credit(ctx context.Context, a trace.Address) (map[string]traine
 	return trained.Group(batch, a), nil
 }
 
-// tokenCredit is what the batch made of one attempt, token by token; nil where it was not
-// trained.
+// tokenCredit returns the credit that the batch gives one attempt, token by token. It
+// returns nil if the attempt was not trained.
 func (s *Server) tokenCredit(ctx context.Context, a trace.Address) (*trained.Attempt, error) {
 	batch, err := s.batch(ctx, a)
 	if err != nil || batch == nil {
@@ -322,8 +325,9 @@ func (s *Server) tokenCredit(ctx context.Context, a trace.Address) (*trained.Att
 	return trained.Of(batch, a, scores), nil
 }
 
-// trainerScores are what the trainer of the step of an attempt gave the trained tokens of
-// its batch; none where no version of ours was made of it, or the blob is gone.
+// trainerScores returns the scores that the trainer of the attempt's step gave the
+// trained tokens of the batch. The scores are empty if no version was made from the
+// batch, if its trainer kept none, or if the blob was deleted.
 func (s *Server) trainerScores(ctx context.Context, a trace.Address, batch *model.Batch) (model.Scores, error) {
 	version, err := s.Records.Version(ctx, model.VersionID{Run: a.Run, Policy: model.DefaultPolicy, Number: a.Step})
 	if errors.Is(err, trace.ErrNotFound) || err == nil && version.Scores == "" {

@@ -13,8 +13,8 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 )
 
-// newest is how many of the last decisions, and how many versions back evaluations, are
-// looked at for what came since the last time.
+// newest limits how far back the page looks for new records: to the last 64 decisions,
+// and to evaluations of the last 64 versions.
 const newest = 64
 
 // history is the record of the finished steps of a run. Steps never change, and decisions
@@ -45,7 +45,7 @@ func (s *Server) historyOf(ctx context.Context, run record.Run) (*history, error
 	})
 }
 
-// history brings the steps of a run up to date and returns them. The caller must not
+// history reads the new steps of a run and returns all of them. The caller must not
 // change them.
 func (s *Server) history(ctx context.Context, run record.Run) ([]record.Step, error) {
 	h, err := s.historyOf(ctx, run)
@@ -83,7 +83,8 @@ func (s *Server) lags(ctx context.Context, run record.Run) (map[int]float64, err
 	if from >= last {
 		return known, nil
 	}
-	// Nobody who wants the steps alone waits for the attempts of all.
+	// The lock is not held here, so a page that needs only the steps does not wait while
+	// the attempts of all steps are read.
 	fresh, err := s.Records.Lags(ctx, run.Name, model.DefaultPolicy, from)
 	if err != nil {
 		return nil, err
@@ -103,8 +104,9 @@ func (s *Server) lags(ctx context.Context, run record.Run) (map[int]float64, err
 	return all, nil
 }
 
-// lagsOf are the lags of the finished steps of a run, or the last ones before. They read all
-// attempts of the run, so they are made beside the page that asks for them.
+// lagsOf returns the lags of a run's finished steps, or those that were counted last.
+// Counting reads all attempts of the run, so it happens in the background and the page
+// does not wait for it.
 func (s *Server) lagsOf(ctx context.Context, run record.Run, steps []record.Step) (cache.Answer[map[int]float64], error) {
 	last := 0
 	if n := len(steps); n > 0 {
@@ -115,7 +117,7 @@ func (s *Server) lagsOf(ctx context.Context, run record.Run, steps []record.Step
 	return lags, lags.Err
 }
 
-// lagOf is the lag of a step, nil where it is not known.
+// lagOf returns the lag of a step, or nil if it is not known.
 func lagOf(lags map[int]float64, step int) *float64 {
 	if lag, ok := lags[step]; ok {
 		return &lag
@@ -123,8 +125,8 @@ func lagOf(lags map[int]float64, step int) *float64 {
 	return nil
 }
 
-// judged brings what was decided about the versions of a run up to date. The caller
-// must not change it.
+// judged reads the new evaluations and decisions of a run and returns all of them. The
+// caller must not change them.
 func (s *Server) judged(ctx context.Context, run record.Run) (judged, error) {
 	h, err := s.historyOf(ctx, run)
 	if err != nil {
@@ -183,8 +185,9 @@ func (s *Server) readNewest(ctx context.Context, run record.Run, h *history) err
 	return nil
 }
 
-// withNewest adds what is new of the last records, the latest of which come first, to those
-// known before. It is false where some in between may be missing.
+// withNewest adds those of the last records to the known ones that are new. In last, the
+// newest record comes first. The second result is false if records between the two may be
+// missing.
 func withNewest[R any](known, last []R, id func(R) string) ([]R, bool) {
 	have := map[string]bool{}
 	for _, r := range known[max(0, len(known)-2*newest):] {
@@ -199,11 +202,11 @@ func withNewest[R any](known, last []R, id func(R) string) ([]R, bool) {
 	return out, len(out)-len(known) < newest
 }
 
-// mostAccounts are kept.
+// mostAccounts is how many reports are kept.
 const mostAccounts = 16
 
-// account returns the account of a run in a state, or the last one before. An account reads
-// all batches of its run, so it is made beside the page that asks for it.
+// account returns the report on a run in a state, or the previous one. A report reads all
+// batches of its run, so it is made in the background and the page does not wait for it.
 func (s *Server) account(ctx context.Context, run record.Run, step int) cache.Answer[*report.Report] {
 	state := fmt.Sprintf("%s %s %d", run.ExecutionID, run.Status, step)
 	return s.accounts.Of(ctx, run.Name, state, run.Status == record.Running, s.Patience, func() (*report.Report, error) {

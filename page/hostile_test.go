@@ -25,7 +25,7 @@ func TestWhatAgentsWriteIsText(t *testing.T) {
 			require.True(t, r == '\n' || r == '\t' || r == '\u2009' || unicode.IsPrint(r), "%s has %U", path, r)
 		}
 		if !strings.HasPrefix(body, "<!doctype") {
-			continue // a recorded call, which is served as what it is
+			continue // a recorded call is served unchanged, as plain data
 		}
 		for _, n := range elements(t, body) {
 			require.NotEqual(t, "img", n.Data, path)

@@ -21,10 +21,11 @@ const (
 	// is waited for: it is asked about many workflows at once.
 	stateEvery   = time.Second / 2
 	stateTimeout = 2 * time.Second
-	// silence is after how many looks without news a comment keeps the connection open.
+	// silence is the number of polls without news after which a comment is sent to keep
+	// the connection open.
 	silence = 15
-	// renewEvery is after how many milliseconds the lists of runs and of processes are looked at
-	// again, as long as somebody looks at them.
+	// renewEvery is the number of milliseconds after which the lists of runs and of
+	// processes are loaded again while a reader has them open.
 	renewEvery = 2000
 )
 
@@ -34,7 +35,8 @@ type stateAnswer struct {
 	err error
 }
 
-// state asks Temporal what a run under way does. It is nil where nobody can be asked.
+// state asks Temporal what a run under way is doing. It returns nil if Temporal can't be
+// asked.
 func (s *Server) state(ctx context.Context, run record.Run) (*State, string) {
 	if s.Live == nil || run.Status != record.Running {
 		return nil, ""
@@ -54,7 +56,7 @@ func (s *Server) state(ctx context.Context, run record.Run) (*State, string) {
 	return &answer.State, ""
 }
 
-// liveRuns corrects the status of runs by what Temporal says, if it answers soon.
+// liveRuns corrects the status of runs from Temporal, if Temporal answers in time.
 func (s *Server) liveRuns(ctx context.Context, runs []record.Run) ([]record.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
 	defer cancel()
@@ -65,7 +67,8 @@ func (s *Server) liveRuns(ctx context.Context, runs []record.Run) ([]record.Run,
 	return corrected, nil
 }
 
-// liveRun is liveRuns of one run, for all who look at it within a moment.
+// liveRun does what liveRuns does, for one run. Its answer is shared by all who ask
+// within the same moment.
 func (s *Server) liveRun(ctx context.Context, run record.Run) (record.Run, error) {
 	key := fmt.Sprintf("%s %s %s", moment(run.Name), run.Status, run.Finished)
 	return s.lives.Of(ctx, key, func(ctx context.Context) (record.Run, error) {
@@ -73,13 +76,15 @@ func (s *Server) liveRun(ctx context.Context, run record.Run) (record.Run, error
 	})
 }
 
-// liveRunNow corrects the status of a run. Where Temporal does not answer, the record has to do.
+// liveRunNow corrects the status of a run. If Temporal does not answer, it returns the
+// run as recorded.
 func (s *Server) liveRunNow(ctx context.Context, run record.Run) record.Run {
 	runs, _ := s.liveRuns(ctx, []record.Run{run})
 	return runs[0]
 }
 
-// moment is a key for what is asked of Temporal about a run: another one after stateEvery.
+// moment returns the key of a question to Temporal about a run. The key changes after
+// stateEvery.
 func moment(run string) string {
 	return run + " " + strconv.FormatInt(time.Now().UnixNano()/int64(stateEvery), 10)
 }
@@ -140,10 +145,10 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// progress is how far a run came, as a text that changes when there is something new to
-// show. It costs the same however long the run is.
+// progress describes how far a run has come, as a text that changes whenever there is
+// something new to show. Its cost does not depend on the length of the run.
 func (s *Server) progress(r *http.Request) (string, error) {
-	// Readers who follow one run look together.
+	// All readers who follow the same run share one look.
 	key := fmt.Sprintf("%s %d", r.PathValue("run"), s.now())
 	return s.looks.Of(r.Context(), key, func(ctx context.Context) (string, error) { return s.look(ctx, r) })
 }
@@ -168,7 +173,7 @@ func (s *Server) look(ctx context.Context, r *http.Request) (string, error) {
 	return format.FirstLine(text), nil
 }
 
-// lastStep is the number of the newest finished step, 0 for none.
+// lastStep returns the number of the newest finished step, or 0 if there is none.
 func (s *Server) lastStep(ctx context.Context, run string) (int, error) {
 	step, err := s.Records.LastStep(ctx, run, model.DefaultPolicy)
 	if errors.Is(err, trace.ErrNotFound) {

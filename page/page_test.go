@@ -51,7 +51,7 @@ func crawl(t testing.TB, at string) map[string]string {
 	return pages
 }
 
-// links are the targets of the links of a page.
+// links returns the targets of a page's links.
 func links(t testing.TB, body string) []string {
 	t.Helper()
 	var out []string
@@ -223,7 +223,7 @@ func TestFaultsOfARunStandOut(t *testing.T) {
 	r := newRecorded(t, "plain")
 	batch, err := r.store.Batch(t.Context(), "demo", model.DefaultPolicy, 1)
 	require.NoError(t, err)
-	r.finish(3, batch.Digest) // trained on what was trained before
+	r.finish(3, batch.Digest) // the batch of step 1, a second time
 	require.NoError(t, r.store.FinishRun(t.Context(), "demo", record.Failed, record.Failure{Error: "the disk is full"}.Result()))
 	body, _ := get(t, r.serve(nil).URL+"/runs/demo")
 	require.Regexp(t, regexp.MustCompile(`\d+ faults: something is wrong with this run`), body)

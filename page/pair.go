@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// mostChanged are the tasks that are listed of those that became worse, and of those that
-	// became better.
+	// mostChanged is how many tasks are listed of those that became worse, and of those
+	// that became better.
 	mostChanged = 50
-	// mostAnswered are the tasks of each of the two lists whose answers are shown, and
-	// mostOfAnswer bounds an answer, in bytes.
+	// mostAnswered is for how many tasks of each list the answers are shown. mostOfAnswer
+	// is the maximum size of a shown answer, in bytes.
 	mostAnswered = 10
 	mostOfAnswer = 600
 )
@@ -45,7 +45,7 @@ type changes struct {
 	More        int // tasks that are not shown
 }
 
-// Unread is the number of listed tasks whose answers are not shown.
+// Unread returns the number of listed tasks whose answers are not shown.
 func (c changes) Unread() int {
 	n := 0
 	for _, t := range c.Tasks {
@@ -65,7 +65,7 @@ type pairTask struct {
 	SaidA, SaidB  format.Clipped
 }
 
-// Way is the class of the change: whether it is one for the better.
+// Way returns the class of the change: "down" if B is worse, else "up".
 func (t pairTask) Way() string {
 	if t.Difference < 0 {
 		return "down"
@@ -111,7 +111,8 @@ func (s *Server) pair(r *http.Request) (view, error) {
 	return v, nil
 }
 
-// expected reports whether an error says that what was asked for is not there.
+// expected reports whether an error means that the records for a comparison don't exist
+// or don't fit together.
 func expected(err error) bool {
 	for _, one := range []error{evaluation.ErrIncomparable, evaluation.ErrIncomplete, evaluation.ErrNoEvaluation, trace.ErrNotFound} {
 		if errors.Is(err, one) {
@@ -121,7 +122,8 @@ func expected(err error) bool {
 	return strings.Contains(err.Error(), "means several evaluations")
 }
 
-// reference is a version as `fulgurite compare` takes it; a number is of the run itself.
+// reference returns a reference to a version in the form that `fulgurite compare` takes.
+// A number alone is a version of this run.
 func reference(run record.Run, text string) string {
 	text = strings.TrimSpace(text)
 	if _, err := strconv.Atoi(text); err == nil {
@@ -207,7 +209,8 @@ func (s *Server) compare(ctx context.Context, b *pairBody) error {
 	return nil
 }
 
-// answer is the result of the newest attempt at a rollout, or why it has none.
+// answer returns the result of the newest attempt at a rollout, or a text that says why
+// there is none.
 func (s *Server) answer(ctx context.Context, id trace.RolloutID) (format.Clipped, error) {
 	trials, err := s.Records.TrialsOfGroup(ctx, id.Run, id.Kind, id.Step, id.Task)
 	if err != nil {
@@ -236,7 +239,7 @@ func (s *Server) answer(ctx context.Context, id trace.RolloutID) (format.Clipped
 	return format.Clip(text, mostOfAnswer), nil
 }
 
-// sentence says what a comparison shows.
+// sentence describes the result of a comparison.
 func sentence(c evaluation.Comparison) string {
 	verdict := "The difference may be chance"
 	if c.PValue < 1-c.Level {

@@ -23,11 +23,12 @@ func functions() template.FuncMap {
 
 func statusText(s record.Status) string { return strings.ReplaceAll(string(s), "_", " ") }
 
-// outcomeText says how an attempt ended. One without an outcome runs, unless a later attempt
-// took its place, which makes it lost, or its run ended before it did.
+// outcomeText describes how an attempt ended. An attempt without an outcome is still
+// running, unless a later attempt replaced it, which means that it was lost, or its run
+// has ended before it.
 func outcomeText(o trace.Outcome, replaced bool, run record.Status) string {
 	switch {
-	case o != trace.Running: // which is empty
+	case o != trace.Running: // the constant is the empty string
 		return strings.ReplaceAll(string(o), "_", " ")
 	case replaced:
 		return "lost"
@@ -37,8 +38,8 @@ func outcomeText(o trace.Outcome, replaced bool, run record.Status) string {
 	return "running"
 }
 
-// runPath is the path of a run, and stepPath that of a step of a kind, which with task,
-// sample and attempt behind it is the address of an attempt.
+// runPath returns the path of a run, and stepPath that of a step of a kind. The path of a
+// step, followed by task, sample and attempt, has the form of an attempt's address.
 func runPath(run string) string { return "/runs/" + url.PathEscape(run) }
 
 func stepPath(run string, kind trace.Kind, step int) string {
@@ -49,7 +50,7 @@ func versionPath(run string, number int) string {
 	return fmt.Sprintf("%s/versions/%d", runPath(run), number)
 }
 
-// comparePath is where two runs are compared.
+// comparePath returns the path of the page that compares two runs.
 func comparePath(a, b string) string { return "/compare?" + url.Values{"run": {a, b}}.Encode() }
 
 func groupPath(r trace.RolloutID) string {
@@ -60,8 +61,8 @@ func attemptPath(a trace.Address) string {
 	return fmt.Sprintf("%s/%d/%d", groupPath(a.RolloutID), a.Sample, a.Attempt)
 }
 
-// nowhere answers what no page is at. An address with a slash too many leads to the one
-// without.
+// nowhere answers requests for paths without a page. A path that only has too many
+// slashes is redirected to the correct one.
 func (s *Server) nowhere(w http.ResponseWriter, r *http.Request) {
 	if short := strings.TrimRight(r.URL.Path, "/"); short != r.URL.Path && short != "" {
 		to := &url.URL{Path: "/" + strings.TrimLeft(short, "/"), RawQuery: r.URL.RawQuery} // of this site, whatever was asked for
@@ -85,7 +86,7 @@ func failed(title, text string, links ...link) view {
 	return view{template: "error", Title: title, Body: errorBody{title, text, append(links, link{Text: "All runs", Path: "/"})}}
 }
 
-// missing says what there is not, in the reader's words rather than the store's.
+// missing says what does not exist, in words for a reader.
 func (s *Server) missing(r *http.Request) view {
 	name := r.PathValue("run")
 	if name == "" {

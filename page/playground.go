@@ -20,25 +20,25 @@ import (
 )
 
 const (
-	// replyPath takes what is asked.
+	// replyPath is the path to which questions are posted.
 	replyPath = "/playground/reply"
 	// mostAsked is how long a request of the playground may be, in bytes, and mostOfError how
 	// much of an error of the gateway is passed on.
 	mostAsked   = 1 << 20
 	mostOfError = 4 << 10
-	// mostReplies are streamed at once.
+	// mostReplies is how many replies are streamed at the same time.
 	mostReplies = 16
 )
 
 // versionReference names a version that the playground asks for.
 var versionReference = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}@([0-9]{1,9}|promoted|newest)$`)
 
-// playgroundBody is the page on which people talk to versions.
+// playgroundBody is the page on which one can chat with versions.
 type playgroundBody struct {
 	Runs    []string
 	Run     string
 	A, B    string // versions, as references
-	Problem string // why nobody would answer
+	Problem string // why no version could answer
 	Tools   string // those of the newest attempt, as JSON
 }
 
@@ -66,7 +66,7 @@ func (s *Server) playground(r *http.Request) (view, error) {
 	return view{template: "playground", Title: "Playground", Crumbs: []link{{Text: "Playground"}}, Body: b, Section: "/playground", Script: "playground.js"}, nil
 }
 
-// sides fills in the versions and the tools.
+// sides adds the versions and the tools.
 func (s *Server) sides(ctx context.Context, b *playgroundBody, version string) error {
 	last, err := s.Records.LastVersion(ctx, b.Run, model.DefaultPolicy)
 	switch {
@@ -91,7 +91,8 @@ func (s *Server) sides(ctx context.Context, b *playgroundBody, version string) e
 	return err
 }
 
-// toolsOf are the tools that the first call of the newest finished step was offered.
+// toolsOf returns the tools that were offered to the first call of the newest finished
+// step.
 func (s *Server) toolsOf(ctx context.Context, run string) (string, error) {
 	step, err := s.lastStep(ctx, run)
 	if err != nil || step == 0 {
@@ -118,7 +119,7 @@ func (s *Server) toolsOf(ctx context.Context, run string) (string, error) {
 	return format.Clean(string(indented(request.Tools))), nil
 }
 
-// gateway is where versions answer.
+// gateway returns the URL at which versions can be asked.
 func (s *Server) gateway(ctx context.Context) (string, error) {
 	if s.Fleet == nil {
 		return "", errors.New("no stack runs on this directory, and a page starts nothing: `fulgurite dev` brings one up")
@@ -163,7 +164,7 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusForbidden)
 		return
 	}
-	if !access.Of(r.Context()).May(access.Operate) { // replies take what runs could use
+	if !access.Of(r.Context()).May(access.Operate) { // replies use capacity that runs need
 		http.Error(w, "your token may only read", http.StatusForbidden)
 		return
 	}
@@ -210,7 +211,7 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request) {
 	}
 	defer func() { _ = answer.Body.Close() }()
 	if answer.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(answer.Body, mostOfError)) // what was read has to do
+		text, _ := io.ReadAll(io.LimitReader(answer.Body, mostOfError)) // an incomplete text is better than none
 		http.Error(w, format.Shown(messageIn(text)), http.StatusBadGateway)
 		return
 	}
@@ -218,7 +219,8 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request) {
 	stream(w, answer.Body)
 }
 
-// messageIn is the message of an error in OpenAI's shape, or all of what it is.
+// messageIn returns the message of an error in OpenAI's format, or the whole body if it
+// has another format.
 func messageIn(body []byte) string {
 	var e struct {
 		Error struct {
@@ -243,7 +245,7 @@ func stream(w http.ResponseWriter, from io.Reader) {
 			}
 		}
 		if err != nil {
-			return // of a stream that broke off the end is missing
+			return // the stream broke off, so the client misses its end
 		}
 	}
 }
@@ -261,7 +263,7 @@ func sameOrigin(r *http.Request) error {
 	return nil
 }
 
-// Sides are the versions beside each other.
+// Sides returns the versions that are shown next to each other.
 func (b playgroundBody) Sides() []string {
 	if b.A == "" {
 		return nil

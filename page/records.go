@@ -60,24 +60,25 @@ type Codecs func(name string) (dialog.Codec, error)
 
 // Live is Temporal's view of runs.
 type Live interface {
-	// Runs corrects the status of runs. Where Temporal can't be asked it returns them as
-	// they are, and the error.
+	// Runs corrects the status of runs. If Temporal can't be asked, it returns the runs
+	// unchanged, with the error.
 	Runs(ctx context.Context, runs []record.Run) ([]record.Run, error)
-	// State says what a run under way is doing.
+	// State returns what a run under way is doing.
 	State(ctx context.Context, run string) (State, error)
-	// WorkflowURL is where a workflow can be seen in Temporal's Web UI, empty without one.
+	// WorkflowURL returns the URL of a workflow in Temporal's Web UI, or "" if there is
+	// no UI.
 	WorkflowURL(id string) string
 }
 
 // State is the activity of a run that is under way, and its obstacles.
 type State struct {
 	Phase   string // what it does, for example "rollouts"
-	Subject string // with what
+	Subject string // what the phase works on
 	Done    int    // rollouts of the step under way
 	Total   int
-	Pace    string // tokens a second and the time that is left, for people; empty if unknown
+	Pace    string // tokens a second and the remaining time, as text; empty if unknown
 	Paused  bool
-	// Pending is the version that waits for approval, -1 for none.
+	// Pending is the version that waits for approval, or -1 if none does.
 	Pending int
 	Idle    []string // queues that no worker polls
 	Blocked []Blockage

@@ -19,8 +19,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// eventsShown are the newest of the pointer's moves and decisions on the page of a run,
-// stepsShown its newest steps.
+// eventsShown is how many decisions and moves of the pointer the page of a run shows, and
+// stepsShown how many steps, the newest ones in each case.
 const (
 	eventsShown = 8
 	stepsShown  = 10
@@ -83,7 +83,7 @@ func (s *Server) run(r *http.Request) (view, error) {
 	return v, nil
 }
 
-// accountOf fills in curves, decisions and the account.
+// accountOf adds the curves, the decisions and the report.
 func (s *Server) accountOf(r *http.Request, run record.Run, b *runBody) error {
 	ctx := r.Context()
 	steps, err := s.history(ctx, run)
@@ -114,7 +114,7 @@ func (s *Server) accountOf(r *http.Request, run record.Run, b *runBody) error {
 		return err
 	}
 	set := curves.Settings(acted)
-	// What curves show follows from how much of each is on record.
+	// The curves depend only on how many records of each kind there are.
 	key := fmt.Sprintf("%s %s %v %d %d %d %d %d %d %v", run.Name, state, b.Range, len(steps), len(lags.Value), len(j.evaluations), len(j.moves), len(j.decisions), counted, set)
 	shown, err := s.drawn.Of(ctx, key, func(context.Context) (drawn, error) {
 		marks := slices.Concat(curves.Decided(j.moves, j.decisions), curves.Interruptions(account.Value), set)
@@ -147,7 +147,7 @@ type drawn struct {
 	flat    []string
 }
 
-// curveData has the records that the curves of a part of a run are drawn of.
+// curveData returns the records for the curves of a part of a run.
 func (s *Server) curveData(run record.Run, part curves.Span, steps []record.Step, evaluations []record.Evaluation) curves.Data {
 	d := curves.Data{Steps: part.Steps(steps), Evaluations: part.Evaluations(evaluations), Before: run.Created, Fractions: curves.Fractions(steps)}
 	if len(d.Steps) > 0 {
@@ -158,7 +158,7 @@ func (s *Server) curveData(run record.Run, part curves.Span, steps []record.Step
 	return d
 }
 
-// tested are the first and the last evaluation on the test split.
+// tested returns the first and the last evaluation on the test split.
 func tested(all []record.Evaluation) (before, after *record.Evaluation) {
 	for _, e := range all {
 		if e.Kind != trace.Test {

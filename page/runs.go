@@ -82,7 +82,8 @@ func (s *Server) runs(r *http.Request) (view, error) {
 	return view{template: "runs", Title: "Runs", Body: b, Section: "/", Every: renewEvery}, nil
 }
 
-// reachable says whether something runs that could take a run up.
+// reachable reports whether runs can be asked now, which means that something could let a
+// run go on.
 func (s *Server) reachable(ctx context.Context) bool {
 	return s.Operator != nil && s.Operator.Reach(ctx) == nil
 }
@@ -125,7 +126,8 @@ func (s *Server) runRow(ctx context.Context, run record.Run) (runRow, error) {
 	return row, nil
 }
 
-// promoted is the version that is promoted, nil for none.
+// promoted returns the promoted version, or nil if there is none, and whether it is
+// pinned.
 func (s *Server) promoted(ctx context.Context, run string) (*int, bool, error) {
 	p, err := s.Records.Promoted(ctx, run, model.DefaultPolicy)
 	if errors.Is(err, trace.ErrNotFound) {
@@ -154,8 +156,8 @@ type note struct {
 	Links []link
 }
 
-// obstacles are what keeps a run from going on, for people. Who may act finds the forms
-// beside them.
+// obstacles describes what keeps a run from going on. A reader who may act also gets
+// links to the forms that help.
 func (s *Server) obstacles(ctx context.Context, run record.Run, now State) []note {
 	var out []note
 	act := func(text string, path ...string) link {

@@ -32,7 +32,7 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 // defaultWait is how long a page waits for an account.
 const defaultWait = 25 * time.Millisecond
 
-// defaultPoll is how often a page that is being looked at asks whether its run went on.
+// defaultPoll is how often an open page checks whether its run has made progress.
 const defaultPoll = time.Second / 2
 
 // Options configure a page.
@@ -40,24 +40,25 @@ type Options struct {
 	Records Records
 	Blobs   Blobs
 	Codecs  Codecs
-	// Live is nil where no Temporal can be asked.
+	// Live is nil if there is no Temporal to ask.
 	Live Live
-	// Fleet is nil where nothing runs but the page.
+	// Fleet is nil if only the page runs.
 	Fleet Fleet
-	// Guard says whom the page answers; nil answers this machine alone.
+	// Guard decides whom the page answers. If it is nil, the page only answers this
+	// machine.
 	Guard *access.Guard
-	// Operator does what people want of runs, and Starter starts them. Either may be nil;
-	// Why then says why, for people.
+	// Operator carries out actions on runs, and Starter starts runs. Either may be nil.
+	// Why then says why, as a text for the reader.
 	Operator actions.Operator
 	Starter  actions.Starter
-	// Exporter writes the files of versions; nil gives none out.
+	// Exporter writes the files of versions. If it is nil, no version can be exported.
 	Exporter actions.Exporter
 	Why      string
-	// Poll is how often the records are looked at for each page that follows a run; 0 is half
+	// Poll is how often the records are checked for pages that follow a run. 0 means half
 	// a second.
 	Poll time.Duration
-	// Patience is how long a page waits for an account before it is shown without one,
-	// which it asks for again; 0 is 25 ms.
+	// Patience is how long a page waits for a report. After that the page is shown
+	// without the report and loads it later. 0 means 25 ms.
 	Patience time.Duration
 	Log      *zap.Logger // nil is silent
 }
@@ -70,7 +71,7 @@ type Server struct {
 	files     assets
 	templates map[string]*template.Template
 	actions   *actions.Pages
-	admitted  http.Handler // behind the check of who asks
+	admitted  http.Handler // handles the requests that login admits
 
 	histories cache.Cache[*history]
 	accounts  cache.Background[*report.Report]
@@ -86,7 +87,7 @@ type Server struct {
 	lives     cache.Cache[record.Run]
 	documents cache.Cache[document]
 
-	acted   atomic.Int64    // counts what may have changed something
+	acted   atomic.Int64    // counts requests that may have changed something
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 	closing sync.Mutex // held while work begins, and while it is cancelled
@@ -98,7 +99,7 @@ type Server struct {
 	client   *http.Client // that asks the gateway
 }
 
-// mostDocuments are kept, of at most some 300 KiB each.
+// mostDocuments is how many documents are kept. Each has at most about 300 KiB.
 const mostDocuments = 32
 
 // New makes a page.
@@ -159,7 +160,7 @@ func New(o Options) (*Server, error) {
 	return s, s.serveActions()
 }
 
-// Close breaks off what follows a run and waits for work under way.
+// Close ends the streams of pages that follow a run, and waits for work under way.
 func (s *Server) Close() {
 	s.closing.Lock()
 	s.cancel()
@@ -167,7 +168,7 @@ func (s *Server) Close() {
 	s.work.Wait()
 }
 
-// begin counts work that Close waits for, unless that has begun.
+// begin registers work that Close waits for. It returns false if Close was called before.
 func (s *Server) begin() bool {
 	s.closing.Lock()
 	defer s.closing.Unlock()
@@ -178,12 +179,12 @@ func (s *Server) begin() bool {
 	return true
 }
 
-// ServeHTTP answers whom the guard admits.
+// ServeHTTP answers the requests that the guard admits.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "same-origin") // with no-referrer, forms would not say whose they are
+	h.Set("Referrer-Policy", "same-origin") // with no-referrer, a form's origin could not be checked
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
@@ -208,15 +209,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Server) page(show func(*http.Request) (view, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		d, err := s.documents.Of(r.Context(), s.documentKey(r), func(ctx context.Context) (document, error) { return s.document(r.WithContext(ctx), show), nil })
-		if err == nil { // else nobody waits for it
+		if err == nil { // an error means that the client has left
 			d.write(w)
 		}
 	}
 }
 
-// documentKey is a key for documents that are the same: to one reader at one address, in a
-// moment in which nobody acted and the run was seen to be where it is. No document is
-// older than the event that announces it.
+// documentKey returns a key that is equal for requests with equal documents: those of one
+// reader for one address, while nobody acts and the run's progress stays the same. So no
+// document is older than the event that announces it.
 func (s *Server) documentKey(r *http.Request) string {
 	p := access.Of(r.Context())
 	reached := ""
@@ -226,7 +227,7 @@ func (s *Server) documentKey(r *http.Request) string {
 	return fmt.Sprintf("%d %d %q %q %v %s %s", s.now(), s.acted.Load(), reached, p.Name, p.May(access.Operate), s.Guard.FormToken(p), r.URL)
 }
 
-// now is a number that changes twice between two looks at the records.
+// now returns a number that changes twice in the time between two polls.
 func (s *Server) now() int64 { return time.Now().UnixNano() / max(1, int64(s.Poll/2)) }
 
 func (s *Server) document(r *http.Request, show func(*http.Request) (view, error)) document {
@@ -252,7 +253,7 @@ type document struct {
 func (d document) write(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(d.code)
-	_, _ = w.Write(d.html) // a reader who left is no failure of ours
+	_, _ = w.Write(d.html) // it is no error if the reader has left
 }
 
 func (s *Server) rendered(r *http.Request, code int, v view) document {
@@ -274,28 +275,29 @@ func (s *Server) render(w http.ResponseWriter, r *http.Request, code int, v view
 type view struct {
 	template string
 	Title    string
-	// Crumbs lead to where the page is, from the list of runs on.
+	// Crumbs are the links from the list of runs to this page.
 	Crumbs []link
-	// Tabs are the pages of a run. Whole says that this page is the one of its tab, rather
-	// than one below it.
+	// Tabs are the main pages of a run. Whole is true if this page is one of them, and
+	// false if it is below one.
 	Tabs  []link
 	Whole bool
-	// Follow is the path of events that say when to look again, empty for none.
+	// Follow is the path of the events that tell when to load again. It is empty if the
+	// page follows no run.
 	Follow string
-	// Every is after how many milliseconds a page that follows no run is looked at again, 0 for
-	// never.
+	// Every is the number of milliseconds after which a page that follows no run loads
+	// again. 0 means never.
 	Every int
-	// Section is the path of the page among those of the store, and Script one more that it
-	// needs.
+	// Section is the path of the page among those that belong to no run. Script is a
+	// further script that the page needs.
 	Section, Script string
-	// Reader is who looks, where somebody logged in.
+	// Reader is the person who reads the page, if that person has logged in.
 	Reader reader
 	Body   any
 }
 
-// reader is who looks at a page.
+// reader is the person who reads a page.
 type reader struct {
-	Name     string // empty where nobody logs in
+	Name     string // empty without a login
 	ReadOnly bool
 	Token    string // for the form that logs out
 	Starts   bool   // may start runs here
@@ -316,7 +318,7 @@ type link struct {
 	Here       bool
 }
 
-// runView is a view of a page of a run.
+// runView returns the view of a page of a run.
 func runView(template string, run record.Run, here string, crumbs ...link) view {
 	v := view{template: template, Crumbs: append([]link{{Text: run.Name, Path: runPath(run.Name)}}, crumbs...)}
 	for _, t := range []link{{Text: "Overview"}, {Text: "Steps", Path: "/steps"}, {Text: "Versions", Path: "/versions"}, {Text: "Tasks", Path: "/tasks"}, {Text: "Actions", Path: "/actions"}} {
@@ -333,7 +335,7 @@ func runView(template string, run record.Run, here string, crumbs ...link) view 
 	return v
 }
 
-// serveActions adds what people can do.
+// serveActions adds the login and the forms for actions.
 func (s *Server) serveActions() (err error) {
 	doors := &login.Pages{Guard: s.Guard, Log: s.Log, Fail: s.fail, Show: func(w http.ResponseWriter, r *http.Request, code int, b login.Body) {
 		s.render(w, r, code, view{template: "login", Title: "Log in", Body: b})
@@ -351,7 +353,7 @@ func (s *Server) serveActions() (err error) {
 				v = runView("raw", p.Run, "Actions", link{Text: "Actions", Path: actions.Path(p.Run.Name)}, link{Text: p.Title})
 				v.Title = p.Title + " · " + p.Run.Name
 			}
-			v.Follow = "" // nobody's words are taken away under their hands
+			v.Follow = "" // reloading would remove what the reader has typed
 			v.Body = p.Body
 			s.render(w, r, p.Code, v)
 		},
@@ -385,7 +387,7 @@ func (s *Server) find(r *http.Request) (record.Run, error) {
 	return s.liveRun(r.Context(), run)
 }
 
-// findNow is find for those who act: Temporal is asked for them.
+// findNow does what find does, but always asks Temporal, because it serves actions.
 func (s *Server) findNow(r *http.Request) (record.Run, error) {
 	run, err := s.Records.Run(r.Context(), r.PathValue("run"))
 	if err != nil || s.Live == nil {

@@ -25,7 +25,7 @@ import (
 const (
 	// groupsPerPage is how many groups a step shows at once.
 	groupsPerPage = 100
-	// mostPicked attempts are listed of those that ended in one way.
+	// mostPicked is how many attempts are listed that ended in the same way.
 	mostPicked = 100
 )
 
@@ -33,7 +33,7 @@ const (
 type stepBody struct {
 	Kind         trace.Kind
 	Step         int
-	Previous     string // pages of the steps beside it
+	Previous     string // paths of the neighbouring steps
 	Next         string
 	Groups       []groupRow
 	More         string
@@ -44,11 +44,11 @@ type stepBody struct {
 	Failures     []tally
 	Outcomes     []tally
 	Quarantined  []record.Quarantine
-	Chosen       string // by which curriculum's reasons, empty without one
+	Chosen       string // how many tasks a curriculum chose for each reason, or ""
 	Metrics      []tallyOf
 	Reserve      string
 	ReserveCount int
-	Lag          *float64 // how many steps the versions that sampled it were behind
+	Lag          *float64 // how many steps behind the sampling versions were, on average
 	Again        bool     // the lag is still being counted
 	// Picked are the attempts that ended in the way that the reader asked for.
 	Picked     []link
@@ -56,7 +56,7 @@ type stepBody struct {
 	PickedMore int
 }
 
-// tally is how often something was, and its share of the most frequent.
+// tally is a count, with its share of the largest count.
 type tally struct {
 	Name  string
 	Word  string // as it is on record, where the name says it in other words
@@ -149,7 +149,7 @@ func (s *Server) step(r *http.Request) (view, error) {
 	return v, nil
 }
 
-// stepName is the title of a step or an evaluation.
+// stepName returns the title of a step or an evaluation.
 func stepName(kind trace.Kind, step int) string {
 	switch kind {
 	case trace.Train:
@@ -165,7 +165,7 @@ func placeOf(run string, parts ...string) (trace.Address, error) {
 	return trace.ParseAddress(run + "/" + strings.Join(parts, "/"))
 }
 
-// beside fills in the records of the step and of its neighbours.
+// beside adds the records of the step, and links to its neighbours.
 func (s *Server) beside(ctx context.Context, run record.Run, b *stepBody) error {
 	if b.Kind != trace.Train {
 		return nil
@@ -217,7 +217,7 @@ func (s *Server) choice(ctx context.Context, at trace.Address) (record.Choice, b
 	return c, err == nil, err
 }
 
-// count fills in rewards, outcomes and failures.
+// count adds the rewards, outcomes and failures.
 func (b *stepBody) count(trials []record.Trial, run record.Status) {
 	outcomes, failures := map[string]int{}, map[string]int{}
 	var rewards []float64
@@ -244,7 +244,7 @@ func (b *stepBody) count(trials []record.Trial, run record.Status) {
 	}
 }
 
-// failureOf is the word for how an agent failed, empty where it did not.
+// failureOf returns the word for how an agent failed, or "" if it did not fail.
 func failureOf(t record.Trial) string {
 	if t.Failure == "" && t.Outcome == trace.AgentFailed {
 		return "unknown"
@@ -273,7 +273,7 @@ func (b *stepBody) pick(trials []record.Trial, run record.Status, outcome, failu
 	}
 }
 
-// tallies are counts, the largest first.
+// tallies returns counts as a list, the largest first.
 func tallies(counts map[string]int) []tally {
 	var out []tally
 	most := 0
@@ -287,7 +287,7 @@ func tallies(counts map[string]int) []tally {
 	return out
 }
 
-// Bar is a share as a bar.
+// Bar draws the share as a bar.
 func (t tally) Bar() template.HTML {
 	d := figure.Drawing{}
 	d.Add(`<svg class="share" viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect width="%.1f" height="8"/></svg>`, 100*t.Share)
@@ -311,8 +311,8 @@ func spreadOf(values []float64) spread {
 	return s
 }
 
-// groupsOf lays attempts, which come in order, out by their groups. The bars of all groups
-// have the scale of the step.
+// groupsOf returns the rows of the groups to which attempts belong. The attempts must be
+// in order. The bars of all groups use the scale of the step.
 func groupsOf(trials []record.Trial, scale spread) []groupRow {
 	var out []groupRow
 	for i := 0; i < len(trials); {
@@ -340,10 +340,10 @@ func groupsOf(trials []record.Trial, scale spread) []groupRow {
 	return out
 }
 
-// mostBars are drawn of a group.
+// mostBars is how many bars are drawn for a group.
 const mostBars = 64
 
-// bars are the rewards of the samples of a group, one beside the other.
+// bars draws the rewards of a group's samples next to each other.
 func bars(counted []record.Trial, scale spread) template.HTML {
 	const height, width = 22.0, 6.0
 	shown := counted[:min(len(counted), mostBars)]

@@ -20,7 +20,7 @@ type stepsBody struct {
 	Steps        []stepRow
 	Newer, Older string
 	Again        bool // the lags are still being counted
-	// UnderWay is the step that has begun and is not finished, 0 for none.
+	// UnderWay is the step that has begun and not finished, or 0 if there is none.
 	UnderWay     int
 	UnderWayPath string
 	Evaluations  []evaluationRow
@@ -93,8 +93,8 @@ func (s *Server) steps(r *http.Request) (view, error) {
 	return v, nil
 }
 
-// evaluations returns the evaluations of versions from number from up to, and without,
-// number to.
+// evaluations returns the evaluations of versions with numbers from from up to, but not
+// including, to. The newest comes first.
 func (s *Server) evaluations(r *http.Request, run record.Run, fraction bool, from, to int) ([]evaluationRow, error) {
 	all, err := s.Records.EvaluationsBetween(r.Context(), run.Name, model.DefaultPolicy, from, to)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// stores are those that a person may come upon, each as runs leave it, by their names.
+// stores returns stores as different kinds of runs leave them, by name.
 func stores() map[string]func(t testing.TB) *recorded {
 	return map[string]func(t testing.TB) *recorded{
 		"empty": func(t testing.TB) *recorded { return newEmpty(t, "plain") },
@@ -63,7 +63,7 @@ func (r *recorded) whole() {
 	r.decide()
 }
 
-// values are those of a critic for the calls of a step.
+// values stores a critic's values for the calls of a step, and returns their digest.
 func (r *recorded) values(step int) string {
 	r.t.Helper()
 	v := model.Values{Policy: model.CriticPolicy, Version: step - 1}
@@ -89,8 +89,8 @@ func (r *recorded) values(step int) string {
 	return digest
 }
 
-// kill cuts the attempts of a step off at once, as the death of a worker does, and makes them
-// again.
+// kill cuts off all attempts of a step at the same time, as the death of a worker does,
+// and begins them again.
 func (r *recorded) kill(step int) {
 	r.t.Helper()
 	for i := range perStep {
@@ -115,7 +115,8 @@ const (
 	mostBytes    = 300 << 10
 )
 
-// shown are the pages of a store, one of each kind. They are there, and bounded.
+// shown returns the pages of a store, one of each kind. It checks that they exist and
+// stay within the limits.
 func (r *recorded) shown(at string) []string {
 	r.t.Helper()
 	var out []string

@@ -18,9 +18,10 @@ import (
 )
 
 const (
-	// tasksShown are the hardest and the easiest of a split, each.
+	// tasksShown is how many tasks of a split are shown of the hardest ones, and how many
+	// of the easiest.
 	tasksShown = 20
-	// pass is the reward from which on an attempt counts as passed.
+	// pass is the least reward with which an attempt counts as passed.
 	pass = 1
 	// resultsEvery is how long the results of a run that goes on are used: to count them
 	// reads all its attempts.
@@ -133,7 +134,8 @@ func (s *Server) splitsOf(ctx context.Context, run record.Run) ([]splitTasks, er
 	return out, nil
 }
 
-// mostCells are drawn for a task; of more steps, each cell is several.
+// mostCells is how many cells are drawn for a task. With more steps, each cell is several
+// steps.
 const mostCells = 16
 
 // cells draws how a task came out step by step, the fuller the more attempts passed.

@@ -18,11 +18,12 @@ type tokenMark struct {
 	ID        int32
 	Logprob   *float64
 	Advantage *float64
-	// Entropy and Trainer are of the trainer, before its first update with the token: of the
-	// distribution, and the log-probability, in nats.
+	// Entropy and Trainer are the trainer's values before its first update with the
+	// token, in nats: the entropy of its distribution, and the token's log-probability.
 	Entropy, Trainer *float64
-	// Trained is false for a token that the loss does not see; Batch says whether that is
-	// known from the batch, or only that the token had no alternative.
+	// Trained is false for a token that the loss ignores. Batch is true if that is known
+	// from the batch. Otherwise only tokens without an alternative are known to be
+	// ignored.
 	Trained, Batch bool
 	Version        int
 	// Class and Data are for style and script; scale fills them in.
@@ -30,7 +31,7 @@ type tokenMark struct {
 	Data  string
 }
 
-// marks are the tokens of a call's completion.
+// marks returns the tokens of a call's completion.
 func (c *conversation) marks(call trace.Exchange) []tokenMark {
 	if relay, ok := c.codec.(dialog.Relay); ok {
 		var out []tokenMark
@@ -69,7 +70,7 @@ func (c *conversation) marks(call trace.Exchange) []tokenMark {
 	return out
 }
 
-// known is nil for a number that is not on record.
+// known returns nil for a number that was not recorded, which is NaN.
 func known(x float32) *float64 {
 	v := float64(x)
 	if math.IsNaN(v) {
@@ -78,7 +79,7 @@ func known(x float32) *float64 {
 	return &v
 }
 
-// spell is the text of a token.
+// spell returns the text of a token.
 func (c *conversation) spell(id int32) string {
 	switch codec := c.codec.(type) {
 	case nil:
@@ -90,7 +91,7 @@ func (c *conversation) spell(id int32) string {
 	}
 }
 
-// scale fills in what depends on all tokens that are shown.
+// scale sets the fields that depend on all shown tokens.
 func (b *attemptBody) scale() {
 	for _, c := range b.Calls {
 		for _, t := range c.Tokens {
@@ -126,8 +127,8 @@ func shade(x float64, bounds []float64) int {
 	return n
 }
 
-// difference is how much likelier the trainer found a token than its sampler did, in nats;
-// nil where one of both is not on record.
+// difference returns how much likelier the trainer found a token than its sampler did, in
+// nats. It returns nil if one of the two values was not recorded.
 func (t tokenMark) difference() *float64 {
 	if t.Logprob == nil || t.Trainer == nil {
 		return nil
@@ -162,8 +163,8 @@ func (t tokenMark) classes(scale float64) string {
 	return class + fmt.Sprintf(" v%d", t.Version%4)
 }
 
-// data has the values that the script shows of a token: id, log-probability, advantage, mask, version,
-// entropy, and trainer against sampler.
+// data returns the values that the script shows for a token: id, log-probability,
+// advantage, mask, version, entropy, and trainer against sampler.
 func (t tokenMark) data() string {
 	fields := []string{strconv.Itoa(int(t.ID)), "", "", "not in the batch", strconv.Itoa(t.Version), "", ""}
 	if t.Logprob != nil {

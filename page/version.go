@@ -34,10 +34,10 @@ type versionBody struct {
 	Canary      *canaryRow
 	Metrics     []tallyOf
 	Splits      []trace.Kind
-	Versions    string // the page of all
+	Versions    string // path of the list of versions
 	Promoted    *int
 	Acts        []actions.Link
-	Why         string // why there are not more
+	Why         string // why no more actions are offered
 }
 
 // fileRow is a file of a version.
@@ -46,12 +46,13 @@ type fileRow struct {
 	Size         string
 }
 
-// canaryRow is a canary row, which a sampler has to reproduce before it serves a version.
+// canaryRow summarizes a canary, which a sampler has to reproduce before it serves a
+// version.
 type canaryRow struct {
 	Rows, Tokens int
 	Exact        bool
 	Tolerance    float64
-	Mean         float64 // log-probability
+	Mean         float64 // mean log-probability
 	Fingerprint  string
 }
 
@@ -124,7 +125,7 @@ func (s *Server) ancestors(ctx context.Context, v model.Version) (out []link, mo
 	return out, more, nil
 }
 
-// readFiles fills in the content of the manifest.
+// readFiles adds the content of the manifest.
 func (s *Server) readFiles(ctx context.Context, b *versionBody) {
 	if b.Version.Manifest == "" {
 		b.Unread = "it has no manifest"
@@ -171,7 +172,7 @@ func (s *Server) readFiles(ctx context.Context, b *versionBody) {
 	b.Canary = &row
 }
 
-// bytesText is a size for people.
+// bytesText returns a size as readable text.
 func bytesText(n int64) string {
 	units := []string{"bytes", "KB", "MB", "GB", "TB"}
 	v, i := float64(n), 0

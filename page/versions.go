@@ -32,12 +32,13 @@ type versionsBody struct {
 	History      []decisions.Event // the newest ones
 	Earlier      bool              // there are more
 	Pinned       bool
-	// Left are the versions of the page that are not shown because nobody evaluated them, All
-	// is the page with them, or without where All is asked for.
+	// Left is the number of versions that the page leaves out because they were not
+	// evaluated. All is the query of the page that includes them, or, on that page, of
+	// the one that leaves them out.
 	Left int
 	All  string
 	Acts []actions.Link
-	Why  string // why there are not more
+	Why  string // why no more actions are offered
 }
 
 // versionRow is a version in the lineage.
@@ -125,7 +126,7 @@ func (r versionRow) judged() bool {
 	return r.Promoted || r.Once || r.Gate != nil || r.Test != nil || r.Verdict != ""
 }
 
-// pointerActs are the links to what moves the promoted pointer of a run.
+// pointerActs returns links to the actions that move a run's promoted pointer.
 func (s *Server) pointerActs(ctx context.Context, run record.Run) actions.Offer {
 	var row runRow
 	var err error
@@ -143,7 +144,7 @@ type lineage struct {
 	evaluations []record.Evaluation
 	moves       []record.Promotion
 	decisions   []record.Decision
-	promoted    int  // now, -1 for none
+	promoted    int  // promoted now, or -1
 	fraction    bool // rewards lie between 0 and 1
 }
 

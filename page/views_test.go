@@ -30,12 +30,13 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// beside is what runs beside a page in tests: a gateway, if it has an address, and queues.
+// beside is a fake of the processes around a page: a gateway, if it has an address, and
+// queues.
 type beside struct {
 	gateway string
 	queues  []page.Queue
 	loaded  []model.VersionID
-	here    []model.VersionID // nil where the page's process samples nothing
+	here    []model.VersionID // nil if the page's process does not sample
 	err     error
 }
 
@@ -54,7 +55,7 @@ func (b beside) Loaded(context.Context, record.Lease) ([]model.VersionID, error)
 	return b.loaded, b.err
 }
 
-// serveWith is the page of the store beside what runs.
+// serveWith serves the page of the store, with fleet as the processes around it.
 func (r *recorded) serveWith(fleet page.Fleet) *httptest.Server {
 	r.t.Helper()
 	p, err := page.New(page.Options{Records: r.store, Blobs: r.blobs, Codecs: dialog.Named, Fleet: fleet, Poll: time.Millisecond, Patience: time.Hour})
@@ -67,7 +68,7 @@ func (r *recorded) serveWith(fleet page.Fleet) *httptest.Server {
 	return server
 }
 
-// secondRun is another run beside "demo", without attempts.
+// secondRun adds another run to the store, without attempts.
 func (r *recorded) secondRun(name, spec string) {
 	r.t.Helper()
 	_, _, err := r.store.CreateRun(r.t.Context(), record.Run{Name: name, Spec: json.RawMessage(spec)})
@@ -176,7 +177,7 @@ func TestARecordedCallIsGivenOut(t *testing.T) {
 	}
 }
 
-// running is a gateway with a sampler that answer from the versions of the store.
+// running starts a gateway with a sampler that answers with the versions of the store.
 func (r *recorded) running() string {
 	r.t.Helper()
 	versions := catalog.Catalog{Store: r.store, Blobs: r.blobs}

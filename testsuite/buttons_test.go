@@ -19,8 +19,8 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// temporalCLI is Temporal's own command line against a stack. Tests that press its
-// buttons are skipped where it is not installed: tools/temporal builds it.
+// temporalCLI returns a function that runs Temporal's own command line against a stack.
+// Tests that use it are skipped where it is not installed. tools/temporal builds it.
 func temporalCLI(t *testing.T, st *stack.Stack) func(args ...string) (string, error) {
 	t.Helper()
 	path, err := exec.LookPath("temporal")
@@ -36,7 +36,7 @@ func temporalCLI(t *testing.T, st *stack.Stack) func(args ...string) (string, er
 	}
 }
 
-// is waits until a run stands in a way, by the record and by Temporal.
+// is waits until a run has a status both in the store and in Temporal.
 func is(ctx context.Context, t *testing.T, st *stack.Stack, name string, want record.Status) record.Run {
 	t.Helper()
 	var run, now record.Run

@@ -13,7 +13,7 @@ import (
 // tenth of it.
 const valueTolerance = 1e-5
 
-// randomCritic has a head that is random too.
+// randomCritic returns a critic whose head is random too.
 func randomCritic(t *testing.T, a model.Architecture) model.Checkpoint {
 	t.Helper()
 	c, err := model.CriticOf(randomCheckpoint(a))
@@ -38,7 +38,8 @@ func bothCritics(t *testing.T, engines []model.Engine, c model.Checkpoint, f fun
 	}
 }
 
-// regression is half the squared difference from made-up returns, partly masked.
+// regression is half the squared difference between values and made-up returns, with some
+// positions masked.
 func regression(row int, values, gradient []float32) {
 	for i, v := range values {
 		if (row+i)%3 > 0 {

@@ -22,7 +22,7 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// choosing is a run whose tasks a curriculum chooses.
+// choosing returns the spec of a run whose tasks a curriculum chooses.
 func choosing(kind string, lag, steps int) spec.Spec {
 	s := deciding(lag, steps)
 	s.Training.DynamicSampling = 2
@@ -42,7 +42,7 @@ func choosing(kind string, lag, steps int) spec.Spec {
 	return s.WithDefaults()
 }
 
-// fewTasks is a file of tasks for a stage.
+// fewTasks writes a file of tasks for a stage and returns its path.
 func fewTasks(t *testing.T) string {
 	t.Helper()
 	var lines strings.Builder
@@ -54,7 +54,7 @@ func fewTasks(t *testing.T) string {
 	return path
 }
 
-// choices are what the curriculum of a run chose, step by step.
+// choices returns the recorded choices of a run's curriculum, step by step.
 func choices(ctx context.Context, t *testing.T, st *stack.Stack, name string) []record.Choice {
 	t.Helper()
 	all, err := st.Store.Choices(ctx, name, model.DefaultPolicy)

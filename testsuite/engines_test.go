@@ -15,18 +15,17 @@ import (
 	"github.com/fulgurite/fulgurite/model/torch"
 )
 
-// The engines share the architecture's definition and nothing else: one is written by
-// hand, one is graphs with automatic derivatives, and one is a model of transformers in
-// PyTorch. Where they agree, they are right. PyTorch takes part where FULGURITE_TORCH names
-// a Python that has it.
+// The engines share only the definition of the architecture. One is written by hand, one
+// uses graphs with automatic derivatives, and one is a model of transformers in PyTorch.
+// If they agree, they are right. PyTorch takes part if FULGURITE_TORCH names a Python
+// that has it.
 //
-// Tolerances. float32 has 1.2e-7 of relative precision and the engines sum in
-// different orders. The bounds leave a factor of three to ten above the largest
-// differences seen, on AVX-512: log-probabilities 4e-6, entropies 1.4e-6,
-// gradients 1.8e-6; after ten updates weights 6e-5 and log-probabilities 1.3e-5.
-// AdamW divides by the size of the gradient, so where that is near zero its
-// rounding decides a step: weights are compared in units of the learning rate and
-// by the mean over a tensor.
+// Tolerances: float32 has a relative precision of 1.2e-7, and the engines sum in
+// different orders. The bounds are three to ten times the largest differences seen, on
+// AVX-512: log-probabilities 4e-6, entropies 1.4e-6, gradients 1.8e-6; after ten updates
+// weights 6e-5 and log-probabilities 1.3e-5. AdamW divides by the size of the gradient.
+// Where the gradient is near zero, its rounding therefore decides a step. So weights are
+// compared in units of the learning rate, by the mean over a tensor.
 const (
 	logprobTolerance  = 1e-5 // nats, absolute
 	entropyTolerance  = 1e-5 // nats, absolute
@@ -44,14 +43,14 @@ func architectures() map[string]model.Architecture {
 	llama.Tied = true
 	gqa.KVHeads = 1
 	qwen2.QKVBias, qwen2.KVHeads, qwen2.RopeTheta, qwen2.NormEpsilon = true, 2, 1e6, 1e-6
-	// A head that is not hidden/heads, and sizes that are no multiple of a vector.
+	// A head size that is not hidden/heads, and sizes that are not multiples of a vector.
 	qwen3.QKNorm, qwen3.KVHeads, qwen3.HeadDim, qwen3.Tied, qwen3.FeedForward, qwen3.HiddenSize = true, 2, 10, true, 45, 27
 	return map[string]model.Architecture{
 		"tied": llama, "one key head, untied": gqa, "qkv bias": qwen2, "qk norm, odd sizes": qwen3, "tiny": model.Tiny(40),
 	}
 }
 
-// randomCheckpoint is one in which biases and norms are random too.
+// randomCheckpoint returns a model whose biases and norms are random too.
 func randomCheckpoint(a model.Architecture) model.Checkpoint {
 	w := a.Init(11)
 	noise := make([]float32, a.Parameters())
@@ -67,8 +66,8 @@ func randomCheckpoint(a model.Architecture) model.Checkpoint {
 	return model.Checkpoint{Architecture: a, Weights: w}
 }
 
-// ragged rows have lengths from 2 to a power of two and one more, at several
-// temperatures. Some chose among a few tokens alone.
+// ragged returns rows with lengths from 2 up to a power of two plus one, at several
+// temperatures. Some tokens were chosen from a few tokens only.
 func ragged(a model.Architecture) []model.Row {
 	rows := make([]model.Row, 0, 9)
 	for i, n := range []int{17, 2, 33, 5, 64, 9, 3, 16, 31} {
@@ -84,7 +83,7 @@ func ragged(a model.Architecture) []model.Row {
 	return rows
 }
 
-// sets restrict two positions in three, each to other tokens.
+// sets restricts two of three positions, each to different tokens.
 func sets(a model.Architecture, tokens []int32, seed int) []model.TokenSet {
 	out := make([]model.TokenSet, len(tokens)-1)
 	for i := range out {
@@ -100,7 +99,8 @@ func sets(a model.Architecture, tokens []int32, seed int) []model.TokenSet {
 	return out
 }
 
-// some allows a few tokens, others at each place, and everything at every third.
+// some allows a few tokens at each position, different ones each time, and at every third
+// position all tokens.
 type some struct{ vocab, n int }
 
 func (s *some) Allowed(set model.TokenSet) bool {
@@ -126,7 +126,7 @@ func both(t *testing.T, engines []model.Engine, c model.Checkpoint, f func(engin
 	}
 }
 
-// eachPair runs f for the engine native beside each of the others.
+// eachPair calls f with the native engine and each of the other engines.
 func eachPair(t *testing.T, f func(t *testing.T, engines []model.Engine)) {
 	t.Helper()
 	t.Run("gomlx", func(t *testing.T) {
@@ -146,7 +146,7 @@ var sharedTorch struct {
 	*torch.Engine
 }
 
-// torchEngine is PyTorch on the CPU.
+// torchEngine returns engine torch on the CPU, or skips the test.
 func torchEngine(t *testing.T) *torch.Engine {
 	t.Helper()
 	if os.Getenv(torch.EnvPython) == "" {
@@ -192,8 +192,8 @@ func TestEnginesAgreeOnLogProbabilitiesAndEntropies(t *testing.T) {
 	})
 }
 
-// objective is the policy gradient of made-up advantages, partly masked, with an
-// entropy bonus. It depends on the log-probabilities, as losses do.
+// objective is the policy gradient of made-up advantages with an entropy bonus, with some
+// positions masked. It depends on the log-probabilities, as losses do.
 func objective(row int, logprobs, entropies, gradient, entropyGradient []float32) {
 	for i := range logprobs {
 		if (row+i)%3 == 0 {
@@ -232,7 +232,7 @@ func TestEnginesAgreeOnGradients(t *testing.T) {
 	})
 }
 
-// distance is the Euclidean distance, from zero if b is nil.
+// distance returns the Euclidean distance, from zero if b is nil.
 func distance(a, b []float32) float64 {
 	sum := 0.0
 	for i := range a {
@@ -286,9 +286,9 @@ func TestEnginesAgreeAfterUpdates(t *testing.T) {
 	})
 }
 
-// Greedy decoding takes the largest logit, and sampling the largest with noise
-// that both engines share, so that they say the same unless two are within
-// rounding of each other; with these seeds none are.
+// Greedy decoding takes the largest logit. Sampling takes the largest logit plus noise
+// that all engines share. So the engines sample the same tokens, unless two sums are
+// within rounding of each other, which does not happen with these seeds.
 func TestEnginesDecodeTheSameTokens(t *testing.T) {
 	t.Parallel()
 	skipShort(t, "arithmetic")
@@ -324,7 +324,8 @@ func requireSameReplies(t *testing.T, engines []model.Engine, a model.Architectu
 	}
 }
 
-// requireSameTokens asks both; request is made anew for each.
+// requireSameTokens asks both decoders and compares the tokens. request makes a new
+// request for each.
 func requireSameTokens(t *testing.T, decoders []model.Decoder, request func() model.DecodeRequest) {
 	t.Helper()
 	want, err := decoders[0].Decode(t.Context(), request())

@@ -11,7 +11,8 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// evaluating is a run that evaluates a version of another on four tasks, without training.
+// evaluating returns the spec of a run that evaluates a version of another run on four
+// tasks, without training.
 func evaluating(version string) spec.Spec {
 	return spec.Spec{
 		Seed:       7,

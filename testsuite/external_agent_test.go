@@ -21,10 +21,10 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// theirQueue is polled by workers that know nothing of ours.
+// theirQueue is a queue that the user's own workers poll, which have no code of ours.
 const theirQueue = "theirs"
 
-// jobEnvironment is what they read of the argument.
+// jobEnvironment holds the fields of the argument that the user's agent reads.
 type jobEnvironment struct {
 	Input   string `json:"input"`
 	BaseURL string `json:"base_url"`
@@ -36,8 +36,8 @@ func theirActivity(ctx context.Context, b jobEnvironment) (string, error) {
 	return calculator.Agent{Client: calculator.Connect(b.BaseURL, b.APIKey), Model: b.Model}.Solve(ctx, b.Input)
 }
 
-// theirWorkflow has an activity of theirs do the work. The first attempt at task 1
-// loses itself.
+// theirWorkflow runs the user's agent in one of the user's activities. In the first
+// attempt at task 1 it hangs.
 func theirWorkflow(ctx workflow.Context, b jobEnvironment) (map[string]string, error) {
 	if strings.HasSuffix(workflow.GetInfo(ctx).WorkflowExecution.ID, "/train-1/1/0/1") {
 		return nil, workflow.Sleep(ctx, time.Hour)
@@ -48,7 +48,7 @@ func theirWorkflow(ctx workflow.Context, b jobEnvironment) (map[string]string, e
 	return map[string]string{"result": result}, err
 }
 
-// theirWorker starts a worker of theirs, which is stopped with the test.
+// theirWorker starts a worker with the user's agents. It is stopped when the test ends.
 func theirWorker(t *testing.T, c client.Client) {
 	t.Helper()
 	w := worker.New(c, theirQueue, worker.Options{})
@@ -59,7 +59,7 @@ func theirWorker(t *testing.T, c client.Client) {
 	t.Cleanup(w.Stop)
 }
 
-// tiny is a run of one step and no evaluation.
+// tiny returns the spec of a run with one step and no evaluation.
 func tiny(a spec.Agent) spec.Spec {
 	s := small(1)
 	s.Agent, s.Evaluation, s.Promotion = a, spec.Evaluation{}, spec.Promotion{}
@@ -73,7 +73,7 @@ func externalAgentSpec(a spec.Temporal) spec.Spec {
 	return tiny(spec.Agent{Temporal: &a, Limits: spec.AgentLimits{Seconds: 10}})
 }
 
-// Where an agent runs makes no difference to what is learned.
+// What is learned does not depend on where an agent runs.
 func TestAgentsThatAreWorkflowsAndActivitiesTrainTheSameWeights(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
@@ -110,7 +110,7 @@ func TestRolloutsWaitForTheWorkersOfAnAgent(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// blockedBy is what the pending activities of a workflow failed with last.
+// blockedBy returns the last failures of a workflow's pending activities.
 func blockedBy(ctx context.Context, st *stack.Stack, id string) string {
 	d, err := st.Client.DescribeWorkflowExecution(ctx, id, "")
 	if err != nil {
@@ -123,7 +123,8 @@ func blockedBy(ctx context.Context, st *stack.Stack, id string) string {
 	return all.String()
 }
 
-// A service is asked by the worker, and asks back through its forwarder.
+// The worker calls the service, and the service calls the model through the worker's
+// forwarder.
 func TestAgentBehindHTTPTrainsTheSameWeights(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -36,11 +36,11 @@ import (
 // recordHistories makes TestHistoriesAreRecorded write new files into histories/.
 var recordHistories = flag.String("record", "", "record the histories of these `shapes`, separated by commas, or of all")
 
-// shape is a story whose histories are kept.
+// shape is a scenario whose histories are kept.
 type shape struct {
 	name string
-	// train lives through it and returns which workflow's history to keep under
-	// which name.
+	// train runs the scenario. keep maps the names of files to the workflows whose
+	// histories they hold.
 	train func(ctx context.Context, t *testing.T) (st *stack.Stack, keep map[string]string)
 }
 
@@ -204,7 +204,7 @@ func mustTrain(ctx context.Context, t *testing.T, st *stack.Stack, name string, 
 	return result
 }
 
-// learning is a spec whose versions are better than version 0 from the first steps on.
+// learning returns a spec whose versions beat version 0 from the first steps on.
 func learning(steps int) spec.Spec {
 	s := small(steps)
 	s.Promotion.Significance, s.Training.Optimizer.LearningRate = 1, 2e-3
@@ -324,8 +324,8 @@ func TestHistoriesAreRecorded(t *testing.T) {
 	}
 }
 
-// keep writes the history of an execution, the latest if run is empty, into a new
-// file beside those of its name.
+// keep writes the history of an execution, or of the latest one if run is empty, to a new
+// file next to those with the same name.
 func keep(t *testing.T, c client.Client, file, id, run string) {
 	t.Helper()
 	d, err := c.DescribeWorkflowExecution(t.Context(), id, run)
@@ -351,7 +351,7 @@ func keep(t *testing.T, c client.Client, file, id, run string) {
 	require.NoError(t, os.WriteFile(path, data, 0o644))
 }
 
-// change is how a history names a change of the workflows by its id.
+// change returns the text with which a history names a change of the workflows by its id.
 func change(id string) string { return base64.StdEncoding.EncodeToString([]byte(strconv.Quote(id))) }
 
 // A history that lost what it is kept for would still replay.

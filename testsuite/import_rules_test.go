@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// within says whether an import path is one of the given packages or below one;
-// what is not of the standard library or of others is named without the module.
+// within reports whether an import path is one of the given packages or below one of
+// them. Packages of this module are named without the module's path.
 func within(p string, packages ...string) bool {
 	p = strings.TrimPrefix(p, module)
 	return slices.ContainsFunc(packages, func(one string) bool {
@@ -17,7 +17,7 @@ func within(p string, packages ...string) bool {
 	})
 }
 
-// edges touch the world: disks, networks, processes, devices.
+// edges returns the packages that use disks, networks, processes or devices.
 func edges() []string {
 	return []string{"store", "gateway", "agent", "page", "model/native", "model/gomlx", "model/torch", "model/remote", "model/upstream"}
 }
@@ -41,7 +41,7 @@ func TestImportsFollowTheDesign(t *testing.T) {
 	}
 }
 
-// forbidden is the reason why files of a folder must not import p, or nothing.
+// forbidden returns the reason why files of a folder must not import p, or "".
 func forbidden(folder, p string) string {
 	ours := strings.HasPrefix(p, module)
 	switch {
@@ -136,7 +136,7 @@ func TestImportsAgainstTheDesignAreNoticed(t *testing.T) {
 	}
 }
 
-// reach is what a package must not import, however far away.
+// reach lists packages that a package must not import, not even indirectly.
 type reach struct {
 	from  string
 	never []string
@@ -174,7 +174,8 @@ func TestNoPackageReachesWhatItMustNot(t *testing.T) {
 	require.Empty(t, reach{from: "a", never: []string{"net"}, except: []string{"c"}}.broken(far))
 }
 
-// broken are the forbidden imports that can be reached, and the folders that have them.
+// broken returns the forbidden imports that can be reached, with the folders that have
+// them.
 func (r reach) broken(imports map[string][]string) map[string]string {
 	found := map[string]string{}
 	seen := map[string]bool{r.from: true}
@@ -193,7 +194,7 @@ func (r reach) broken(imports map[string][]string) map[string]string {
 	return found
 }
 
-// edgeOf is the edge that a folder belongs to, or nothing.
+// edgeOf returns the edge that a folder belongs to, or "".
 func edgeOf(folder string) string {
 	for _, one := range edges() {
 		if within(folder, one) {

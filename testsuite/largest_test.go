@@ -28,7 +28,7 @@ func lazy(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
 	return "0", nil
 }
 
-// wide is one step of that many groups.
+// wide returns the spec of one step with the given number of groups.
 func wide(groups, samples int) spec.Spec {
 	s := tiny(spec.Agent{Func: "lazy"})
 	s.Model.WarmStart = nil
@@ -36,8 +36,8 @@ func wide(groups, samples int) spec.Spec {
 	return s.WithDefaults()
 }
 
-// What a spec may ask for is bounded so that no accepted spec meets a limit of
-// Temporal's in the middle of a step.
+// Specs are limited so that no accepted spec reaches a limit of Temporal in the middle of
+// a step.
 func TestTheLargestSpecsRun(t *testing.T) {
 	t.Parallel()
 	skipShort(t, "large, not different")
@@ -69,7 +69,8 @@ const (
 	mostPayload = 2 << 20 // bytes
 )
 
-// measure holds that a history is within the limits of the server, and says by how much.
+// measure checks that a history is within the limits of the server, and logs how close it
+// is to them.
 func measure(ctx context.Context, t *testing.T, st *stack.Stack, id string) {
 	t.Helper()
 	events := eventsOf(ctx, t, st.Client, id)

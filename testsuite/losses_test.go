@@ -25,15 +25,15 @@ import (
 	maker "github.com/fulgurite/fulgurite/update"
 )
 
-// Whole steps may differ by this much between engines: numbers that describe a step by a part of
-// them (or absolute below 1), first moments by a part of the length of a tensor's, and
-// weights by weightTolerance.
+// The tolerances for whole steps of different engines. Metrics are compared relatively
+// (or absolutely below 1), first moments relative to the length of the tensor's first
+// moment, and weights by weightTolerance.
 const (
 	metricTolerance = 2e-4
 	momentTolerance = 2e-4
 )
 
-// trainings are a spec for each algorithm, loss, estimator and correction.
+// trainings returns a spec for each algorithm, loss, estimator and correction.
 func trainings() map[string]spec.Spec {
 	of := func(algorithm string, loss spec.Loss) spec.Spec {
 		s := spec.Spec{
@@ -61,8 +61,8 @@ func trainings() map[string]spec.Spec {
 	return all
 }
 
-// attempts are groups of attempts with two calls each at version 0, whose tokens were
-// sampled by what differs a little from scored.
+// attempts returns groups of attempts with two calls each, by version 0. Their tokens
+// were sampled from distributions that differ a little from those of scored.
 func attempts(t *testing.T, scored model.Trainer, vocab int) [][]assign.Sample {
 	t.Helper()
 	var groups [][]assign.Sample
@@ -123,7 +123,8 @@ func newRecords(t *testing.T) records {
 	return records{s, b, randomCheckpoint(model.Tiny(40))}
 }
 
-// step has an engine make version 1 of a run from a batch, and gives what describes it.
+// step makes an engine train version 1 of a run on a batch, and returns the version and
+// its checkpoint.
 func (r records) step(t *testing.T, e model.Engine, run string, s spec.Spec, batch string) (model.Version, model.Checkpoint) {
 	t.Helper()
 	id := model.VersionID{Run: run, Policy: model.DefaultPolicy}

@@ -7,8 +7,8 @@ import (
 	"github.com/fulgurite/fulgurite/agent"
 )
 
-// skipShort skips what is tested without the race detector alone (make race): it would
-// take minutes there and shows nothing of goroutines that no other test does.
+// skipShort skips a test in short mode, which is used with the race detector (make race).
+// Such a test would take minutes there, and other tests use the same goroutines.
 func skipShort(t *testing.T, why string) {
 	t.Helper()
 	if testing.Short() {
@@ -16,8 +16,8 @@ func skipShort(t *testing.T, why string) {
 	}
 }
 
-// TestMain lets this binary be the shim of agents, an agent that is a program,
-// and the process that crash tests kill.
+// TestMain lets this binary also run as the shim of agents, as an agent that is a
+// program, and as the process that crash tests kill.
 func TestMain(m *testing.M) {
 	agent.ShimMain()
 	if os.Getenv(agentVariable) != "" {

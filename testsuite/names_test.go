@@ -22,7 +22,7 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// addNames makes TestNamesThatHistoriesHoldStay write the file that it reads.
+// addNames makes TestNamesThatHistoriesHoldStay add new names to the file that it reads.
 var addNames = flag.Bool("add-names", false, "add the names that are new to testdata/names.txt")
 
 // namesFile lists, one a line, what histories and stores of earlier code hold.
@@ -53,8 +53,8 @@ func TestNamesThatHistoriesHoldStay(t *testing.T) {
 	}
 }
 
-// activityNames are the activities as a worker registers them, with the fields of
-// their inputs and results.
+// activityNames returns the names of the activities that a worker registers, with the
+// fields of their inputs and results.
 func activityNames() []string {
 	var out []string
 	for _, holder := range []any{&activities.Coordinator{}, &activities.Runner{}, &activities.Trainer{}} {
@@ -99,8 +99,8 @@ func workflowNames() []string {
 	return append(r.names, "error type "+activities.ErrTypeInvalid, "error type "+workflows.ErrTypeEvaluation)
 }
 
-// callNames are the name of an activity or workflow, and the fields of its input,
-// which stands at place in, and of its result.
+// callNames returns the name of an activity or workflow, and the fields of its result and
+// of its input, which is argument number in.
 func callNames(name string, of reflect.Type, in int) []string {
 	out := append([]string{name}, fieldNames(name+" input", of.In(in))...)
 	if of.NumOut() == 2 {
@@ -109,8 +109,8 @@ func callNames(name string, of reflect.Type, in int) []string {
 	return out
 }
 
-// fieldNames are the JSON names of a type, each with the path to it and the kind of
-// its value.
+// fieldNames returns the JSON names of a type's fields, each with its path and the kind
+// of its value.
 func fieldNames(path string, of reflect.Type) []string {
 	for of.Kind() == reflect.Pointer {
 		of = of.Elem()
@@ -144,8 +144,8 @@ func fieldNames(path string, of reflect.Type) []string {
 	return out
 }
 
-// constantNames are the formats of children's ids and the ids of changes, which only
-// the source of package workflows knows.
+// constantNames returns the formats of children's ids and the ids of changes. They are
+// only found in the source of package workflows.
 func constantNames(t *testing.T) []string {
 	t.Helper()
 	var out []string
@@ -171,7 +171,7 @@ func constantNames(t *testing.T) []string {
 	return out
 }
 
-// formatIn is the first string in a function.
+// formatIn returns the first string in a function.
 func formatIn(f *ast.FuncDecl) string {
 	var format string
 	ast.Inspect(f.Body, func(n ast.Node) bool {
@@ -183,7 +183,7 @@ func formatIn(f *ast.FuncDecl) string {
 	return format
 }
 
-// text is the string that a literal stands for, empty for anything else.
+// text returns the value of a string literal, or "" for any other node.
 func text(n ast.Node) string {
 	literal, ok := n.(*ast.BasicLit)
 	if !ok || literal.Kind != token.STRING {

@@ -27,10 +27,10 @@ const (
 	benchActivities = "bench-activities"
 )
 
-// BenchmarkOrchestration measures what a rollout costs beside its agent and its
-// model: 64 groups of 8 whose agent answers at once and calls no model, against
-// a bare Temporal loop of the same shape on the same server, one after the other
-// in the same run.
+// BenchmarkOrchestration measures the cost of a rollout without its agent and its model.
+// It runs 64 groups of 8 whose agent answers at once and calls no model. It compares them
+// with a plain Temporal loop of the same shape on the same server. Both run one after the
+// other in the same benchmark.
 func BenchmarkOrchestration(b *testing.B) {
 	ctx := b.Context()
 	st := startWith(ctx, b, b.TempDir(), agent.Registry{"idle": func(context.Context, agent.Task, agent.Env) (string, error) { return "0", nil }})

@@ -78,7 +78,7 @@ func TestAPublishedModelIsTrainedWithItsOwnTokensAndTemplate(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, result.Steps)
 
-	// What the directory had when the run began is what counts.
+	// The run uses the content that the directory had when the run began.
 	require.NoError(t, os.RemoveAll(dir))
 	attempts, err := st.Store.Attempts(ctx, "published", trace.Train, 2)
 	require.NoError(t, err)

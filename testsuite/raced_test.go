@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sequential are the packages whose tests do without the race detector, as .ci/raced
-// names them.
+// sequential returns the packages whose tests don't need the race detector, as listed in
+// .ci/raced.
 func sequential(t *testing.T) []string {
 	t.Helper()
 	text, err := os.ReadFile("../.ci/raced")
@@ -23,7 +23,8 @@ func sequential(t *testing.T) []string {
 	return strings.Fields(names)
 }
 
-// startsGoroutines says whether a file does, or shares memory with one that does.
+// startsGoroutines reports whether a file starts goroutines, or shares memory with code
+// that does.
 func startsGoroutines(s source) bool {
 	for _, p := range s.imports() {
 		if within(p, "sync", "golang.org/x/sync") {

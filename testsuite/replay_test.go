@@ -19,15 +19,15 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// recording is a history as it is kept: child ids derive from the workflow's, so
-// it can only be replayed under its own.
+// recording is a history in the form of a kept file. The ids of children derive from the
+// workflow's id, so the history can only be replayed under the same id.
 type recording struct {
 	WorkflowID string          `json:"workflow_id"`
 	RunID      string          `json:"run_id"`
 	History    json.RawMessage `json:"history"`
 }
 
-// histories are the shapes that are kept. They are only ever added.
+// histories returns the files of the kept histories. Files are only ever added.
 func histories(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("histories/*.json")

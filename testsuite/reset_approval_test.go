@@ -12,7 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// waitsForApproval returns when a run has nothing left to do but to be decided on.
+// waitsForApproval waits until the only thing that a run still needs is a decision.
 func waitsForApproval(ctx context.Context, t *testing.T, st *stack.Stack, name string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -25,7 +25,7 @@ func waitsForApproval(ctx context.Context, t *testing.T, st *stack.Stack, name s
 	}, 2*time.Minute, 50*time.Millisecond)
 }
 
-// approved has a person approve the last candidate, and returns what the run comes to.
+// approved approves the last candidate and returns the run's result.
 func approved(ctx context.Context, t *testing.T, st *stack.Stack, name string) workflows.TrainingResult {
 	t.Helper()
 	waitsForApproval(ctx, t, st, name)
@@ -62,7 +62,7 @@ func TestARunResetWhileAnApprovalWaitsIsDecidedOnOnce(t *testing.T) {
 	require.Equal(t, want, got)
 	requireWhole(ctx, t, st, "reset")
 
-	// What a person decided is on record: nobody is asked again.
+	// The decision of a person is recorded, so a reset does not ask again.
 	run, err := reset(ctx, st.Client, "reset", first, decision)
 	require.NoError(t, err)
 	require.NoError(t, st.Client.GetWorkflow(ctx, "reset", run).Get(ctx, &got))

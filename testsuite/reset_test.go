@@ -37,7 +37,8 @@ func reset(ctx context.Context, c client.Client, id, run string, event int64) (s
 	return r.GetRunId(), err
 }
 
-// points are the workflow tasks of a history, each with what it asked for first.
+// points returns the workflow tasks of a history, each with the first command that it
+// issued.
 func points(events []*history.HistoryEvent) (ids []int64, kinds map[int64]string) {
 	kinds = map[int64]string{}
 	for _, e := range events {
@@ -69,7 +70,8 @@ func points(events []*history.HistoryEvent) (ids []int64, kinds map[int64]string
 	return ids, kinds
 }
 
-// deciding is a run with a decision after each step, most of which promote.
+// deciding returns the spec of a run with a decision after each step. Most decisions
+// promote.
 func deciding(lag, steps int) spec.Spec {
 	s := lagging(lag, steps)
 	s.Tasks.Gate, s.Tasks.Test, s.Evaluation.Every = "arithmetic:gate:10", "arithmetic:test:4", 1
@@ -112,9 +114,9 @@ func TestARunResetAnywhereEndsInTheSameWeights(t *testing.T) {
 	}
 }
 
-// requireWhole holds that a run is on record as completed, with every prompt
-// accounted for. A run that was reset to after its record was closed may be on record
-// as running until the record is compared with Temporal again.
+// requireWhole checks that a run is recorded as completed, and that every prompt is
+// accounted for. If a run was reset to a point after its record was closed, it may be
+// recorded as running until the record is compared with Temporal again.
 func requireWhole(ctx context.Context, t *testing.T, st *stack.Stack, name string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -150,7 +152,7 @@ func (g *gated) solve(ctx context.Context, task agent.Task, env agent.Env) (stri
 	return calculate(ctx, task, env)
 }
 
-// patient lets agents wait at a gate for as long as a busy machine takes.
+// patient lets agents wait at a gate long enough for a busy machine.
 func patient(s spec.Spec) spec.Spec {
 	s.Agent.Limits.Seconds, s.Agent.Limits.IdleSeconds = 600, 600
 	return s
@@ -177,7 +179,7 @@ func TestARunResetWhileItRunsEndsInTheSameWeights(t *testing.T) {
 		at := ids[0]
 		if kind == "last" {
 			at = ids[len(ids)-1]
-			// A child by itself, too: it stays its parent's child.
+			// A child is reset by itself too: it stays its parent's child.
 			_, err := reset(ctx, st.Client, fmt.Sprintf("%s/train-2/%d", name, reached.Task), "", 4)
 			require.NoError(t, err)
 		}

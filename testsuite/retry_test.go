@@ -24,7 +24,7 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// retry lets a run go on and waits for its end.
+// retry lets a run go on and waits until it ends.
 func retry(ctx context.Context, st *stack.Stack, name string) (workflows.TrainingResult, error) {
 	var out workflows.TrainingResult
 	run, err := st.Store.Run(ctx, name)
@@ -41,7 +41,7 @@ func retry(ctx context.Context, st *stack.Stack, name string) (workflows.Trainin
 // trains reports whether a rollout is one to train on.
 func trains(id trace.RolloutID) bool { return id.Kind == trace.Train || id.Kind == trace.Reserve }
 
-// failing is an agent that can't do its work in a step until it is mended.
+// failing returns an agent that fails in a step until mended is true.
 func failing(step int, mended *atomic.Bool) agent.Func {
 	return func(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
 		if !mended.Load() && trains(env.Rollout) && env.Rollout.Step == step {

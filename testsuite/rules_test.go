@@ -25,9 +25,11 @@ import (
 
 const (
 	module = "github.com/fulgurite/fulgurite/"
-	// mostLines is the length of a file beyond which it holds more than one noun.
+	// mostLines is the maximum length of a file. A longer file usually has more than one
+	// subject.
 	mostLines = 400
-	// mostFiles is how many files a newcomer to a folder can learn.
+	// mostFiles is the maximum number of files in a folder, so that a newcomer can learn
+	// them.
 	mostFiles = 25
 )
 
@@ -120,7 +122,7 @@ func TestEveryPackageSaysWhatItIs(t *testing.T) {
 	}
 }
 
-// The comment of what was renamed must not keep the old name.
+// After a rename, a comment must not keep the old name.
 func TestCommentsBeginWithTheNameThatTheyDescribe(t *testing.T) {
 	t.Parallel()
 	check := func(s source, name string, doc *ast.CommentGroup) {

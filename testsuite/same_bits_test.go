@@ -14,8 +14,8 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// lagging is a small run in which rollouts go on while a version is updated, with
-// several updates a step.
+// lagging returns the spec of a small run in which rollouts go on while a version is
+// updated. It may have several updates in a step.
 func lagging(lag, steps int) spec.Spec {
 	s := small(steps)
 	s.Training.Lag, s.Training.Passes, s.Training.Minibatches = lag, 1, 1
@@ -26,7 +26,8 @@ func lagging(lag, steps int) spec.Spec {
 	return s.WithDefaults()
 }
 
-// adapting is a run that trains a low-rank adapter over the demo's warm-started model.
+// adapting returns the spec of a run that trains a low-rank adapter over the demo's
+// warm-started model.
 func adapting(lag, steps int) spec.Spec {
 	base, err := filepath.Abs("../examples/calc/warm")
 	if err != nil {
@@ -39,8 +40,8 @@ func adapting(lag, steps int) spec.Spec {
 	return s.WithDefaults()
 }
 
-// critical is a run whose credit comes from a critic, warm enough that some rollouts
-// of every step succeed.
+// critical returns the spec of a run with a critic. Its warm start is long enough that
+// some rollouts of every step succeed.
 func critical(lag, steps int) spec.Spec {
 	s := small(steps)
 	s.Training.Lag, s.Training.Minibatches = lag, 2

@@ -21,8 +21,9 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// sampled is a run that replaces groups that would get no advantage: whose rewards are
-// all equal or, with a lag, that are equal in form too.
+// sampled returns the spec of a run that replaces groups that would get no advantage.
+// Without a lag, these are groups whose rewards are all equal. With a lag, their formats
+// must be equal too.
 func sampled(lag, steps int) spec.Spec {
 	s := lagging(lag, steps)
 	s.Training.DynamicSampling = 3
@@ -32,15 +33,15 @@ func sampled(lag, steps int) spec.Spec {
 	return s
 }
 
-// judged is a run whose calls the judge at url scores, and that pays for leaving
-// version 0.
+// judged returns the spec of a run whose calls the judge at url scores. It also has a
+// penalty for divergence from version 0.
 func judged(url string, steps int) spec.Spec {
 	s := small(steps)
 	s.Credit = spec.Credit{Assignment: credit.Judge, Judge: &spec.Judge{URL: url, Model: "random"}, KLInReward: &spec.KL{Weight: 0.05}}
 	return s.WithDefaults()
 }
 
-// randomJudge is a judge and where it is.
+// randomJudge starts a judge and returns it with its URL.
 func randomJudge(t *testing.T) (url string, judge *randomjudge.Judge) {
 	t.Helper()
 	judge = randomjudge.New(0)
@@ -49,7 +50,7 @@ func randomJudge(t *testing.T) (url string, judge *randomjudge.Judge) {
 	return server.URL + "/v1", judge
 }
 
-// accounted is the report of a run, which has to find every prompt.
+// accounted returns the report of a run, and checks that it accounts for every prompt.
 func accounted(ctx context.Context, t *testing.T, st *stack.Stack, name string) report.Report {
 	t.Helper()
 	r, err := report.Of(ctx, st.Store, st.Blobs, name, model.DefaultPolicy)
@@ -90,7 +91,7 @@ func TestRunsWithDynamicSamplingEndInTheSameBits(t *testing.T) {
 	}
 }
 
-// A judge does not repeat itself; runs do.
+// A judge never gives the same answer twice, but equal runs must get the same judgments.
 func TestEqualRunsWithAJudgeEndInTheSameBits(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// theirService is the example's agent as a service that is busy now and then.
+// theirService runs the example's agent as a service that is sometimes busy.
 func theirService(t *testing.T, asked *atomic.Int64) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

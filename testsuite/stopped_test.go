@@ -128,8 +128,8 @@ func TestAPersonCancelsSingleTasksAndEvaluations(t *testing.T) {
 	require.Equal(t, record.Completed, run.Status)
 }
 
-// What Temporal's Web UI lists says what each workflow is for, and keeps no secrets
-// but those in the input that somebody started the run with.
+// Temporal's Web UI lists each workflow with a summary of its purpose. It shows no
+// secrets except those in the input with which the run was started.
 func TestChildrenHaveASummaryAndNoSecrets(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -10,8 +10,8 @@ import (
 	"github.com/fulgurite/fulgurite/store"
 )
 
-// openStore opens the store of a stack's directory beside the stack, once it is
-// there.
+// openStore opens the store in a stack's directory while the stack runs, once the store
+// exists.
 func openStore(ctx context.Context, dir string) (*store.Store, error) {
 	path := stack.Layout(dir).Database()
 	if _, err := os.Stat(path); err != nil {

@@ -26,13 +26,13 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// calculate is the example's agent as a worker registers it.
+// calculate is the example's agent, in the form that a worker registers.
 func calculate(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
 	return calculator.Agent{Client: calculator.Connect(env.BaseURL, env.Key), Model: env.Model}.Solve(ctx, task.Input)
 }
 
-// small is a run that takes seconds: the tiny model, a warm start too short to
-// be good, and a few steps.
+// small returns the spec of a run that takes seconds: the tiny model, a warm start too
+// short to be good, and a few steps.
 func small(steps int) spec.Spec {
 	return spec.Spec{
 		Seed:       7,
@@ -171,7 +171,7 @@ func victimSpec(kind string) spec.Spec {
 	return small(6)
 }
 
-// slow takes long enough to be killed.
+// slow is an agent that takes long enough to be killed meanwhile.
 func slow(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
 	select {
 	case <-ctx.Done():

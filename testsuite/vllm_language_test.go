@@ -50,7 +50,7 @@ func TestARealVLLMServesALanguageModelThatLearns(t *testing.T) {
 	st := startWith(ctx, t, t.TempDir(), agent.Registry{"listing": func(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
 		switch {
 		case strings.Contains(env.BaseURL, "/train-2/") && second.Add(1) == 1:
-			server.holds(ctx, "language-v1-") // and goes on beside it, at version 0
+			server.holds(ctx, "language-v1-") // the call then goes on with version 0, while the server has both adapters
 		case strings.Contains(env.BaseURL, "/train-3/") && third.Add(1) == tasks*samples/2:
 			server.kill()
 			go func() { restarted <- server.start(context.WithoutCancel(ctx)) }()

@@ -37,8 +37,8 @@ type realVLLM struct {
 // servedModel is the name of the base model at the server.
 const servedModel = "base"
 
-// startRealVLLM serves a model until the test ends. .ci/servers says where the Python is
-// that has vLLM; without one the test is skipped.
+// startRealVLLM serves a model until the test ends. .ci/servers says which Python has
+// vLLM. Without one the test is skipped.
 func startRealVLLM(t *testing.T, dir string, sequences int) *realVLLM {
 	t.Helper()
 	python := os.Getenv("FULGURITE_VLLM")
@@ -76,7 +76,8 @@ func (v *realVLLM) start(ctx context.Context) error {
 	process := exec.Command(v.python, "-m", "vllm.entrypoints.openai.api_server", "--model", v.dir, "--served-model-name", servedModel,
 		"--dtype", "float32", "--max-model-len", "512", "--max-num-seqs", strconv.Itoa(v.sequences), "--enforce-eager",
 		"--enable-lora", "--max-lora-rank", "8", "--max-loras", "2", "--host", "127.0.0.1", "--port", v.url[strings.LastIndexByte(v.url, ':')+1:],
-		// Without these the output layer is one of them, and a canary beside other calls ends vLLM.
+		// Without these flags the output layer would be adapted too, and a canary that
+		// runs while other calls do would crash vLLM.
 		"--lora-target-modules", "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 	process.Env = append(os.Environ(), "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True", "VLLM_CPU_KVCACHE_SPACE=1", "HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1")
 	process.Stdout, process.Stderr = log, log
@@ -111,7 +112,7 @@ func (v *realVLLM) start(ctx context.Context) error {
 	}
 }
 
-// kill is kill -9 of the server and all that it started.
+// kill kills the server and all processes that it started with SIGKILL.
 func (v *realVLLM) kill() {
 	v.mu.Lock()
 	process, ended := v.process, v.ended
@@ -120,7 +121,7 @@ func (v *realVLLM) kill() {
 	<-ended
 }
 
-// adapters are the names of the adapters that the server has.
+// adapters returns the names of the adapters that the server has.
 func (v *realVLLM) adapters() ([]string, error) {
 	response, err := http.Get(v.url + "/v1/models")
 	if err != nil {
@@ -147,8 +148,8 @@ func (v *realVLLM) adapters() ([]string, error) {
 // noted is what the server writes when it has loaded or unloaded an adapter.
 var noted = regexp.MustCompile(`(Loaded new|Removed) LoRA adapter: name '([^']+)'`)
 
-// loads are the adapters that the server loaded, for each time that it was started. No
-// name may be loaded in the place of the same one.
+// loads returns the adapters that the server loaded, for each of its starts. An adapter
+// must not be loaded while one of the same name is loaded.
 func (v *realVLLM) loads(t *testing.T) []map[string]bool {
 	t.Helper()
 	log, err := os.ReadFile(v.log)
@@ -170,8 +171,8 @@ func (v *realVLLM) loads(t *testing.T) []map[string]bool {
 	return all
 }
 
-// holds waits until the server has an adapter whose name begins so, or is not there to be
-// asked.
+// holds waits until the server has an adapter whose name begins with begins, or until the
+// server can't be reached.
 func (v *realVLLM) holds(ctx context.Context, begins string) {
 	for wait.For(ctx, 100*time.Millisecond) {
 		names, err := v.adapters()

@@ -26,7 +26,8 @@ import (
 
 const servedLag = 1
 
-// served is a run of three steps whose adapters the server samples from.
+// served returns the spec of a run of three steps that samples from the server with
+// adapters.
 func served(dir, adapters, url, engine string) spec.Spec {
 	return spec.Spec{
 		Model: spec.Model{Base: dir, Codec: "template", LoRA: &spec.LoRA{}, Engine: engine},
@@ -56,7 +57,7 @@ func TestARealVLLMSamplesFromAdapters(t *testing.T) {
 	st := startWith(ctx, t, t.TempDir(), agent.Registry{"talk": func(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
 		switch {
 		case strings.Contains(env.BaseURL, "/train-2/") && second.Add(1) == 1:
-			server.holds(ctx, "served-v1-") // and goes on beside it, at version 0
+			server.holds(ctx, "served-v1-") // the call then goes on with version 0, while the server has both adapters
 		case strings.Contains(env.BaseURL, "/train-3/") && third.Add(1) == 4:
 			server.kill()
 			go func() { restarted <- server.start(context.WithoutCancel(ctx)) }()
@@ -97,7 +98,7 @@ func TestARealVLLMSamplesFromAdapters(t *testing.T) {
 	refusesWrongAdapters(ctx, t, st, server, versions[3].VersionID)
 }
 
-// scorer knows what the built-in engine says of weights.
+// scorer computes the log-probabilities of a version with the built-in engine.
 type scorer struct {
 	model.Decoder
 
@@ -127,9 +128,10 @@ func (s *scorer) requireNear(ctx context.Context, t *testing.T, prompt, tokens [
 	}
 }
 
-// sampledByVersion requires of a step that each of its rollouts has one attempt of so many
-// calls, and that the server sampled them from a version: the weights' digest is on
-// record, and the log-probabilities are those of the built-in engine.
+// sampledByVersion requires that each rollout of a step has one attempt with the given
+// number of calls, and that the server sampled these calls from a version: the digest of
+// its weights is recorded, and the log-probabilities agree with those of the built-in
+// engine.
 func sampledByVersion(ctx context.Context, t *testing.T, st *stack.Stack, step trace.RolloutID, v model.Version, rollouts, calls int) {
 	t.Helper()
 	c, _, err := st.Catalog.Load(ctx, v.VersionID)
@@ -155,8 +157,8 @@ func sampledByVersion(ctx context.Context, t *testing.T, st *stack.Stack, step t
 	t.Logf("step %d: sampled from version %d, worst token %.3g nats from the built-in engine", step.Step, v.Number, weights.worst)
 }
 
-// refusesWrongAdapters publishes a version with adapters that are none, damaged or
-// cut off in the place of its own.
+// refusesWrongAdapters publishes a version with its own adapter, and with adapters that
+// do nothing, are damaged or are truncated. Only its own may be accepted.
 func refusesWrongAdapters(ctx context.Context, t *testing.T, st *stack.Stack, server *realVLLM, id model.VersionID) {
 	t.Helper()
 	right, digest, err := st.Catalog.Load(ctx, id)

@@ -11,9 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// privateWords are metaphors that the code once had and must not get again, as names of
-// files or of anything in them, with the words to use. docs/architecture.md has the
-// glossary.
+// privateWords returns private metaphors that names of files and identifiers must not
+// use, with the words to use instead. docs/architecture.md has the glossary.
 func privateWords() map[string]string {
 	words := map[string]string{}
 	for list, use := range map[string]string{
@@ -53,8 +52,8 @@ func privateWords() map[string]string {
 	return words
 }
 
-// privateInComments are those of the private words that have no ordinary meaning here, so
-// that a comment does not use them either.
+// privateInComments returns those private words that have no ordinary meaning here, so
+// that comments must not use them either.
 func privateInComments() map[string]string {
 	words := map[string]string{}
 	for word := range strings.FieldsSeq("seat seats vacate vacates vigil vigils errand errands shelf shelves " +
@@ -64,15 +63,15 @@ func privateInComments() map[string]string {
 	return words
 }
 
-// ordinary are uses of these words that everybody knows.
+// ordinary matches common phrases that contain some of these words.
 var ordinary = regexp.MustCompile(` (round trip|in flight|single flight) `)
 
-// owners are the packages where a word is a term of the trade.
+// owners returns the packages in which a word is a technical term.
 func owners() map[string][]string {
 	return map[string][]string{
 		"brief":   {"activities"}, // a field of a result that histories hold
 		"excerpt": {"gateway/conversation"},
-		"wave":    {"model/gomlx"}, // of a sine
+		"wave":    {"model/gomlx"}, // the wave of a sine
 		// an exported name that users' code may have
 		"patience": {"internal/health", "model/remote", "model/native/packed", "page"},
 		// of a curriculum, as papers call it
@@ -124,7 +123,7 @@ func TestCommentsAreOrdinaryWords(t *testing.T) {
 	}
 	for _, s := range sources(t) {
 		if s.String() == "testsuite/word_rules_test.go" {
-			continue // it lists them
+			continue // this file lists the words
 		}
 		for _, group := range s.file.Comments {
 			for word := range strings.FieldsFuncSeq(strings.ToLower(group.Text()), func(r rune) bool { return !unicode.IsLetter(r) }) {
@@ -147,7 +146,7 @@ func TestPrivateWordsAreNoticed(t *testing.T) {
 	}
 }
 
-// private are the words of a name that are on the list.
+// private returns the words of a name that are in the list.
 func private(name string, words map[string]string) []string {
 	text := []rune(" ")
 	for i, r := range name {

@@ -1,16 +1,17 @@
-// Command base measures what a frozen base costs the processes of a fleet: a sampler and a
-// trainer that load one base of one store of blobs at the same time, and then decode and
-// update an adapter over it.
+// Command base measures what a frozen base costs the processes of a fleet: a sampler and
+// a trainer load the same base from the same store of blobs at the same time. Then they
+// decode and update an adapter over it.
 //
 //	go run ./bench/base -base DIR -precision bf16
 //	go run ./bench/base -shape qwen2.5-0.5b
 //	go run ./bench/base -shape qwen2.5-0.5b -unmapped
 //
-// A shape has random weights. For each process it prints the seconds that loading took, those
-// of a processor that its work took then, the most memory it had until it was loaded and in
-// all, what of its memory no file holds, and its share of all when pages that processes have
-// in common are divided among them. The first two processes find no packed file and make it,
-// the next two find it. With -unmapped each process keeps a copy of its own. Linux alone.
+// A shape gets random weights. For each process the command prints: the seconds until it
+// was loaded; the processor seconds of its work; its peak memory until it was loaded, and
+// in all; the part of its memory that no file backs; and its share of all memory if pages
+// that processes share are divided among them. The first two processes find no packed
+// file and make it; the next two find it. With -unmapped each process keeps its own copy.
+// It runs only on Linux.
 package main
 
 import (
@@ -98,7 +99,8 @@ func (o options) store(ctx context.Context) error {
 	return err
 }
 
-// model generates the weights of the base, a tensor at a time.
+// model returns the architecture of the base, and a function that returns its tensors one
+// at a time.
 func (o options) model() (model.Architecture, func(name string) (model.Tensor, error), error) {
 	if o.base == "" {
 		a, ok := shapes.Of(o.shape)
@@ -114,8 +116,8 @@ func (o options) model() (model.Architecture, func(name string) (model.Tensor, e
 	return stored.Architecture, stored.Tensor, nil // the process ends before long, and its files with it
 }
 
-// all starts a process that stores the model, and then those that are measured: two at a
-// time, twice.
+// all runs a process that stores the model, and then, twice, two processes that are
+// measured at the same time.
 func (o options) all(ctx context.Context) (err error) {
 	if o.blobs, err = os.MkdirTemp("", "base-"); err != nil {
 		return err
@@ -136,7 +138,7 @@ func (o options) all(ctx context.Context) (err error) {
 	return nil
 }
 
-// command is a process of its own for some work.
+// command returns the command of a process that does some work.
 func (o options) command(ctx context.Context, work string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, os.Args[0], "-work", work, "-base", o.base, "-shape", o.shape, "-precision", o.precision,
 		"-threads", strconv.Itoa(o.threads), "-rank", strconv.Itoa(o.rank),

@@ -12,18 +12,18 @@ import (
 
 // figure is a process's report about itself. Memory is in bytes.
 type figure struct {
-	Loaded, Worked   float64 // seconds, and seconds of a processor
+	Loaded, Worked   float64 // seconds to load, and processor seconds of the work
 	PeakLoaded, Peak int64
 	Own, Share       int64
 }
 
-// print is a row of the table.
+// print prints the figure as a row of the table.
 func (f figure) print(round, work string) {
 	fmt.Printf("| %s | %s | %.1f | %.1f | %d | %d | %d | %d |\n", round, work, f.Loaded, f.Worked, f.PeakLoaded>>20, f.Peak>>20, f.Own>>20, f.Share>>20)
 }
 
-// member is a process of a round: it says when its work is done, is told when that of all
-// is, says its figure, and ends when its input does.
+// member is a process of a round. It reports when its work is done, waits until the work
+// of all is done, reports its figure, and ends when its input is closed.
 type member struct {
 	work string
 	cmd  *exec.Cmd
@@ -44,8 +44,8 @@ func (o options) member(ctx context.Context, work string) (m member, err error) 
 	return m, m.cmd.Start()
 }
 
-// round runs a sampler and a trainer at once, until each has seen what it shares with the
-// other.
+// round runs a sampler and a trainer at the same time. Both stay until each has measured
+// what it shares with the other.
 func (o options) round(ctx context.Context, name string) (err error) {
 	var all []member
 	defer func() {

@@ -24,7 +24,7 @@ const (
 	requests, prompt, reply = 8, 64, 32
 )
 
-// measure loads the version, works with it, and says what that took.
+// measure loads the version, does the work, and reports the cost.
 func (o options) measure(ctx context.Context) error {
 	blobs, err := blob.Open(o.blobs)
 	if err != nil {
@@ -72,7 +72,8 @@ func used() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// prepare makes a trainer or a decoder, which stays until the process ends.
+// prepare makes a trainer or a decoder, and returns a function that does the work with
+// it. The trainer or decoder stays in memory until the process ends.
 func (o options) prepare(e *native.Engine, c model.Checkpoint) (func(context.Context) error, error) {
 	if o.work == "sampler" {
 		d, err := e.NewDecoder(c)
@@ -119,7 +120,7 @@ func decode(ctx context.Context, d model.Decoder, a model.Architecture) error {
 	return nil
 }
 
-// tokens are n of a vocabulary, others for each i.
+// tokens returns n tokens of the vocabulary, different ones for each i.
 func tokens(a model.Architecture, i, n int) []int32 {
 	out := make([]int32, n)
 	for j := range out {

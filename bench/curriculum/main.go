@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-// options are the command line.
+// options are the command-line options.
 type options struct {
 	steps, tasks, hopeless int
 	goal                   float64
@@ -78,7 +78,7 @@ type outcome struct {
 	teaching      float64 // share of the groups whose rewards differ
 }
 
-// specOf is the spec of a run, with its training tasks in a file below dir.
+// specOf returns the spec of a run, and writes its training tasks to a file in dir.
 func specOf(o options, kind string, seed uint64, dir string) (spec.Spec, error) {
 	file := filepath.Join(dir, "tasks.jsonl")
 	list, err := tasks.Open(fmt.Sprintf("arithmetic:train:%d", o.tasks+o.hopeless))
@@ -107,7 +107,7 @@ func specOf(o options, kind string, seed uint64, dir string) (spec.Spec, error) 
 	}.WithDefaults(), os.WriteFile(file, data, 0o600)
 }
 
-// measure makes one run in a stack of its own.
+// measure makes one run in its own stack.
 func measure(ctx context.Context, o options, kind string, seed uint64) (out outcome, err error) {
 	dir, err := os.MkdirTemp("", "curriculum-")
 	if err != nil {

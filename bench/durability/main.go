@@ -43,7 +43,7 @@ func run(ctx context.Context) error {
 	}
 	var ratios []float64
 	for i := range *pairs {
-		// The first of a pair is now the one, now the other.
+		// Pairs alternate which of the two comes first.
 		where := []string{*disk, *memory}
 		took := map[string]float64{}
 		for j := range where {
@@ -62,10 +62,11 @@ func run(ctx context.Context) error {
 
 func digits(x float64) string { return strconv.FormatFloat(x, 'f', 3, 64) }
 
-// bench runs fleets that nobody disturbs.
+// bench runs fleets without faults.
 type bench struct{ bin, chaos string }
 
-// seconds is the mean time of the two runs of a fleet below a directory.
+// seconds runs a fleet in a directory below below, and returns the mean time of its two
+// runs.
 func (b bench) seconds(ctx context.Context, below string) (float64, error) {
 	dir, err := os.MkdirTemp(below, "durability-")
 	if err != nil {

@@ -1,24 +1,25 @@
-// Command engine measures the native engine on a language model as people have it, beside
-// engine torch and a plain loop of PyTorch, transformers and PEFT: tokens a second and peak memory of scoring, of updates of all weights and of an
-// adapter, and of decoding for 1, 8 and 32 requests at once.
+// Command engine compares the native engine with engine torch, and with a plain loop of
+// PyTorch, transformers and PEFT, on a published language model. It measures tokens per
+// second and peak memory of scoring, of updates of all weights and of an adapter, and of
+// decoding for 1, 8 and 32 requests at once.
 //
 //	go run ./bench/engine -base DIR
 //	go run ./bench/engine -base DIR -python /path/to/venv/bin/python
 //	go run ./bench/engine -base DIR -precision q8_0 -only decode -llama /path/to/llama-server
 //
-// Each figure is of a process of its own, with two threads by default. Scores and updates
-// are of 16 rows of 128 tokens, the mean of some after the first; decoding makes 64 tokens
-// after prompts of 64, prompts included in the time. Python needs torch and transformers,
-// and peft for the adapter (torch_engine.py); engine torch runs its program under it, on the
-// CPU. With a precision the base of adapters is held
-// so, and decoding is through an adapter over it, too.
+// Each figure is measured in its own process, by default with two threads. Scores and
+// updates use 16 rows of 128 tokens; their figure is a mean without the first one.
+// Decoding makes 64 tokens after prompts of 64 tokens, and the time includes the prompts.
+// Python needs torch and transformers, and peft for the adapter (torch_engine.py). Engine
+// torch runs its program with the same Python, on the CPU. With -precision, the base of
+// adapters is held in that precision, and decoding too uses an adapter over it.
 //
-// -llama starts llama.cpp's server with the same weights in the same precision, -vllm
-// names a Python that has vLLM; either decodes without an adapter, for as many requests at
-// once, over HTTP. -server is one that runs already, in a precision and with threads that
-// nobody here can know. Tokens a second depend on what else the machine does, tokens a
-// second of processor time far less, most of all with -threads 1, where no thread waits
-// for another.
+// -llama starts llama.cpp's server with the same weights in the same precision. -vllm
+// names a Python that has vLLM. Both decode without an adapter, over HTTP, for the same
+// numbers of requests. -server is the URL of a running server, whose precision and
+// threads are not known here. Tokens per second depend on what else runs on the machine.
+// Tokens per second of processor time depend on it far less, least with -threads 1, where
+// no thread waits for another.
 package main
 
 import (
@@ -46,12 +47,12 @@ var script []byte
 
 // figure is the report of one process.
 type figure struct {
-	Tokens    float64 `json:"tokens"`    // a second
-	Processor float64 `json:"processor"` // tokens a second of a processor; 0 if nobody counted
+	Tokens    float64 `json:"tokens"`    // per second
+	Processor float64 `json:"processor"` // tokens per second of processor time; 0 if not measured
 	Peak      int64   `json:"peak"`      // bytes
 }
 
-// String is the figure as three cells of a table.
+// String returns the figure as three cells of a table.
 func (f figure) String() string {
 	cells := []string{"–", "–", "–"}
 	for i, x := range []float64{f.Tokens, f.Processor, float64(f.Peak >> 20)} {
@@ -62,7 +63,7 @@ func (f figure) String() string {
 	return strings.Join(cells, " | ")
 }
 
-// ratio is a cell with x ÷ y, where both were measured.
+// ratio returns a cell with x ÷ y, or a dash if one of them was not measured.
 func ratio(x, y float64) string {
 	if x == 0 || y == 0 {
 		return "–"
@@ -165,8 +166,8 @@ func run(ctx context.Context) (err error) {
 	return nil
 }
 
-// other is the server to measure beside: one that was started here, one that ran already,
-// or none.
+// other is the server to compare with: one that this command started, one that was
+// already running, or none.
 type other struct {
 	program *program
 	server  server

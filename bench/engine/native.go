@@ -25,8 +25,8 @@ const (
 	reply     = 64
 )
 
-// open is the engine of that name, and what closes it. The program of engine torch runs under
-// the Python that FULGURITE_TORCH names, on the CPU.
+// open returns the engine of that name and a function that closes it. Engine torch runs
+// its program on the CPU, with the Python that FULGURITE_TORCH names.
 func open(name string, threads int) (model.Engine, func(), error) {
 	switch name {
 	case "native":
@@ -41,7 +41,7 @@ func open(name string, threads int) (model.Engine, func(), error) {
 	return nil, nil, fmt.Errorf("-engine %s: there are native and torch", name)
 }
 
-// measure does one kind of work in this process, and those that it starts, and prints its
+// measure does one kind of work, in this process and those that it starts, and prints the
 // figure.
 func measure(ctx context.Context, engine, dir, work string, threads, rank int, precision model.Precision) error {
 	e, end, err := open(engine, threads)
@@ -69,8 +69,8 @@ func measure(ctx context.Context, engine, dir, work string, threads, rank int, p
 	return json.NewEncoder(os.Stdout).Encode(f)
 }
 
-// read is the model of a directory, or a new adapter over it, whose base is read a tensor
-// at a time when an engine asks for it.
+// read returns the model in a directory, or a new adapter over it. The base of an adapter
+// is read one tensor at a time when an engine asks for it.
 func read(dir string, rank int, precision model.Precision, adapter bool) (model.Checkpoint, error) {
 	if !adapter {
 		a, w, err := hf.ReadDirectory(dir)
@@ -98,7 +98,8 @@ func read(dir string, rank int, precision model.Precision, adapter bool) (model.
 	}, nil
 }
 
-// trains are the tokens a second, and a second of a processor, of scores or updates.
+// trains returns the tokens per second, and per second of processor time, of scores or
+// updates.
 func trains(ctx context.Context, e model.Engine, c model.Checkpoint, work string) (wall, processor float64, err error) {
 	t, err := e.NewTrainer(c)
 	if err != nil {
@@ -125,7 +126,8 @@ func trains(ctx context.Context, e model.Engine, c model.Checkpoint, work string
 	return rate(batchRows*rowTokens, one, used)
 }
 
-// decodes are the new tokens a second, and a second of a processor, of so many requests at once.
+// decodes returns the new tokens per second, and per second of processor time, for the
+// given number of requests at once.
 func decodes(ctx context.Context, e model.Engine, c model.Checkpoint, number string) (wall, processor float64, err error) {
 	n, err := strconv.Atoi(number)
 	if err != nil {
@@ -157,8 +159,8 @@ func decodes(ctx context.Context, e model.Engine, c model.Checkpoint, number str
 	return rate(n*reply, one, used)
 }
 
-// rate is how many tokens f takes in a second, and in a second of a processor, after a
-// first time that does not count. used is what was used of processors so far.
+// rate calls f repeatedly and returns its tokens per second, and per second of processor
+// time. The first call is not measured. used returns the processor time used so far.
 func rate(tokens int, f func() error, used func() time.Duration) (wall, processor float64, err error) {
 	if err := f(); err != nil {
 		return 0, 0, err
@@ -188,7 +190,7 @@ func used() time.Duration {
 
 func isChild(parent, _ string) bool { return parent == strconv.Itoa(os.Getpid()) }
 
-// tokens are n of a vocabulary, others for each i.
+// tokens returns n tokens of the vocabulary, different ones for each i.
 func tokens(vocabulary, i, n int) []int32 {
 	out := make([]int32, n)
 	for j := range out {

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// server is one of somebody else's that decodes: llama.cpp's or vLLM's, already running.
+// server is a running server of llama.cpp or vLLM that decodes.
 type server struct {
 	url   string // without a path
 	model string
 }
 
-// decodes measures so many requests at once. used is what the server used so far, nil
-// where nobody knows its processes.
+// decodes measures n requests at once. used returns the processor time and the memory
+// that the server has used so far. It is nil if the server's processes are not known.
 func (s server) decodes(ctx context.Context, vocabulary, n int, used func() (time.Duration, int64)) (f figure, err error) {
 	one := func() error {
 		var wg sync.WaitGroup
@@ -46,7 +46,8 @@ func (s server) decodes(ctx context.Context, vocabulary, n int, used func() (tim
 func (s server) complete(ctx context.Context, prompt []int32, seed int) error {
 	body, err := json.Marshal(map[string]any{
 		"model": s.model, "prompt": prompt, "max_tokens": reply, "temperature": 1, "seed": seed,
-		// What follows has the servers' own names. Both sample from the whole distribution.
+		// The names below are those of the two servers. With these values both sample
+		// from the whole distribution.
 		"ignore_eos": true, "cache_prompt": false, "samplers": []string{"temperature"}, "top_k": 0,
 	})
 	if err != nil {

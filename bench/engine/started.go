@@ -68,7 +68,7 @@ func startVLLM(ctx context.Context, python, base, work string, precision model.P
 		return nil, fmt.Errorf("-precision %s: vLLM takes f32 and bf16", precision)
 	}
 	environment := []string{
-		"VLLM_CPU_OMP_THREADS_BIND=0-" + strconv.Itoa(threads-1), // by itself it leaves a core to its other threads
+		"VLLM_CPU_OMP_THREADS_BIND=0-" + strconv.Itoa(threads-1), // otherwise it would leave one core to its other threads
 		"VLLM_CPU_KVCACHE_SPACE=1", "HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1",
 	}
 	return startServer(ctx, work, environment, python, "-m", "vllm.entrypoints.openai.api_server", "--model", base, "--served-model-name", servedName,
@@ -93,7 +93,7 @@ func startServer(ctx context.Context, work string, environment []string, binary 
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = log.Close() }() // the server has its own
+	defer func() { _ = log.Close() }() // the server has its own copy of the file
 	p.command.Env = append(os.Environ(), environment...)
 	p.command.Stdout, p.command.Stderr = log, log
 	p.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -111,7 +111,7 @@ func startServer(ctx context.Context, work string, environment []string, binary 
 	return p, nil
 }
 
-// answers waits until the server does.
+// answers waits until the server answers.
 func (p *program) answers(ctx context.Context) error {
 	for {
 		response, err := http.Get(p.url + "/health")
@@ -139,11 +139,11 @@ func (p *program) stop() {
 	<-p.ended
 }
 
-// ticks is how many a second /proc counts in.
+// ticks is the number of clock ticks per second in /proc.
 const ticks = 100
 
-// used is what the server's processes used so far: time of processors, and the sum of
-// the most memory that each had.
+// used returns what the server's processes have used so far: their processor time, and
+// the sum of their peak memory.
 func (p *program) used() (processor time.Duration, peak int64) {
 	return usedBy(func(_, group string) bool { return group == strconv.Itoa(p.command.Process.Pid) })
 }

@@ -86,7 +86,7 @@ func (w work) profile(step int) (err error) {
 	return pprof.WriteHeapProfile(f)
 }
 
-// ask is the agent: one question, one reply.
+// ask is the agent. It asks one question and gets one reply.
 func ask(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
 	config := openai.DefaultConfig(env.Key)
 	config.BaseURL = env.BaseURL
@@ -107,7 +107,7 @@ func (w work) side(program string) string {
 	return fmt.Sprintf("%s, LoRA of rank %d", program, w.rank)
 }
 
-// spec says the same as trainer.py.
+// spec returns a spec with the same settings as trainer.py.
 func (w work) spec() map[string]any {
 	of := map[string]any{"base": w.base, "codec": "template"}
 	if w.rank > 0 {
@@ -130,7 +130,7 @@ func (w work) spec() map[string]any {
 	}
 }
 
-// size of the files below a directory, in bytes.
+// size returns the size of the files below a directory, in bytes.
 func size(dir string) (bytes int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {

@@ -13,19 +13,19 @@ import (
 	"github.com/fulgurite/fulgurite/bench/memory"
 )
 
-// work is the work of both sides.
+// work describes the work that both programs do.
 type work struct {
 	base           string // a Hugging Face directory
 	steps          int
 	tasks, samples int // of a step
 	rank           int // of LoRA; 0 trains all weights
-	tokens         int // most of a reply
+	tokens         int // maximum length of a reply
 	keep           int // how many of the newest versions keep their files; 0 for all
 	problems       string
 	heap           string // directory of heap profiles; empty for none
 }
 
-// step is the cost of one of them. Memory is in bytes.
+// step is the cost of one step. Memory is in bytes.
 type step struct {
 	seconds        float64
 	resident, peak int64
@@ -86,7 +86,8 @@ func run(ctx context.Context) (err error) {
 	return nil
 }
 
-// problems are n lines of a task file: sums of numbers of two digits, all different.
+// problems returns n lines of a task file. The tasks are sums of two-digit numbers, all
+// different.
 func problems(n int) []byte {
 	var b []byte
 	for i := range n {
@@ -100,5 +101,5 @@ func (s step) print(side string, n int) {
 	fmt.Printf("| %s | %d | %.1f | %.3f | %d | %d |\n", side, n, s.seconds, s.reward, s.resident>>20, s.peak>>20)
 }
 
-// since is the seconds since t.
+// since returns the seconds since t.
 func since(t time.Time) float64 { return time.Since(t).Seconds() }

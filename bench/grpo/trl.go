@@ -15,7 +15,7 @@ import (
 //go:embed trainer.py
 var script []byte
 
-// trl has TRL make the steps in a process of its own, with its threads as it likes.
+// trl makes TRL do the steps in its own process, with its own choice of threads.
 func trl(ctx context.Context, w work, python, dir string) error {
 	file := filepath.Join(dir, "trainer.py")
 	if err := os.WriteFile(file, script, 0o600); err != nil {
@@ -38,7 +38,7 @@ func trl(ctx context.Context, w work, python, dir string) error {
 			Resident, Peak  int64
 		}
 		if json.Unmarshal(lines.Bytes(), &one) != nil || one.Seconds == 0 {
-			continue // what the libraries print
+			continue // a line that a library printed
 		}
 		n++
 		step{seconds: one.Seconds, reward: one.Reward, resident: one.Resident, peak: one.Peak}.print(w.side("trl"), n)

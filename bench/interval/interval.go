@@ -1,4 +1,4 @@
-// Package interval says how sure a mean of few measurements is.
+// Package interval computes confidence intervals of the mean of a few measurements.
 package interval
 
 import (
@@ -9,7 +9,7 @@ import (
 // Mean is a mean with half the width of its 95 % interval, by Student's t.
 type Mean struct{ Value, Half float64 }
 
-// Of is the mean of x. One number alone has no interval: Half is NaN.
+// Of returns the mean of x. A single number has no interval: Half is NaN.
 func Of(x []float64) Mean {
 	n := float64(len(x))
 	sum, squares := 0.0, 0.0
@@ -26,8 +26,8 @@ func Of(x []float64) Mean {
 	return m
 }
 
-// Geometric is the geometric mean of ratios and the ends of its interval, taken
-// over their logarithms.
+// Geometric returns the geometric mean of ratios and the ends of its 95 % interval,
+// computed from their logarithms.
 func Geometric(ratios []float64) (mean, low, high float64) {
 	logs := make([]float64, len(ratios))
 	for i, r := range ratios {
@@ -44,8 +44,8 @@ func (m Mean) String() string {
 	return fmt.Sprintf("%.3f ± %.3f", m.Value, m.Half)
 }
 
-// quantile is Student's t at 0.975 for some degrees of freedom, rounded up.
+// quantile returns Student's t at 0.975 for a number of degrees of freedom, rounded up.
 func quantile(freedom int) float64 {
 	table := []float64{math.Inf(1), 12.707, 4.303, 3.183, 2.777, 2.571, 2.447, 2.365, 2.307, 2.263, 2.229}
-	return table[min(freedom, len(table)-1)] // more are better than the last
+	return table[min(freedom, len(table)-1)] // with more degrees, the last value is too large, which is safe
 }

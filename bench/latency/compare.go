@@ -7,9 +7,9 @@ import (
 	"os"
 )
 
-// compare measures the processor time of this build's gateway and of another build's,
-// round after round in front of one upstream, so that what else the machine does
-// falls on both.
+// compare compares the processor time of this build's gateway with that of another
+// build's. Both run in turns, with one upstream, so that other work on the machine
+// affects both.
 func (s settings) compare(ctx context.Context) error {
 	up, err := self(ctx, "-role", "upstream", "-delay", s.delay.String())
 	if err != nil {
@@ -37,7 +37,7 @@ func (s settings) compareAt(ctx context.Context, up *process, l load, durable bo
 		return err
 	}
 	other := s
-	other.profile = "" // one is written of this build alone
+	other.profile = "" // only this build writes a profile
 	var theirs, ours float64
 	var ratios []float64
 	for range s.rounds {
@@ -58,8 +58,8 @@ func (s settings) compareAt(ctx context.Context, up *process, l load, durable bo
 	return nil
 }
 
-// cpuOf returns the processor time of a program's new gateway for a call of a load, in
-// milliseconds.
+// cpuOf starts a gateway of a program, and returns its processor time for each call of a
+// load, in milliseconds.
 func (s settings) cpuOf(ctx context.Context, program string, up *process, l load, durable bool) (float64, error) {
 	if s.profile != "" {
 		s.profile = fmt.Sprintf("%s-stream-%t-durable-%t", s.profile, l.stream, durable)
@@ -85,7 +85,7 @@ func (s settings) cpuOf(ctx context.Context, program string, up *process, l load
 	return float64(used.Microseconds()) / 1000 / float64(l.count), nil
 }
 
-// spread is the mean of values and its standard error.
+// spread returns the mean of values and its standard error.
 func spread(values []float64) (mean, deviation float64) {
 	n := float64(len(values))
 	for _, v := range values {

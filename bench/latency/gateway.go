@@ -17,7 +17,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// key opens every attempt.
+// key is the key of every attempt.
 const key = "sk-latency"
 
 // agents is how many attempts make the calls, one after the other: agents do not share one.
@@ -27,9 +27,9 @@ func address(i int) trace.Address {
 	return trace.Address{RolloutID: trace.RolloutID{Run: "latency", Kind: trace.Train, Step: 1, Task: i % agents}, Attempt: 1}
 }
 
-// newGateway is a gateway in front of the upstream, with the attempts of all agents
-// begun. With durable, calls are committed to a SQLite file before they are answered;
-// without, nothing is kept.
+// newGateway returns a gateway in front of the upstream, with one attempt begun for each
+// agent. If durable is true, calls are committed to a SQLite file before they are
+// answered. Otherwise nothing is kept.
 func newGateway(ctx context.Context, upstream, directory string, durable bool) (http.Handler, error) {
 	sum := sha256.Sum256([]byte(key))
 	terms := trace.Terms{Policy: "main", Codec: "compact", Temperature: 1, MaxTokens: 64}
@@ -76,8 +76,8 @@ func (discardJournal) PutSpans(context.Context, trace.Address, []trace.Span) err
 
 func (discardJournal) AddRefusal(context.Context, trace.Refusal) error { return nil }
 
-// serial makes each request another one: equal ones would be one and the same
-// dialog to the gateway.
+// serial makes each request different, because the gateway treats equal requests as the
+// same dialog.
 var serial struct {
 	sync.Mutex
 	n int

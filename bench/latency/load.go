@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// target is who is asked.
+// target is a server that is measured.
 type target struct {
 	name string
 	url  func(serial int) string
@@ -23,7 +23,7 @@ type load struct {
 	rate   float64 // requests a second
 	count  int
 	stream bool
-	delay  time.Duration // that the upstream takes
+	delay  time.Duration // time that the upstream takes for a request
 }
 
 // outcome is the outcome of a load.

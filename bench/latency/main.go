@@ -194,7 +194,7 @@ func (s settings) gatewayOf(ctx context.Context, program string, up *process, du
 	return g, directory, err
 }
 
-// attempt is the base URL of one of the agents, in turn.
+// attempt returns the URL for a call of the next agent's attempt.
 func (p *process) attempt(serial int) string {
 	return p.url + "/r/" + address(serial).String() + "/v1/chat/completions"
 }
@@ -226,7 +226,7 @@ func (s settings) holdOpen(ctx context.Context) error {
 	return nil
 }
 
-// newClient holds as many connections as a load needs.
+// newClient returns a client that can hold as many connections as a load needs.
 func newClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 10000, DisableCompression: true}}
 }

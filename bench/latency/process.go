@@ -129,7 +129,7 @@ func (p *process) stop() {
 	_ = p.cmd.Wait()
 }
 
-// cpu is the processor time that the process has used.
+// cpu returns the processor time that the process has used.
 func (p *process) cpu() time.Duration {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 	if err != nil {
@@ -145,7 +145,7 @@ func (p *process) cpu() time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond // Linux counts in hundredths of a second
 }
 
-// resident is the process's memory in MB: now, and at most so far.
+// resident returns the process's memory in MB: now, and the peak so far.
 func (p *process) resident() (now, most float64) {
 	resident, peak := memory.Of(strconv.Itoa(p.cmd.Process.Pid))
 	return float64(resident) / (1 << 20), float64(peak) / (1 << 20)

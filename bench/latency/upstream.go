@@ -16,8 +16,8 @@ import (
 // answer is the constant answer of the upstream.
 const answer = "twenty tokens long.."
 
-// canned is a sampler that takes its time and always says the same: the first token
-// comes with its share of the delay, the last at its end.
+// canned is a sampler that takes a fixed time and always gives the same reply. The tokens
+// arrive evenly spread over the delay, the last one at its end.
 type canned struct{ delay time.Duration }
 
 var _ remote.Sampler = canned{}
@@ -57,8 +57,8 @@ func (c canned) pace(ctx context.Context, n int, pieces bool, piece func(int)) e
 	return nil
 }
 
-// upstream serves the sampler by token ids, for the gateway, and as OpenAI's chat
-// completions, for whoever else is measured.
+// upstream serves the sampler in two ways: by token ids, for the gateway, and as OpenAI's
+// chat completions, for the other targets.
 func upstream(delay time.Duration) http.Handler {
 	sampler := canned{delay}
 	mux := http.NewServeMux()

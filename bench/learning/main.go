@@ -78,8 +78,8 @@ func run(ctx context.Context) error {
 	return os.WriteFile(*svg, plot.SVG(), 0o644)
 }
 
-// measure trains a spec with seeds 1 to n, each in a stack of its own: what one run
-// leaves behind slows no other. It tells of each on standard error.
+// measure trains a spec with seeds 1 to n. Each run has its own stack, so that data of
+// one run can't slow another. It reports each run on standard error.
 func measure(ctx context.Context, s spec.Spec, n int, name string) (outcome, error) {
 	var out outcome
 	began := time.Now()
@@ -96,8 +96,9 @@ func measure(ctx context.Context, s spec.Spec, n int, name string) (outcome, err
 	return out, nil
 }
 
-// train makes one run and returns the reward of each step, and that of the last
-// version on the test split: the run looks at no gate, so that is the one it reports.
+// train makes one run. It returns the reward of each step, and the reward of the last
+// version on the test split. The run has no gate split, so the version that it reports is
+// the last one.
 func train(ctx context.Context, s spec.Spec) (curve []float64, test float64, err error) {
 	dir, err := os.MkdirTemp("", "learning-")
 	if err != nil {

@@ -13,8 +13,8 @@ type outcome struct {
 	seconds         float64 // of a run
 }
 
-// add takes up the run of the next seed: the reward of each step, and that of the
-// last version on the test split.
+// add adds the run of the next seed: the reward of each step, and the reward of the last
+// version on the test split.
 func (o *outcome) add(curve []float64, test float64) {
 	o.curves = append(o.curves, curve)
 	o.all = append(o.all, mean(curve))
@@ -22,7 +22,7 @@ func (o *outcome) add(curve []float64, test float64) {
 	o.test = append(o.test, test)
 }
 
-// series is the mean curve of all seeds.
+// series returns the mean curve over all seeds.
 func (o outcome) series(name string) chart.Series {
 	s := chart.Series{Name: strings.TrimSpace(name)}
 	for step := range o.curves[0] {
@@ -35,8 +35,9 @@ func (o outcome) series(name string) chart.Series {
 	return s
 }
 
-// differences are those of two variants, seed by seed: runs of one seed begin with the
-// same weights and take the same tasks, so what they share drops out.
+// differences returns the differences between two variants, seed by seed. Runs of the
+// same seed begin with the same weights and use the same tasks, so the effects of these
+// cancel out.
 func differences(a, b []float64) []float64 {
 	out := make([]float64, len(a))
 	for i := range a {

@@ -16,7 +16,8 @@ type variant struct {
 	keys map[string]any
 }
 
-// variants are all combinations of the values of the axes, each "key=value,value".
+// variants returns all combinations of the values of the axes. An axis is
+// "key=value,value".
 func variants(axes []string) ([]variant, error) {
 	out := []variant{{keys: map[string]any{}}}
 	for _, axis := range axes {
@@ -46,7 +47,7 @@ func (v variant) with(key, value string) variant {
 	return variant{strings.TrimSpace(v.name + " " + key[strings.LastIndex(key, ".")+1:] + "=" + value), keys}
 }
 
-// parsed is a number where the text is one.
+// parsed returns the text as a number if it is one, or else as a string.
 func parsed(text string) any {
 	if n, err := strconv.ParseFloat(text, 64); err == nil {
 		return n
@@ -54,8 +55,8 @@ func parsed(text string) any {
 	return text
 }
 
-// apply gives base, which has no defaults filled in, the variant's keys. Keys that
-// would have no effect beside them are left out of base.
+// apply returns base with the variant's keys set. base has no defaults filled in. Keys of
+// base that would have no effect with the new values are removed.
 func (v variant) apply(base spec.Spec) (spec.Spec, error) {
 	text, err := json.Marshal(base)
 	if err != nil {

@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// Of is the resident memory of a process in bytes, now and at most so far; process is its
-// id, or "self". Both are 0 where there is no /proc.
+// Of returns the resident memory of a process in bytes, now and at its peak. process is a
+// process id, or "self". Both are 0 if there is no /proc.
 func Of(process string) (resident, peak int64) {
 	is := lines(process, "status")
 	return is["VmRSS:"], is["VmHWM:"]
 }
 
-// Own is the part of a process's resident memory that no file backs, in bytes.
+// Own returns the part of a process's resident memory that no file backs, in bytes.
 func Own(process string) int64 { return lines(process, "status")["RssAnon:"] }
 
-// Share is a process's resident memory when each page is divided among the
-// processes that have it, in bytes.
+// Share returns a process's resident memory in bytes, with each shared page divided among
+// the processes that share it.
 func Share(process string) int64 { return lines(process, "smaps_rollup")["Pss:"] }
 
-// lines are the numbers of kB in a file of /proc, in bytes.
+// lines returns the amounts in a file of /proc, converted from kB to bytes, by name.
 func lines(process, file string) map[string]int64 {
 	out := map[string]int64{}
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%s/%s", process, file))

@@ -58,7 +58,7 @@ func (m measurement) browse(ctx context.Context, program string, out io.Writer) 
 	defer end()
 	ctx, leave := chromedp.NewContext(allocator)
 	defer leave()
-	var complaints atomic.Int64 // events come on a goroutine of their own
+	var complaints atomic.Int64 // events arrive on another goroutine
 	if err := chromedp.Listen(ctx, func(event any) {
 		switch event.(type) {
 		case *runtime.EventExceptionThrown, *runtime.EventConsoleAPICalled, *log.EventEntryAdded:

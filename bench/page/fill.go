@@ -153,7 +153,7 @@ func (f *filler) attempt(ctx context.Context, id trace.RolloutID, reward float64
 	return f.store.SealAttempt(ctx, trace.Attempt{Address: a, Outcome: trace.Completed, Reward: &reward, Result: "42"})
 }
 
-// long is the attempt of many turns.
+// long makes the attempt with many turns.
 func (f *filler) long(ctx context.Context) error {
 	a, err := f.begin(ctx, trace.RolloutID{Run: name, Kind: trace.Try, Step: 1})
 	if err != nil {

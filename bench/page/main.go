@@ -98,7 +98,8 @@ func run(ctx context.Context) (err error) {
 	return nil
 }
 
-// nobody plans and starts nothing, so that the form of a run can be measured.
+// nobody is a starter that plans and starts nothing. With it the form for a new run can
+// be measured.
 type nobody struct{}
 
 func (nobody) Plan(context.Context, []byte, string) (actions.Plan, error) {

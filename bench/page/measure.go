@@ -34,10 +34,10 @@ const (
 type measurement struct {
 	at              string
 	steps, requests int
-	beyond          *[]string // what cost more than a page may
+	beyond          *[]string // pages that exceed a limit
 }
 
-// paths are the pages, each at a place that depends on i.
+// paths returns the pages. The path of each depends on i.
 func (m measurement) paths() []struct {
 	name string
 	path func(i int) string
@@ -110,8 +110,8 @@ func (m measurement) pages(ctx context.Context, out io.Writer) error {
 	return w.Flush()
 }
 
-// processor is how long this process has computed so far, its requests included: the cost of
-// a page, however busy the machine is.
+// processor returns the processor time of this process so far, including that of its
+// requests. It shows the cost of a page even on a busy machine.
 func processor() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
@@ -120,8 +120,9 @@ func processor() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// untilCounted asks for what is counted beside the pages until it is known, as a reader's browser
-// does, and prints how long that took and what the pages cost meanwhile.
+// untilCounted loads pages again, as a browser does, until everything that is counted in
+// the background is known. It prints how long that took and what the pages cost
+// meanwhile.
 func (m measurement) untilCounted(ctx context.Context, out io.Writer) error {
 	for _, page := range []string{"", "/tasks", "/" + creditGroup + "/0/1/credit"} {
 		began := time.Now()
@@ -150,7 +151,7 @@ func (m measurement) get(ctx context.Context, path string) (time.Duration, int, 
 	return took, len(body), err
 }
 
-// read returns when the first byte of a page came, and all of them.
+// read returns the time to the first byte of a page, and its bytes.
 func (m measurement) read(ctx context.Context, path string) (time.Duration, []byte, error) {
 	began := time.Now()
 	var first time.Duration
@@ -207,8 +208,8 @@ func (m measurement) open(ctx context.Context, s *store.Store, out io.Writer) er
 	return nil
 }
 
-// follow is a page that follows the run of that name, and is loaded again whenever something is
-// new. It calls loaded when it has begun to follow, and after each time that it was loaded.
+// follow acts as a page that follows a run and loads again whenever something is new. It
+// calls loaded when it has begun to follow, and each time after it has loaded.
 func (m measurement) follow(ctx context.Context, name string, loaded func()) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.at+"/runs/"+name+"/live", nil)
 	if err != nil {
@@ -235,7 +236,8 @@ func (m measurement) follow(ctx context.Context, name string, loaded func()) err
 	}
 }
 
-// watch follows a run of a server by ten pages, from when it is there until it is gone.
+// watch follows a run of a server with ten pages, from when the run exists until it is
+// gone.
 func (m measurement) watch(ctx context.Context, name string, out io.Writer) error {
 	for {
 		if _, _, err := m.get(ctx, "/runs/"+name); err == nil {
@@ -268,8 +270,8 @@ func finish(ctx context.Context, s *store.Store) error {
 	return s.PutStep(ctx, record.Step{Run: name, Policy: model.DefaultPolicy, Step: last.Step + 1, Batch: last.Batch, Metrics: last.Metrics})
 }
 
-// following prints how long after a step was finished a page that follows its run heard of
-// it, and until a page that was loaded then had it.
+// following prints how long after the end of a step a page that follows the run gets the
+// event, and how long until the page that it then loads has arrived.
 func (m measurement) following(ctx context.Context, s *store.Store, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

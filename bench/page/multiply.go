@@ -19,7 +19,8 @@ import (
 )
 
 // multiply copies the rows of the first step and of the first evaluation to all others,
-// and puts what a run leaves beside its attempts on record. The steps come last.
+// and then records the batches, versions and other rows of a run. The steps are recorded
+// last.
 func (f *filler) multiply(ctx context.Context) (err error) {
 	driver := "sqlite"
 	if strings.HasPrefix(f.url, "postgres") {
@@ -140,11 +141,11 @@ func (f *filler) versions(ctx context.Context) error {
 	return nil
 }
 
-// at is when a step was finished.
+// at returns when a step was finished.
 func at(step int) time.Time { return time.Unix(1_700_000_000+int64(step)*60, 0) }
 
-// finished puts batches and steps on record. The batch of a step is that of the first, of
-// other attempts.
+// finished records batches and steps. The batch of each step is a copy of the first one,
+// with the addresses of other attempts.
 func (f *filler) finished(ctx context.Context) error {
 	first, err := f.store.Batch(ctx, name, model.DefaultPolicy, 1)
 	if err != nil {

@@ -1,10 +1,10 @@
 // Command random writes a Hugging Face directory with random weights in the shape of a
-// published model, for measurements that depend on sizes alone.
+// published model. It serves measurements that only depend on sizes.
 //
 //	go run ./bench/random -shape qwen2.5-0.5b -tokenizer DIR OUT
 //
-// Tokenizer and chat template are those of DIR, whose vocabulary must not be larger than
-// the shape's.
+// The tokenizer and the chat template are copied from DIR. Its vocabulary must not be
+// larger than that of the shape.
 package main
 
 import (

@@ -62,7 +62,7 @@ func run(ctx context.Context) error {
 	}
 	var up, on, whole, steps []time.Duration
 	for i := range *kills {
-		// Within about two steps.
+		// The moment is random within the time of about two steps.
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -102,7 +102,7 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-// undisturbed is the median time of five steps.
+// undisturbed returns the median time of five steps without kills.
 func (p *process) undisturbed(ctx context.Context) (time.Duration, error) {
 	last, err := p.progress(ctx, count{versions: 1}, step)
 	var took []time.Duration

@@ -80,7 +80,7 @@ type count struct {
 	at                                 time.Time
 }
 
-// difference says what grew.
+// difference says which number grew.
 func (c count) difference(from count) string {
 	switch {
 	case c.calls > from.calls:
@@ -104,7 +104,7 @@ const countRows = `SELECT (SELECT count(*) FROM calls WHERE run = ?1),
 	(SELECT count(*) FROM batches WHERE run = ?1),
 	(SELECT count(*) FROM versions WHERE run = ?1)`
 
-// count reads the store, which lies beside whoever writes it.
+// count counts the rows in the store while the measured process writes it.
 func (p *process) count(ctx context.Context) (c count, err error) {
 	db, err := p.open()
 	if err != nil {

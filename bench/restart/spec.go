@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// runName is the run's.
+// runName is the name of the run.
 const runName = "restart"
 
-// specification is a run that outlasts every kill, with short steps, so that
-// progress shows soon. Agents that compute nothing else leave what is measured to
-// the stack.
+// specification is a run that is longer than all kills together. Its steps are short, so
+// that progress shows soon. Its agents compute nothing else, so that the stack alone
+// determines the times.
 const specification = `name: %s
 seed: 7
 model:
@@ -26,7 +26,7 @@ training: {steps: 100000, tasks_per_step: 8, samples_per_task: 4}
 evaluation: {every: 10}
 `
 
-// writeSpec writes the spec of a run with such agents.
+// writeSpec writes the spec of a run with the given kind of agents.
 func writeSpec(dir, agents, command string, thought time.Duration) (string, error) {
 	var agent string
 	switch agents {

@@ -12,10 +12,10 @@ import (
 // Names returns the names of all shapes.
 func Names() []string { return []string{"small", "smollm2-135m", "qwen2.5-0.5b"} }
 
-// Of is the shape of that name.
+// Of returns the architecture of that name.
 func Of(name string) (a model.Architecture, ok bool) {
 	switch name {
-	case "small": // of nobody's, with SmolLM2's vocabulary: what a run takes beside its model
+	case "small": // no published model, but with SmolLM2's vocabulary: shows what a run takes besides its model
 		return model.Architecture{
 			VocabSize: 49152, HiddenSize: 64, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 16, FeedForward: 128,
 			MaxPositions: 2048, RopeTheta: 100000, NormEpsilon: 1e-5, Tied: true,
@@ -34,7 +34,8 @@ func Of(name string) (a model.Architecture, ok bool) {
 	return a, false
 }
 
-// Random draws tensors, each from its name alone: norms and biases are ones.
+// Random returns a function that draws each tensor from its name alone. Norms are ones,
+// and so are biases.
 func Random(a model.Architecture) func(name string) (model.Tensor, error) {
 	return func(name string) (model.Tensor, error) {
 		t, err := a.Tensors().Tensor(name)

@@ -1,3 +1,4 @@
-// Command tokenizers measures how fast texts become tokens, on one thread. bench/tokenizers/run
-// measures the reference implementation beside it, in one run on the same texts.
+// Command tokenizers measures how fast texts are tokenized on one thread.
+// bench/tokenizers/run measures it and the reference implementation in turns, on the same
+// texts.
 package main

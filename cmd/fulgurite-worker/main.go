@@ -1,6 +1,6 @@
-// Command fulgurite-worker is the fleet: each process of it is one of its
-// subcommands, configured by flags or environment variables. Package worker holds
-// them all, so that others can make the same command with agents of their own.
+// Command fulgurite-worker runs the processes of a fleet. Each subcommand is one kind of
+// process, and is configured by flags or environment variables. Package workers holds the
+// subcommands, so that other programs can offer the same command with their own agents.
 package main
 
 import (

@@ -26,8 +26,8 @@ import (
 	"github.com/fulgurite/fulgurite/store/blob"
 )
 
-// newTrainedDir is a directory with run "demo", whose agent is a, and its version 0. The
-// second path is where the version's weights lie.
+// newTrainedDir makes a directory with run "demo", whose agent is a, and the run's
+// version 0. weights is the path of the version's weights.
 func newTrainedDir(t *testing.T, a spec.Agent) (dir, weights string) {
 	t.Helper()
 	return newTrainedDirOf(t, spec.Spec{Agent: a})
@@ -63,8 +63,9 @@ func newTrainedDirOf(t *testing.T, sp spec.Spec) (dir, weights string) {
 	return dir, weights
 }
 
-// startAskingAgent starts an agent behind HTTP that asks the model it is told of once, under another
-// model's name, and answers with what it was told or why it was refused.
+// startAskingAgent starts an agent behind HTTP. The agent makes one model call to the URL
+// that it gets, under another model's name, and answers with the name of its rollout, the
+// status of the reply and its body.
 func startAskingAgent(t *testing.T) (url string) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -86,7 +87,7 @@ func startAskingAgent(t *testing.T) (url string) {
 			return
 		}
 		defer func() { _ = reply.Body.Close() }()
-		text, _ := io.ReadAll(reply.Body) // what is missing of it is missed below
+		text, _ := io.ReadAll(reply.Body) // an incomplete body fails the tests below
 		_ = json.NewEncoder(w).Encode(map[string]string{"result": invocation.Rollout + " " + reply.Status + " " + string(text)})
 	}))
 	t.Cleanup(server.Close)
@@ -110,7 +111,7 @@ func TestAServiceIsAskedAsInTraining(t *testing.T) {
 func TestAnswersDoNotSteerTheTerminal(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte(`{"result": "a\u001b[2Jb\u0007\n\tc"}`)) // what is missing is missed below
+		_, _ = w.Write([]byte(`{"result": "a\u001b[2Jb\u0007\n\tc"}`)) // a partial answer fails below
 	}))
 	t.Cleanup(server.Close)
 	dir, _ := newTrainedDir(t, spec.Agent{Service: &spec.Service{URL: server.URL}})

@@ -46,7 +46,7 @@ func startDemo(t *testing.T, dir string, args ...string) *process {
 	return p
 }
 
-// waitFor reads the output up to a line that begins like this.
+// waitFor reads the output up to and including a line that begins with prefix.
 func (p *process) waitFor(prefix string) {
 	p.t.Helper()
 	for p.lines.Scan() {
@@ -88,8 +88,8 @@ func result(t *testing.T, path string) map[string]any {
 	return out
 }
 
-// TestDemoSurvivesItsProcess tells one story: a demo is killed, then interrupted,
-// then comes to its end, which is the same as that of one left alone.
+// TestDemoSurvivesItsProcess kills a demo, then interrupts it, then lets it finish. Its
+// result must equal that of a demo that was never interrupted.
 func TestDemoSurvivesItsProcess(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -168,8 +168,8 @@ func TestTheWholeDemoEndsInTheSameWeights(t *testing.T) {
 	requireWeights(t, "c37a7c71c1d2f0f3b1762548ae6a9ddb583f38f918719645a09644188ca5bf60", result(t, file))
 }
 
-// TestDemoStartsAnewAfterATerminatedRun ends a run where it can't close its own
-// record: in Temporal.
+// TestDemoStartsAnewAfterATerminatedRun terminates a run in Temporal, where the run can't
+// close its own record.
 func TestDemoStartsAnewAfterATerminatedRun(t *testing.T) {
 	t.Parallel()
 	s := &state.Flags{Dir: t.TempDir()}

@@ -1,10 +1,10 @@
-// Command fulgurite is the tool for people: the demo, a development stack in one
-// process, and everything one does with runs from a terminal.
+// Command fulgurite is the command-line tool. It runs the demo, runs a development stack
+// in one process, and has the commands with which a person works with runs.
 //
-// Exit codes are 0 for success, 1 when something failed, 2 for bad usage or a
-// bad spec, before anything was started, and 130 when a signal (Ctrl-C) came
-// before the result: what was under way goes on later. `fulgurite dev` has no
-// other end than the signal, so that its code is 0.
+// The exit codes are: 0 for success; 1 if something failed; 2 for wrong usage or a bad
+// spec, before anything was started; and 130 if a signal (Ctrl-C) came before the result.
+// Interrupted work goes on later. `fulgurite dev` only ends by a signal, so its exit code
+// is then 0.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 
 func main() {
 	agent.ShimMain()                        // does not return where this process is to be an agent's shim
-	if err := agent.Conceal(); err != nil { // of what stacks, try and chat launch
+	if err := agent.Conceal(); err != nil { // from the agents that stacks, try and chat launch
 		fmt.Fprintln(os.Stderr, "fulgurite:", err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

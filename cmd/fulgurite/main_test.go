@@ -24,17 +24,18 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// toolVariable has this binary be the tool, with its lines as arguments.
+// toolVariable is an environment variable. If it is set, this binary runs as the tool,
+// with the variable's lines as arguments.
 const toolVariable = "FULGURITE_TEST_TOOL"
 
-// TestMain lets this binary be the tool, the shim of agents, and an agent that is
-// a program of its own.
+// TestMain lets this binary also run as the tool, as the shim of agents, and as agents
+// that are separate programs.
 func TestMain(m *testing.M) {
 	agent.ShimMain()
 	// Stacks that start at once would race for the usual ports.
 	for _, name := range []string{"FULGURITE_PORT", "FULGURITE_UI_PORT", "FULGURITE_GATEWAY_PORT", "FULGURITE_PAGE_PORT"} {
 		if os.Getenv(name) == "" {
-			_ = os.Setenv(name, "0") // the name is plain
+			_ = os.Setenv(name, "0") // the name is valid, so there is no error
 		}
 	}
 	if arguments := os.Getenv(toolVariable); arguments != "" {
@@ -45,7 +46,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"fulgurite": main, "calc-agent": calcAgent, "dated-agent": datedAgent, "greedy-agent": greedyAgent})
 }
 
-// calcAgent is the calculator agent as a command.
+// calcAgent is the calculator agent as a program.
 func calcAgent() {
 	var task agent.Task
 	err := json.NewDecoder(os.Stdin).Decode(&task)
@@ -81,8 +82,8 @@ func datedAgent() {
 	}
 }
 
-// greedyAgent is an agent that asks until it is refused, and does not say why it
-// ends.
+// greedyAgent is an agent that makes calls until one is refused, and exits without saying
+// why.
 func greedyAgent() {
 	client := calculator.Connect(os.Getenv("OPENAI_BASE_URL"), os.Getenv("OPENAI_API_KEY"))
 	for {
@@ -95,8 +96,8 @@ func greedyAgent() {
 	}
 }
 
-// scripts are those of testdata/script. Short tests look for races alone: they run the
-// scripts in which processes are killed or lose each other.
+// scripts returns the scripts in testdata/script. Short tests only look for races, so
+// they run the scripts in which processes are killed or lose their connection.
 func scripts(t *testing.T) []string {
 	t.Helper()
 	dir := filepath.Join("testdata", "script")
@@ -142,7 +143,8 @@ func unpack(dir string) error {
 	)
 }
 
-// exitCode is "code N PROGRAM ARGUMENTS...": the program ends with exit code N.
+// exitCode implements "code N PROGRAM ARGUMENTS...": it runs the program and checks that
+// its exit code is N.
 func exitCode(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: code N PROGRAM ARGUMENTS...")
@@ -159,8 +161,8 @@ func exitCode(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// inJSON is "json KEY[=VALUE]...": the last standard output is JSON, in which
-// each key, dots between its parts, stands, and has the value if there is one.
+// inJSON implements "json KEY[=VALUE]...": the last standard output must be JSON that has
+// each key, and the key's value if one is given. Dots separate the parts of a key.
 func inJSON(ts *testscript.TestScript, neg bool, args []string) {
 	var document any
 	ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &document))
@@ -176,7 +178,7 @@ func inJSON(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// lookUp finds what stands under a key such as "0.tasks.train".
+// lookUp returns the value of a key such as "0.tasks.train".
 func lookUp(v any, key string) (any, bool) {
 	for _, part := range strings.Split(key, ".") {
 		found := false
@@ -214,7 +216,7 @@ func poll(ts *testscript.TestScript, what string, done func() bool) {
 	}
 }
 
-// awaitFile is "await FILE": the file appears.
+// awaitFile implements "await FILE": it waits until the file exists.
 func awaitFile(ts *testscript.TestScript, _ bool, args []string) {
 	path := ts.MkAbs(args[0])
 	poll(ts, path, func() bool {
@@ -223,16 +225,16 @@ func awaitFile(ts *testscript.TestScript, _ bool, args []string) {
 	})
 }
 
-// eventually is "eventually TEXT PROGRAM ARGUMENTS...": the program, run as often
-// as it takes, succeeds and prints the text.
+// eventually implements "eventually TEXT PROGRAM ARGUMENTS...": it runs the program again
+// and again until it succeeds and prints the text.
 func eventually(ts *testscript.TestScript, _ bool, args []string) {
 	poll(ts, args[0], func() bool {
 		return ts.Exec(args[1], args[2:]...) == nil && strings.Contains(ts.ReadFile("stdout"), args[0])
 	})
 }
 
-// ask is "ask MODEL QUESTION": the gateway of the running stack answers an
-// OpenAI client, and the script gets the reply as standard output.
+// ask implements "ask MODEL QUESTION": it asks the gateway of the running stack with an
+// OpenAI client. The reply becomes the standard output.
 func ask(ts *testscript.TestScript, neg bool, args []string) {
 	at, err := (&state.Flags{Dir: ts.Getenv("FULGURITE_DIR")}).Addresses()
 	ts.Check(err)

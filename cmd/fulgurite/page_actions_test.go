@@ -76,7 +76,7 @@ func servePage(t *testing.T, dir string, args ...string) *served {
 // reply is what a request got.
 type reply struct {
 	Code int
-	To   string // where it leads
+	To   string // the target of a redirect
 	Body string
 }
 
@@ -104,7 +104,7 @@ func (s *served) get(path string) reply {
 	return s.ask(http.MethodGet, path, nil)
 }
 
-// form is what the form at a path would send.
+// form returns the values that the form at a path would send.
 func (s *served) form(path string, fields ...string) url.Values {
 	s.t.Helper()
 	r := s.get(path)
@@ -123,7 +123,7 @@ func formOf(r reply, fields ...string) url.Values {
 	return out
 }
 
-// answer follows where a form led and returns what is said there.
+// answer follows a form's redirect and returns the answer that the page shows there.
 func (s *served) answer(r reply) string {
 	s.t.Helper()
 	require.Equal(s.t, http.StatusSeeOther, r.Code, r.Body)
@@ -132,7 +132,7 @@ func (s *served) answer(r reply) string {
 	return html.UnescapeString(regexp.MustCompile(`<[^>]*>`).ReplaceAllString(text[1], ""))
 }
 
-// act does one action by its form.
+// act performs one action with its form.
 func (s *served) act(name string, fields ...string) string {
 	s.t.Helper()
 	path := "/runs/acted/actions/" + name
@@ -150,7 +150,7 @@ func (s *served) await(pattern string) []string {
 	return found
 }
 
-// recorded are the actions that the store has, the newest first.
+// recorded returns the recorded actions, the newest first.
 func (s *served) recorded() []record.Action {
 	s.t.Helper()
 	db, err := store.Open(s.t.Context(), filepath.Join(s.dir, "fulgurite.db"), nil)
@@ -204,7 +204,7 @@ func TestPeopleActOnARunFromThePage(t *testing.T) {
 	s.start()
 	s.await(`/runs/acted/actions/pause`)
 
-	// What nobody's own form sends does nothing.
+	// Requests that don't come from the page's own form do nothing.
 	pause := "/runs/acted/actions/pause"
 	form := s.form(pause, "reason", "<b>look</b>")
 	require.Equal(t, http.StatusForbidden, s.ask(http.MethodPost, pause, form, "Origin", "http://evil.example").Code)
@@ -215,7 +215,7 @@ func TestPeopleActOnARunFromThePage(t *testing.T) {
 	require.Equal(t, http.StatusOK, s.get(pause+"?token="+form.Get("token")+"&id="+form.Get("id")).Code)
 	require.Len(t, s.recorded(), 1, "the start alone")
 
-	// A double click, a reload and the back button ask once.
+	// A double click, a reload and the back button cause one action only.
 	for _, r := range s.atOnce(pause, form) {
 		require.Regexp(t, `^Done: paused by .+@.+ after step \d+$`, s.answer(r))
 	}
@@ -255,7 +255,8 @@ func TestPeopleActOnARunFromThePage(t *testing.T) {
 	require.Contains(t, s.act("retry"), "Refused: it can't go on: it has completed")
 	s.end()
 
-	// The directory has ended: what needs no Temporal can still be done, and why not more is said.
+	// The stack of the directory has ended. Actions that need no Temporal still work, and
+	// the page says why the others don't.
 	s = servePage(t, dir, "page", "--port", "0")
 	require.Contains(t, s.get("/runs/acted").Body, "can&#39;t be asked anything: no stack runs")
 	require.NotContains(t, s.get("/runs/acted").Body, "/actions/retry")

@@ -24,7 +24,7 @@ import (
 type tab struct {
 	t   *testing.T
 	ctx context.Context
-	// complaints are of all tabs.
+	// complaints collects the errors of all tabs.
 	complaints *complaints
 	url        string
 }
@@ -73,7 +73,7 @@ func (b *tab) listen() {
 	require.NoError(b.t, err)
 }
 
-// another is another tab of the same browser.
+// another opens another tab in the same browser.
 func (b *tab) another() *tab {
 	b.t.Helper()
 	ctx, leave := chromedp.NewContext(b.ctx)
@@ -123,7 +123,7 @@ func (b *tab) look(name, scheme string, width int64) {
 	}
 }
 
-// looks is look in each colour and width.
+// looks calls look for each colour scheme and width.
 func (b *tab) looks(name string) {
 	b.t.Helper()
 	b.look(name, "dark", 360)
@@ -138,7 +138,7 @@ func (b *tab) open(action string) {
 	b.do(chromedp.Navigate(b.url+"/runs/acted"), chromedp.Click(`//nav[@aria-label="Actions"]/a[contains(@href, "/actions/`+action+`")]`), chromedp.WaitVisible(chromedp.CSS(".ask button")))
 }
 
-// send fills in fields and presses the button of a form. It returns the answer.
+// send fills in fields of a form and presses its button. It returns the answer.
 func (b *tab) send(fields ...string) string {
 	b.t.Helper()
 	for i := 0; i < len(fields); i += 2 {
@@ -164,7 +164,8 @@ func TestBrowserActsOnARun(t *testing.T) {
 	b.do(chromedp.Click(chromedp.CSS(".ask button")), chromedp.WaitVisible(`//a[contains(@href, "/runs/acted")]`))
 	s.await(`/runs/acted/actions/pause`)
 
-	// A reload asks for nothing. The back button leads to a form that asks anew.
+	// A reload does not repeat the action. The back button leads to a form for a new
+	// action.
 	b.open("pause")
 	b.looks("pause")
 	require.Contains(t, b.send("reason", "a look at the curve"), "Done: paused by")
@@ -179,7 +180,7 @@ func TestBrowserActsOnARun(t *testing.T) {
 	}
 	require.Equal(t, []record.ActionName{record.ActionPause, record.ActionPause, record.ActionStart}, names())
 
-	// Of two tabs, one is too late, and is told so.
+	// Two tabs send the same action. The second one is told that it came too late.
 	other := b.another()
 	b.open("resume")
 	other.open("resume")

@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the README says to type exists, and what ends by itself at once is run.
+// The test checks that each command in the README exists, and runs those that end
+// immediately.
 func TestTheREADMEsCommandsRun(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../README.md")

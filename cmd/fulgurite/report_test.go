@@ -19,8 +19,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// newUnaccountedRun is a directory with the run "demo", whose only step is on record,
-// but not the batch that it says it was trained on.
+// newUnaccountedRun makes a directory with the run "demo". Its only step is recorded, but
+// the batch that the step refers to is missing.
 func newUnaccountedRun(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

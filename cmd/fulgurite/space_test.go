@@ -64,7 +64,7 @@ func TestARunWaitsForSpaceAndGoesOn(t *testing.T) {
 	require.NoError(t, dev.Start())
 	t.Cleanup(func() {
 		_ = dev.Process.Signal(syscall.SIGINT)
-		_ = dev.Wait() // some of what it had begun may complain
+		_ = dev.Wait() // interrupted parts may return errors
 	})
 	awaitText(t, out, "is up.")
 	base := filepath.Join(t.TempDir(), "base")

@@ -13,9 +13,9 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 )
 
-// untimed is "untimed RUN": no task of the run's workflows or of their children
-// ended by a timeout. What a heartbeat's timeout found leaves no event of its own,
-// but the failure of the try before.
+// untimed implements "untimed RUN": no task of the run's workflows or of their children
+// may have ended by a timeout. A heartbeat timeout has no event of its own, but is the
+// recorded failure of the previous attempt.
 func untimed(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: untimed RUN")
@@ -44,8 +44,8 @@ func untimed(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// useTemporal is "use DIR": commands are to use the Temporal of the stack that runs
-// there.
+// useTemporal implements "use DIR": later commands use the Temporal server of the stack
+// that runs in DIR.
 func useTemporal(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: use DIR")
@@ -55,8 +55,8 @@ func useTemporal(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("TEMPORAL_ADDRESS", at.Temporal)
 }
 
-// portsOf is "portsof DIR": the ports of the stack that runs there, as TEMPORAL, UI
-// and GATEWAY.
+// portsOf implements "portsof DIR": it sets TEMPORAL, UI and GATEWAY to the ports of the
+// stack that runs in DIR.
 func portsOf(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: portsof DIR")

@@ -15,8 +15,8 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 )
 
-// callTemporal is "temporal start|terminate|reset|delete ID ...": the calls that
-// Temporal's Web UI and command line make, against the running stack.
+// callTemporal implements "temporal start|terminate|reset|delete ID ...": it makes the
+// calls that Temporal's Web UI and command line make, against the running stack.
 func callTemporal(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: temporal start|terminate|reset|delete ID ...")
@@ -50,7 +50,8 @@ func callTemporal(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 }
 
-// workflowTask is the first or the last workflow task that a workflow completed.
+// workflowTask returns the event id of the first or the last completed workflow task of a
+// workflow.
 func workflowTask(ctx context.Context, ts *testscript.TestScript, c client.Client, id string, last bool) int64 {
 	var ids []int64
 	for it := c.GetWorkflowHistory(ctx, id, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); it.HasNext(); {

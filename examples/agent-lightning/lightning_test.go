@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// sampler says "abc1" to everything: three letters of four.
+// sampler answers every request with "abc1", which is three letters out of four
+// characters.
 type sampler struct{}
 
 func (sampler) Sample(context.Context, model.VersionID, model.DecodeRequest) (model.Completion, string, error) {
@@ -36,8 +37,8 @@ func (sampler) Sample(context.Context, model.VersionID, model.DecodeRequest) (mo
 	return model.Completion{Tokens: tokens, Logprobs: make([]float32, len(tokens)), Finish: "stop"}, "canned", nil
 }
 
-// Each agent runs as a command, behind the worker's forwarder and a real gateway and
-// store; its reward and its call have to be on record.
+// Each agent runs as a command, with the worker's forwarder and a real gateway and store.
+// Its reward and its call must be recorded.
 func TestAgentsOfAgentLightningRunAsTheyAre(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")

@@ -1,4 +1,5 @@
-// Package calc_test holds the example specs to what they promise.
+// Package calc_test checks that the example specs are valid and have the properties that
+// they describe.
 package calc_test
 
 import (
@@ -104,7 +105,8 @@ func TestYAMLAndJSONSayTheSame(t *testing.T) {
 	require.Equal(t, spec.Digest(inYAML), spec.Digest(inJSON))
 }
 
-// The JSON file is a workflow's input as it stands, where no path is resolved.
+// The JSON file is used directly as a workflow's input, for which relative paths are not
+// resolved.
 func TestJSONExampleNeedsNoFile(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile("spec.json")

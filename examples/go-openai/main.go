@@ -20,7 +20,7 @@ func main() {
 		log.Fatal(err)
 	}
 	config := openai.DefaultConfig(os.Getenv("OPENAI_API_KEY"))
-	config.BaseURL = os.Getenv("OPENAI_BASE_URL") // this client reads no variable of its own
+	config.BaseURL = os.Getenv("OPENAI_BASE_URL") // this client does not read the variable itself
 	if err := ask(context.Background(), openai.NewClientWithConfig(config), task.Input); err != nil {
 		log.Fatal(err)
 	}

@@ -15,7 +15,7 @@ const MaxMoves = 8
 // ErrTask is wrapped by errors about invalid tasks.
 var ErrTask = errors.New("bad task")
 
-// Agent walks.
+// Agent walks through the maze.
 type Agent struct {
 	Client *openai.Client
 	Model  string

@@ -1,8 +1,8 @@
-// Package maze is an agent whose reward is sparse and late: it walks through a
-// small maze, one model call a move, and only reaching the goal counts. The model
-// sees where it is and where it has to go, nothing else, so different walks of one
-// task come to the same states again and again.
+// Package maze is an agent with a sparse and late reward: it walks through a small maze,
+// with one model call for each move, and gets a reward only if it reaches the goal. The
+// model sees only the current cell and the goal. So different walks of one task often
+// visit the same states.
 //
-// It is the example for credit: which of eight moves earned the reward? Its specs
-// differ in credit.assignment alone, and bench/credit compares them.
+// It is the example for credit assignment: which of eight moves earned the reward? Its
+// specs differ only in credit.assignment, and bench/learning compares them.
 package maze

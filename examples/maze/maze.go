@@ -24,12 +24,12 @@ const Moves = "nesw"
 // width is the number of cells of a row.
 const width = 3
 
-// rows are the lines of plan: those of cells are the even ones, and between two of
-// them is a line with the walls below the upper one.
+// rows holds the lines of plan. The even lines hold cells. Each odd line holds the walls
+// between the line above and the line below.
 var rows = strings.Split(strings.Trim(plan, "\n"), "\n")
 
-// Next is the cell after a move; whoever walks into a wall, or says what is no move,
-// stays.
+// Next returns the cell after a move. A move into a wall, or a text that is no move,
+// returns the same cell.
 func Next(cell byte, move string) byte {
 	i := strings.IndexByte(Cells, cell)
 	row, column := i/width, i%width
@@ -46,7 +46,8 @@ func Next(cell byte, move string) byte {
 	return cell
 }
 
-// mark is the character drawn at a place; lines may end early.
+// mark returns the character at a position of the plan. Beyond the end of a line it
+// returns a space.
 func mark(line, column int) byte {
 	if line < len(rows) && column < len(rows[line]) {
 		return rows[line][column]
@@ -54,7 +55,7 @@ func mark(line, column int) byte {
 	return ' '
 }
 
-// Distance is the least number of moves between two cells.
+// Distance returns the least number of moves between two cells.
 func Distance(from, to byte) int {
 	reached := map[byte]int{from: 0}
 	for queue := []byte{from}; len(queue) > 0; queue = queue[1:] {

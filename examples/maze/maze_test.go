@@ -66,7 +66,8 @@ func TestARandomWalkRarelyArrives(t *testing.T) {
 	require.InDelta(t, 0.1, float64(arrived)/float64(walks), 0.01)
 }
 
-// pairs are all tasks: goals at least two moves away.
+// pairs returns all tasks: the pairs of a cell and a goal that is at least two moves
+// away.
 func pairs() []string {
 	var out []string
 	for _, from := range []byte(maze.Cells) {
@@ -107,8 +108,8 @@ func lines(tasks []string) []byte {
 	return b.Bytes()
 }
 
-// demonstrations show what a reply looks like, and no more: every state with a move
-// that was drawn at random.
+// demonstrations returns dialogs that teach only the form of a reply: every state, with a
+// move that was drawn at random.
 func demonstrations(random *rand.Rand) []byte {
 	type message struct {
 		Role    string `json:"role"`

@@ -1,5 +1,5 @@
-// Command openai-go asks the model with OpenAI's client for Go, lets it use a tool,
-// and reads its replies as they come where -stream is given.
+// Command openai-go asks the model with OpenAI's client for Go and lets it use a tool.
+// With -stream it reads the replies while they stream.
 package main
 
 import (

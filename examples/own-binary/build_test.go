@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A module of somebody else's may import none of our internal packages.
+// A module outside this repository may import none of our internal packages.
 func TestItBuildsAsAModuleOfItsOwn(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("../..")
@@ -24,7 +24,7 @@ func TestItBuildsAsAModuleOfItsOwn(t *testing.T) {
 	write := func(name, text string) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	// What is required of ours is required here, so nothing has to be looked up.
+	// The module has our requirements, so that no version has to be looked up.
 	ours := read(filepath.Join(root, "go.mod"))
 	_, rest, ok := strings.Cut(ours, "module github.com/fulgurite/fulgurite\n")
 	require.True(t, ok)

@@ -1,10 +1,10 @@
-// Command own-binary is a worker with agents of one's own: Go functions that a spec
-// names in agent.func.
+// Command own-binary is a worker with its own agents: Go functions that a spec names in
+// agent.func.
 //
-// It is all that a program outside this repository needs, and imports nothing that
-// such a program could not: it has the subcommands of fulgurite-worker, with these
-// functions for agents. Beside a fleet that does not know them it runs alone on a
-// queue of its own, which the spec gives as agent.queue:
+// It is a complete program for use outside this repository, and imports only packages
+// that such a program may import. It has the subcommands of fulgurite-worker, with these
+// functions as agents. If the other workers of a fleet do not have these functions, it
+// serves only its own queue, which the spec names in agent.queue:
 //
 //	own-binary cpu --only --queue mine
 package main

@@ -20,7 +20,7 @@ import (
 	"github.com/fulgurite/fulgurite/tasks/arithmetic"
 )
 
-// What the lesson fetches and writes is all that the spec lacks.
+// The spec may only lack files that the lesson downloads or writes.
 func TestTheSpecIsValid(t *testing.T) {
 	t.Parallel()
 	_, err := spec.Load("spec.yaml")

@@ -16,21 +16,22 @@ import (
 // toEnds is how many standard errors a 95 % interval reaches to each side.
 const toEnds = 1.96
 
-// evidence is for a decision between versions: what is known of them.
+// evidence is what is known about the versions that an action would decide on.
 type evidence struct {
 	Gates []gate
-	// Compare is the page that compares the version with the promoted one, empty where one of
-	// them is not known or was not evaluated.
+	// Compare is the path of the page that compares the version with the promoted one. It
+	// is empty if one of them is unknown or was not evaluated.
 	Compare string
-	// Back is the version that a rollback leads to unless another is named, nil for none.
+	// Back is the version that a rollback leads to if the form names none. It is nil if
+	// there is no such version.
 	Back *int
 }
 
 // gate is a version and its evaluation on the gate split.
 type gate struct {
 	Version         int
-	Role            string // what it is to the decision
-	Known           bool   // it was evaluated
+	Role            string // its part in the decision
+	Known           bool   // true if it was evaluated
 	Mean, Low, High float64
 	Path            string // of the version
 }
@@ -41,7 +42,8 @@ type setting struct {
 	Value string
 }
 
-// evidence reads what is known of the version that is named and of the promoted one.
+// evidence reads what is known about the version that the form names and about the
+// promoted version.
 func (p *Pages) evidence(ctx context.Context, run string, k kind, b formBody) (evidence, error) {
 	var out evidence
 	base := strings.TrimSuffix(Path(run), "/actions") + "/versions"
@@ -93,8 +95,8 @@ func (p *Pages) evidence(ctx context.Context, run string, k kind, b formBody) (e
 	return out, nil
 }
 
-// settings are the keys of a run that can be set, with the values that the next step will
-// have as far as actions are on record.
+// settings returns the keys of a run that can be set, with the values that the next step
+// will use. It knows only the values in recorded actions.
 func (p *Pages) settings(ctx context.Context, run record.Run) ([]setting, error) {
 	sp, err := spec.Stored(run.Spec)
 	if err != nil {

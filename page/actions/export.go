@@ -26,7 +26,7 @@ type Exporter interface {
 	Export(ctx context.Context, a record.Action) (dir string, done func() error, out record.Action, err error)
 }
 
-// export gives the files of a version out as a tar archive.
+// export sends the files of a version as a tar archive.
 func (p *Pages) export(w http.ResponseWriter, r *http.Request) {
 	r.SetPathValue("action", string(record.ActionExport))
 	if !p.operates(w, r, p.Operator != nil) {

@@ -101,8 +101,8 @@ func (p *Pages) posted(w http.ResponseWriter, r *http.Request) (record.Run, bool
 	return run, true
 }
 
-// submit carries out the action of a form, once however often it is sent, and redirects
-// to its answer.
+// submit carries out the action of a form and redirects to its answer. It does the action
+// once, even if the form is sent several times.
 func (p *Pages) submit(w http.ResponseWriter, r *http.Request) {
 	if !p.operates(w, r, p.Operator != nil) {
 		return
@@ -125,7 +125,7 @@ func (p *Pages) submit(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.By = person.Name
-	// Whether or not the browser waits, it is done to the end.
+	// The action is completed even if the browser does not wait for it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actTimeout)
 	defer cancel()
 	a, err = p.Operator.Act(ctx, a)
@@ -142,7 +142,7 @@ func (p *Pages) submit(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, Path(run.Name)+"?answer="+a.ID, http.StatusSeeOther)
 }
 
-// read makes an action of a form. What it leaves to check is checked by record.Action.
+// read makes an action from a form. record.Action checks what read does not.
 func read(run string, name record.ActionName, sent formBody) (record.Action, error) {
 	a := record.Action{ID: sent.ID, Run: run, Name: name, Reason: sent.Why}
 	k, ok := kindOf(name)

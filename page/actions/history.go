@@ -12,10 +12,10 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// mostActions of a run are listed, the newest first.
+// mostActions is how many actions of a run are listed, the newest first.
 const mostActions = 200
 
-// historyBody is the list of what was done to a run.
+// historyBody is the list of the actions on a run.
 type historyBody struct {
 	Actions []row
 	// Answer is the action that was just done.
@@ -59,7 +59,7 @@ func (p *Pages) history(w http.ResponseWriter, r *http.Request) {
 	p.show(w, r, Page{Title: "Actions", Run: run, Here: true}, "history", b)
 }
 
-// rowOf says what an action asks for, for people.
+// rowOf describes an action in words.
 func rowOf(a record.Action) row {
 	what := "Start"
 	if k, ok := kindOf(a.Name); ok {

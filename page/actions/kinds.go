@@ -9,7 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 )
 
-// kind describes one sort of action to people.
+// kind describes a kind of action in words.
 type kind struct {
 	Name   record.ActionName
 	Verb   string // of the button, for example "Pause"
@@ -22,7 +22,8 @@ type kind struct {
 	TakesFormat                bool // of the files of a version
 }
 
-// kinds are all actions on a run, in the order in which they are offered.
+// kinds returns all kinds of actions on a run, in the order in which the page offers
+// them.
 func kinds() []kind {
 	return []kind{
 		{Name: record.ActionPause, Verb: "Pause", Effect: "The steps that have begun finish. No other begins until somebody resumes the run."},
@@ -52,18 +53,19 @@ func kindOf(name record.ActionName) (kind, bool) {
 // State has the facts that decide which actions a run is offered.
 type State struct {
 	Paused   bool
-	Pending  int  // version that waits for approval, -1 for none
+	Pending  int  // version that waits for approval, or -1
 	Promoted bool // there is a promoted version
 	Pinned   bool
 	Only     bool // it evaluates and has no steps
 }
 
-// Offer is an action that a run can be given.
+// Offer holds the actions that are possible for a run now.
 type Offer struct {
 	Links []Link
-	// Why there is not more, for people.
+	// Why says in words why no more actions are offered.
 	Why string
-	// export is the form that exports a version, empty where this page can't.
+	// export is the path of the form that exports a version. It is empty if this page
+	// can't export.
 	export string
 }
 
@@ -72,17 +74,18 @@ type Link struct {
 	Name       record.ActionName
 	Text, Path string
 	Heavy      bool
-	version    int // that the form is filled in with, -1 for none
+	version    int // version that the form then names, or -1
 }
 
-// About leaves what has one of some names.
+// About returns the offer with only those links whose action has one of the names.
 func (o Offer) About(names ...record.ActionName) Offer {
 	o.Links = slices.DeleteFunc(slices.Clone(o.Links), func(l Link) bool { return !slices.Contains(names, l.Name) })
 	return o
 }
 
-// OfVersion leaves what can be done to a version, with forms that name it. earlier says that
-// it was promoted before, now that it is, and kept that its files are there.
+// OfVersion returns the links for actions on one version, to forms that name it. now is
+// true if the version is promoted, earlier if it was promoted before, and kept if its
+// files still exist.
 func (o Offer) OfVersion(number int, now, earlier, kept bool) []Link {
 	out := o.moves(number, now, earlier)
 	if kept && o.export != "" {
@@ -124,8 +127,8 @@ func (o Offer) moves(number int, now, earlier bool) []Link {
 	return out
 }
 
-// Offer lists what can be done to a run at the moment. What is not listed the run would
-// refuse.
+// Offer returns the actions that are possible for a run now. The run would refuse all
+// others.
 func (p *Pages) Offer(ctx context.Context, run record.Run, s State) Offer {
 	if p.Operator == nil {
 		return Offer{Why: p.Why}
@@ -156,7 +159,8 @@ func (p *Pages) Offer(ctx context.Context, run record.Run, s State) Offer {
 	return out
 }
 
-// MovesPointer says that an action moves the promoted pointer, for which the store is enough.
+// MovesPointer reports whether an action moves the promoted pointer. Such an action needs
+// only the store.
 func MovesPointer(name record.ActionName) bool {
 	switch name {
 	case record.ActionPromote, record.ActionRollback, record.ActionPin, record.ActionUnpin:

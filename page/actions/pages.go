@@ -19,13 +19,14 @@ import (
 //go:embed templates/*.html
 var embedded embed.FS
 
-// Operator does what people want of runs.
+// Operator carries out the actions that a person asks for.
 type Operator interface {
-	// Act does what an action says and returns it with its outcome. One id is done once. If
-	// the outcome is asked, the error says why it is not known.
+	// Act carries out an action and returns it with its outcome. An id is carried out
+	// only once. If the outcome is ActionAsked, the error says why the result is not
+	// known.
 	Act(ctx context.Context, a record.Action) (record.Action, error)
-	// Reach is why runs can't be asked anything at the moment, nil if they can. What only
-	// moves a promoted pointer needs no run to answer.
+	// Reach returns nil if runs can be asked now, or else an error that says why not.
+	// Actions that only move the promoted pointer work even then.
 	Reach(ctx context.Context) error
 }
 
@@ -39,11 +40,11 @@ type Records interface {
 	Action(ctx context.Context, id string) (record.Action, error)
 }
 
-// Page is the frame of a body.
+// Page is the content of a page, around which Show puts the frame.
 type Page struct {
 	Title string
-	Run   record.Run // whose page it is; without a name it is none's
-	Here  bool       // it is the run's own list of actions
+	Run   record.Run // the run that the page is about; its name is empty for other pages
+	Here  bool       // true for the run's own list of actions
 	Body  template.HTML
 	Code  int
 }
@@ -55,14 +56,15 @@ type Options struct {
 	Starter  Starter  // nil: no run can be started
 	Exporter Exporter // nil: no version is given out
 	Guard    *access.Guard
-	// Why there is nothing to do without an operator.
+	// Why says why no action is possible. It is used if Operator is nil.
 	Why string
-	// Find is the run of a request, with the status that it has now.
+	// Find returns the run that a request names, with its current status.
 	Find func(r *http.Request) (record.Run, error)
 	// Show answers with a page, Fail with an error.
 	Show func(w http.ResponseWriter, r *http.Request, p Page)
 	Fail func(w http.ResponseWriter, r *http.Request, code int, err error)
-	// Functions are the templates' functions; "clean" makes a text of somebody's harmless.
+	// Functions are the functions of the templates. Function "clean" makes other people's
+	// text harmless.
 	Functions template.FuncMap
 }
 
@@ -93,7 +95,8 @@ func (p *Pages) Register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /started/{run}", p.started)
 }
 
-// Path is where the list of a run's actions is, and the form of one below it.
+// Path returns the path of the list of a run's actions. The path of an action's form is
+// below it.
 func Path(run string) string { return "/runs/" + url.PathEscape(run) + "/actions" }
 
 // show renders a template of this package as a page.
@@ -110,10 +113,11 @@ func (p *Pages) show(w http.ResponseWriter, r *http.Request, page Page, name str
 	p.Show(w, r, page)
 }
 
-// errReadOnly is the answer to who may only read.
+// errReadOnly is the error for a token that does not permit actions.
 var errReadOnly = errors.New("your token may only read: ask whoever made it for one that may operate")
 
-// operates refuses who may not act, and says whether the request may go on.
+// operates reports whether the request may act and whether the action is possible at all.
+// If it returns false, it has answered the request.
 func (p *Pages) operates(w http.ResponseWriter, r *http.Request, there bool) bool {
 	switch {
 	case !access.Of(r.Context()).May(access.Operate):
@@ -144,5 +148,5 @@ func (p *Pages) run(w http.ResponseWriter, r *http.Request) (record.Run, bool) {
 	return run, false
 }
 
-// newID is the id of an action that nobody has asked for yet.
+// newID returns an id for a new action.
 func newID() string { return rand.Text() }

@@ -23,13 +23,13 @@ const (
 
 // Starter plans runs and starts them.
 type Starter interface {
-	// Plan says what a spec will run, as `fulgurite plan` does. An error names the key and
-	// the line.
+	// Plan describes what a spec will run, as `fulgurite plan` does. An error names the
+	// key and the line.
 	Plan(ctx context.Context, text []byte, name string) (Plan, error)
 	// Start starts the run of a spec that was planned; an action is done once. Its run and
 	// its digest are those of the plan.
 	Start(ctx context.Context, a record.Action, text []byte) (record.Action, error)
-	// Folder is where paths in a spec that are relative begin.
+	// Folder returns the directory to which relative paths in a spec refer.
 	Folder() string
 }
 
@@ -37,7 +37,7 @@ type Starter interface {
 type Plan struct {
 	Name   string // of the run
 	Digest string // of the spec
-	Text   string // for people
+	Text   string // in words
 }
 
 // startBody is the form of a spec, or its plan.
@@ -64,7 +64,8 @@ func (p *Pages) askSpec(w http.ResponseWriter, r *http.Request, b startBody, cod
 	p.show(w, r, Page{Title: title, Code: code}, "start", b)
 }
 
-// readSpec reads a form with a spec, in its text or in a file. Without one it has answered.
+// readSpec reads a form that holds a spec as text or as a file. If it returns false, it
+// has answered the request.
 func (p *Pages) readSpec(w http.ResponseWriter, r *http.Request) (startBody, bool) {
 	var b startBody
 	if !p.operates(w, r, p.Starter != nil) {
@@ -90,7 +91,7 @@ func (p *Pages) readSpec(w http.ResponseWriter, r *http.Request) (startBody, boo
 			b.Spec = string(data)
 		}
 	}
-	b.Spec = strings.ReplaceAll(b.Spec, "\r\n", "\n") // as forms send the ends of lines
+	b.Spec = strings.ReplaceAll(b.Spec, "\r\n", "\n") // forms send lines that end with \r\n
 	switch {
 	case p.Guard.CheckForm(access.Of(r.Context()), r.PostFormValue("token")) != nil:
 		b.Problem = access.ErrForm.Error() + ". Send it again."

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// share is the part of the time that is spent on a value of something that goes on: after
-// one that took a second the next begins a hundred seconds later.
+// share limits the time that is spent on the value of a subject that still changes to
+// 1/share of all time: after a value that took one second to make, the next one begins
+// 100 seconds later.
 const share = 100
 
 // Background caches values that take long to make. They are made in the background, one at a
@@ -20,7 +21,7 @@ type Background[V any] struct {
 	Done  func()
 
 	turn    sync.Mutex // held while a value is made
-	mu      sync.Mutex // of what follows
+	mu      sync.Mutex // protects the fields below
 	entries map[string]*entry[V]
 	order   []string
 }
@@ -36,7 +37,7 @@ type entry[V any] struct {
 	made   time.Time
 }
 
-// Answer is a value, as far as it is known.
+// Answer is the value that is known so far.
 type Answer[V any] struct {
 	Value V
 	Known bool // false until one was made
@@ -45,9 +46,9 @@ type Answer[V any] struct {
 	Err    error // why the last one could not be made
 }
 
-// Of returns the value of a key, made for this state or an earlier one. It waits at most
-// maxWait for a value that is being made. The value of a subject that goes on changing is
-// not made anew each time.
+// Of returns the value of a key. It was made for this state or an earlier one. Of waits
+// at most maxWait for a value that is being made. goesOn is true if the subject still
+// changes; its value is then made less often than its state changes.
 func (b *Background[V]) Of(ctx context.Context, key, state string, goesOn bool, maxWait time.Duration, create func() (V, error)) Answer[V] {
 	b.mu.Lock()
 	e := b.entry(key)

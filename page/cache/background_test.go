@@ -12,7 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/page/cache"
 )
 
-// maker makes values when it is told to.
+// maker makes values when the test tells it to.
 type maker struct {
 	cache.Background[int]
 	work sync.WaitGroup

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Cache keeps the last few values that were expensive to make. A value is made once,
-// while everybody who asks for it waits; an error is forgotten.
+// Cache keeps the last few values that were expensive to make. It makes a value once,
+// while all callers wait for it. It does not keep errors.
 type Cache[V any] struct {
 	Most int // values that are kept
 
@@ -22,7 +22,8 @@ type made[V any] struct {
 	err   error
 }
 
-// Of returns the value of a key. Who waits for another's gives up when ctx ends.
+// Of returns the value of a key. A caller that waits for another caller's value gives up
+// when its ctx ends.
 func (c *Cache[V]) Of(ctx context.Context, key string, create func(context.Context) (V, error)) (V, error) {
 	c.mu.Lock()
 	m, found := c.made[key]

@@ -1,5 +1,6 @@
 // Package cache keeps the last few values that were expensive to make.
 //
-// It is not a cache of the processor's or of HTTP's: a [Cache] holds values in memory, makes
-// each once however many ask for it at the same time, and forgets errors.
+// It has nothing to do with HTTP caching. A [Cache] holds values in memory. It makes each
+// value once, even if several callers ask for it at the same time, and does not keep
+// errors. A [Background] makes values in the background.
 package cache

@@ -13,8 +13,8 @@ import (
 // distribution.
 const z = 1.96
 
-// Interval is the 95 % interval of a mean and its standard error. Where all rewards lie between 0
-// and 1 it ends there, as the mean does.
+// Interval returns the 95 % interval of a mean with a standard error. fraction is true if
+// all rewards are between 0 and 1; the interval then stays within these limits too.
 func Interval(mean, stdError float64, fraction bool) (low, high float64) {
 	low, high = mean-z*stdError, mean+z*stdError
 	if fraction {
@@ -23,8 +23,8 @@ func Interval(mean, stdError float64, fraction bool) (low, high float64) {
 	return low, high
 }
 
-// Fractions says that the steps on record have rewards between 0 and 1 alone, as where a task
-// is solved or not. Without steps nobody knows.
+// Fractions reports whether all rewards of the recorded steps are between 0 and 1, as
+// they are where a task is either solved or not. It returns false if there are no steps.
 func Fractions(steps []record.Step) bool {
 	for _, s := range steps {
 		low, hasLow := s.Metrics["reward/min"]
@@ -47,7 +47,7 @@ type Data struct {
 	Fractions bool
 }
 
-// Of are the figures of a run. Those that are zero in every step come last, in flat.
+// Of returns the figures of a run. Flat then removes those that are zero in every step.
 func Of(d Data) (figures []figure.Figure) {
 	steps, marks := d.Steps, d.Marks
 	lag := figure.Curve{Name: "lag"}
@@ -76,7 +76,7 @@ func Of(d Data) (figures []figure.Figure) {
 	return figures
 }
 
-// Flat takes out the figures whose values are all zero, and returns their titles.
+// Flat removes the figures whose values are all zero, and returns their titles.
 func Flat(figures []figure.Figure) (rest []figure.Figure, titles []string) {
 	for _, f := range figures {
 		zero := !f.Empty() && f.Title != "Reward" && f.Title != "Evaluations"
@@ -92,8 +92,8 @@ func Flat(figures []figure.Figure) (rest []figure.Figure, titles []string) {
 	return rest, titles
 }
 
-// speed is how many tokens were trained a second, between the end of one step and the end of
-// the next: whatever the run waited for is in it.
+// speed returns the trained tokens per second. The time is that from the end of one step
+// to the end of the next, so it includes all waiting.
 func speed(steps []record.Step, before time.Time) figure.Curve {
 	c := figure.Curve{Name: "tokens a second"}
 	for _, s := range steps {
@@ -106,7 +106,7 @@ func speed(steps []record.Step, before time.Time) figure.Curve {
 	return c
 }
 
-// decided are the marks about versions.
+// decided returns the marks about decisions on versions.
 func decided(marks []figure.Mark) []figure.Mark {
 	return slices.DeleteFunc(slices.Clone(marks), func(m figure.Mark) bool { return m.Kind == figure.Interrupted || m.Kind == figure.Set })
 }
@@ -153,7 +153,7 @@ func ratio(steps []record.Step, name, over, under string) figure.Curve {
 	return c
 }
 
-// evaluationCurves are the means of the splits, with intervals.
+// evaluationCurves returns the means of the splits with their intervals.
 func evaluationCurves(all []record.Evaluation, fractions bool) []figure.Curve {
 	lines := []figure.Curve{{Name: "gate"}, {Name: "test", Dots: true}}
 	for _, e := range all {

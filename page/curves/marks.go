@@ -14,10 +14,11 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 )
 
-// MostMarks are drawn, the newest ones.
+// MostMarks is how many marks are drawn, the newest ones.
 const MostMarks = 200
 
-// Decided are the moves of the promoted pointer and the decisions that moved nothing.
+// Decided returns marks for the moves of the promoted pointer and for the decisions that
+// moved nothing.
 func Decided(moves []record.Promotion, decisions []record.Decision) []figure.Mark {
 	var out []figure.Mark
 	for _, p := range moves {
@@ -32,7 +33,8 @@ func Decided(moves []record.Promotion, decisions []record.Decision) []figure.Mar
 	return out
 }
 
-// Settings are the steps from which keys of the spec had the values that a person gave them.
+// Settings returns marks for the steps from which on keys of the spec had values that a
+// person set.
 func Settings(actions []record.Action) []figure.Mark {
 	var out []figure.Mark
 	for _, a := range actions {
@@ -49,7 +51,8 @@ func Settings(actions []record.Action) []figure.Mark {
 	return out
 }
 
-// Interruptions are the steps in which a fault ended attempts that were made again.
+// Interruptions returns marks for the steps in which a fault ended attempts that were
+// made again.
 func Interruptions(r *report.Report) []figure.Mark {
 	if r == nil {
 		return nil
@@ -67,12 +70,12 @@ func Interruptions(r *report.Report) []figure.Mark {
 // Span is the range of steps that curves show.
 type Span struct {
 	From, To int
-	Last     int // step of the run
+	Last     int // last step of the run
 	All      bool
 }
 
-// SpanOf is the range that a reader asks for, of a run that has come to a step; 0 asks for
-// nothing.
+// SpanOf returns the range that a reader asks for. last is the run's last step. A bound
+// of 0 means that the reader asks for none.
 func SpanOf(from, to, last int) Span {
 	out := Span{From: 0, To: last, Last: last, All: true}
 	if to > 0 && to < last {
@@ -104,7 +107,7 @@ func (s Span) Evaluations(all []record.Evaluation) []record.Evaluation {
 	return out
 }
 
-// Marks are the newest of the range, in order.
+// Marks returns the newest marks of the range, in order.
 func (s Span) Marks(all []figure.Mark) []figure.Mark {
 	var out []figure.Mark
 	for _, m := range all {

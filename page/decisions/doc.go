@@ -1,5 +1,5 @@
-// Package decisions says for people what was decided about the versions of a run: a plain
-// sentence first, and the numbers behind it apart.
+// Package decisions describes in words what was decided about the versions of a run:
+// first a plain sentence, then, separately, the numbers that led to it.
 //
-// It only words what is on record and decides nothing.
+// It only describes what is recorded. It decides nothing.
 package decisions

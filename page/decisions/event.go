@@ -10,15 +10,15 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 )
 
-// Event is a move of the promoted pointer, or a refusal to move it: a sentence, and the
-// numbers behind it.
+// Event describes a move of the promoted pointer, or a decision not to move it: a
+// sentence, and the numbers that led to it.
 type Event struct {
 	At   time.Time
 	Text string
 	Why  string
 }
 
-// Events lays moves and decisions that moved nothing out, the newest first.
+// Events describes the moves, and the decisions that moved nothing, the newest first.
 func Events(moves []record.Promotion, decisions []record.Decision) []Event {
 	out := make([]Event, 0, len(moves)+len(decisions))
 	for _, p := range moves {
@@ -32,7 +32,7 @@ func Events(moves []record.Promotion, decisions []record.Decision) []Event {
 	return out
 }
 
-// OfMove says a move of the promoted pointer.
+// OfMove describes a move of the promoted pointer.
 func OfMove(p record.Promotion) Event {
 	text := fmt.Sprintf("version %d promoted in place of version %d", p.Version, p.Previous)
 	switch {
@@ -50,7 +50,7 @@ func OfMove(p record.Promotion) Event {
 	return Event{p.At, format.Shown(text), why(p.Reason, fmt.Sprintf("version %d promoted: ", p.Version))}
 }
 
-// OfDecision says why a version was not promoted.
+// OfDecision describes why a version was not promoted.
 func OfDecision(d record.Decision) Event {
 	text := fmt.Sprintf("version %d not promoted", d.Candidate)
 	if d.Verdict != "refused" {
@@ -59,7 +59,7 @@ func OfDecision(d record.Decision) Event {
 	return Event{d.At, format.Shown(text), why(d.Reason, fmt.Sprintf("version %d %s: ", d.Candidate, d.Verdict), fmt.Sprintf("version %d refused: ", d.Candidate), fmt.Sprintf("version %d promoted: ", d.Candidate))}
 }
 
-// why is a reason without what the sentence before it says.
+// why returns a reason without the beginnings that the sentence already says.
 func why(reason string, said ...string) string {
 	for _, text := range said {
 		reason = strings.TrimPrefix(reason, text)

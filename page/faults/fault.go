@@ -8,20 +8,21 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 )
 
-// Fault cut attempts of one run off.
+// Fault is a fault that cut off attempts of one run.
 type Fault struct {
 	Text     string // what ended them
 	Attempts []record.Interruption
-	// From is when the first of them last gave a sign of life, To when the last of those that
-	// replaced them began.
+	// From is when the first of these attempts last gave a sign of life. To is when the
+	// last of the attempts that replaced them began.
 	From, To time.Time
 }
 
-// Took is the time to recover: until every attempt had begun again.
+// Took returns the time to recover, which is the time until every attempt had begun
+// again.
 func (f Fault) Took() time.Duration { return max(0, f.To.Sub(f.From)) }
 
-// Group puts the interruptions of one run together whose times overlap and that ended with the
-// same words. The newest fault comes first, and in each the first attempt.
+// Group groups the interruptions of one run that overlap in time and have the same text.
+// The newest fault comes first. Within a fault, the earliest attempt comes first.
 func Group(all []record.Interruption) []Fault {
 	sorted := slices.Clone(all)
 	slices.SortStableFunc(sorted, func(a, b record.Interruption) int { return a.Last.Compare(b.Last) })

@@ -1,5 +1,5 @@
-// Package figure draws curves as SVG whose colours are classes of the page's style.
+// Package figure draws curves as SVG. Their colours are classes of the page's style.
 //
-// It draws what it is given and reads nothing. Text in a drawing is escaped, so that a name
-// of somebody else's can't become markup.
+// It draws the data that it gets and reads nothing. It escapes text, so that a name which
+// someone else chose can't become markup.
 package figure

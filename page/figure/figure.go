@@ -20,9 +20,10 @@ const (
 	figureLeft, figureRight   = 40.0, 350.0
 	figureTop, figureBottom   = 10.0, 122.0
 	figureTicks               = 6
-	// MostLines of a figure have a colour of their own.
+	// MostLines is how many lines of a figure have their own colours.
 	MostLines = 6
-	// mostPoints of a line are drawn; of more, each is the mean of several.
+	// mostPoints is how many points of a line are drawn. If a line has more, each drawn
+	// point is the mean of several.
 	mostPoints = 400
 )
 
@@ -34,15 +35,15 @@ type Figure struct {
 	Marks []Mark
 	// Zoom lets a reader mark a range that is then shown alone.
 	Zoom bool
-	// Note says what is not to be seen, for example that nothing is on record.
+	// Note explains what the figure does not show, for example that nothing is recorded.
 	Note string
 }
 
-// Curve is a line; its class is its place.
+// Curve is a line. Its position in the figure decides its class.
 type Curve struct {
 	Name   string
 	Points []Point
-	// Dots are drawn alone, without a line between them.
+	// Dots means that the points are drawn without a line between them.
 	Dots bool
 }
 
@@ -97,9 +98,9 @@ func thin(points []Point) []Point {
 	return out
 }
 
-// finite leaves out what can't be drawn.
+// finite leaves out points that can't be drawn.
 func finite(points []Point) []Point {
-	wild := func(p Point) bool { // true for what is no number
+	wild := func(p Point) bool { // true if a value is not finite or too large
 		return !(math.Abs(p.Y) <= 1e150 && math.Abs(p.Low) <= 1e150 && math.Abs(p.High) <= 1e150)
 	}
 	if !slices.ContainsFunc(points, wild) {
@@ -118,7 +119,8 @@ func (f Figure) Empty() bool {
 	return true
 }
 
-// Last is the newest value of the first line, without decimals from 100 on.
+// Last returns the newest value of the first line as text. Values from 100 on have no
+// decimals.
 func (f Figure) Last() string {
 	if len(f.Lines) == 0 || len(f.Lines[0].Points) == 0 {
 		return format.Dash
@@ -142,7 +144,7 @@ func (f Figure) Summary() string {
 	return f.Title + ": " + strings.Join(parts, "; ")
 }
 
-// scales cover all points of the figure.
+// scales returns axes that cover all points of the figure.
 func (f Figure) scales() axes {
 	left, right, low, high := math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)
 	for _, l := range f.Lines {
@@ -157,7 +159,7 @@ func (f Figure) scales() axes {
 	for _, m := range f.Marks {
 		left, right = min(left, m.X), max(right, m.X)
 	}
-	if low > 0 && low <= high/2 { // a height means something only beside zero
+	if low > 0 && low <= high/2 { // without 0 on the axis, heights could not be compared
 		low = 0
 	}
 	if low == high && low == 0 {
@@ -198,7 +200,7 @@ func numbers(points []Point) [][]float64 {
 	return out
 }
 
-// digits is a value with as many digits as people read.
+// digits rounds a value to six significant digits.
 func digits(v float64) float64 {
 	short, err := strconv.ParseFloat(strconv.FormatFloat(v, 'g', 6, 64), 64)
 	if err != nil {
@@ -223,7 +225,7 @@ func (f Figure) SVG() template.HTML {
 // Drawing is an SVG that is being written.
 type Drawing struct{ strings.Builder }
 
-// Add writes markup; what it is given of others must be escaped.
+// Add writes markup. Arguments that other people wrote must be escaped before.
 func (d *Drawing) Add(text string, arguments ...any) { fmt.Fprintf(d, text, arguments...) }
 
 // Text writes a label at a place, escaped. anchor is "start", "middle" or "end".
@@ -304,7 +306,7 @@ func (d *Drawing) line(l Curve, i int, a axes) {
 	}
 }
 
-// Sparkline is a curve without axes.
+// Sparkline draws a curve without axes.
 func Sparkline(values []float64) template.HTML {
 	const width, height = 120.0, 28.0
 	points := make([]Point, len(values))

@@ -12,7 +12,7 @@ const (
 	lanesWidth, lanesLeft = 900.0, 130.0
 	laneHeight            = 24.0
 	lanesTicks            = 6
-	// mostBars of all lanes are drawn, the first ones.
+	// mostBars is how many bars of all lanes are drawn, the first ones.
 	mostBars = 400
 )
 
@@ -48,7 +48,7 @@ func (l Lanes) Empty() bool {
 	return true
 }
 
-// Hidden is how many bars are not drawn.
+// Hidden returns how many bars are not drawn.
 func (l Lanes) Hidden() int {
 	n := 0
 	for _, row := range l.Rows {
@@ -57,7 +57,7 @@ func (l Lanes) Hidden() int {
 	return max(0, n-mostBars)
 }
 
-// ends are when the first bar begins and the last ends.
+// ends returns when the first bar begins and when the last one ends.
 func (l Lanes) ends() (from, to time.Time) {
 	for _, row := range l.Rows {
 		for _, b := range row.Bars {

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Dash stands where there is nothing to say.
+// Dash takes the place of a value that does not exist.
 const Dash = "–"
 
-// Shown is a text of somebody else's in the middle of ours.
+// Shown makes a text that someone else wrote ready to be put into one of our sentences.
 func Shown(text string) string {
 	c := Clip(text, MostOfResult)
 	if c.More > 0 {
@@ -34,8 +34,8 @@ func Count(n int) string {
 	return sign + digits
 }
 
-// Fixed writes a reward or another small number with three decimals, and very large or
-// small ones in full.
+// Fixed formats a reward or another small number with three decimals. Very large and very
+// small numbers get three significant digits and an exponent.
 func Fixed(v float64) string {
 	switch size := math.Abs(v); {
 	case math.IsNaN(v) || math.IsInf(v, 0):
@@ -54,7 +54,7 @@ func Minus(text string) string {
 	return strings.Replace(text, "-", "−", 1)
 }
 
-// Optional is Fixed, and a dash for what is not on record.
+// Optional formats a value as Fixed does, or returns a dash if it is nil.
 func Optional(v *float64) string {
 	if v == nil {
 		return Dash
@@ -62,7 +62,7 @@ func Optional(v *float64) string {
 	return Fixed(*v)
 }
 
-// Whole is a number that counts something.
+// Whole formats a value that counts something.
 func Whole(v *float64) string {
 	if v == nil || math.Abs(*v) > 1e15 {
 		return Dash
@@ -70,7 +70,7 @@ func Whole(v *float64) string {
 	return Count(int(math.Round(*v)))
 }
 
-// Signed is optional with a plus before what is not negative.
+// Signed formats a value as Optional does, with a plus sign if it is above zero.
 func Signed(v *float64) string {
 	if v == nil {
 		return Dash
@@ -81,10 +81,10 @@ func Signed(v *float64) string {
 	return Fixed(*v)
 }
 
-// Change is Fixed with a plus before what is above zero.
+// Change formats a value as Fixed does, with a plus sign if it is above zero.
 func Change(v float64) string { return Signed(&v) }
 
-// Chance is a probability, and a bound for what is too small to say more of.
+// Chance formats a probability as a percentage. For very small ones it gives a bound.
 func Chance(p float64) string {
 	switch {
 	case math.IsNaN(p):
@@ -100,13 +100,13 @@ var (
 	tiny     = regexp.MustCompile(`\bp = \d(\.\d+)?e-\d+`)
 )
 
-// Reason is a text of ours about numbers, with minus signs for hyphens and nothing in powers
-// of ten.
+// Reason formats one of our own texts with numbers: it writes minus signs instead of
+// hyphens, and a bound instead of a p-value with a power of ten.
 func Reason(text string) string {
 	return hyphened.ReplaceAllString(tiny.ReplaceAllString(text, "p < 0.0001"), "$1−$2")
 }
 
-// Moment is a time for people.
+// Moment formats a time in the local time zone.
 func Moment(t time.Time) string {
 	if t.IsZero() {
 		return Dash
@@ -114,10 +114,10 @@ func Moment(t time.Time) string {
 	return t.Local().Format("2006-01-02 15:04:05")
 }
 
-// Exact is a time for programs.
+// Exact formats a time for programs, as RFC 3339 in UTC.
 func Exact(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// Took is a duration in its two largest units.
+// Took formats a duration in its two largest units.
 func Took(d time.Duration) string {
 	switch {
 	case d > 0 && d < time.Millisecond:
@@ -134,7 +134,7 @@ func Took(d time.Duration) string {
 	return fmt.Sprintf("%d d %d h", int(d.Hours())/24, int(d.Hours())%24)
 }
 
-// Digest is as much of a digest as tells versions apart.
+// Digest returns as many characters of a digest as are needed to tell versions apart.
 func Digest(digest string) string {
 	_, hex, ok := strings.Cut(digest, ":")
 	if !ok {

@@ -10,12 +10,12 @@ import (
 // The most that is shown of a text, in bytes.
 const (
 	MostOfMessage = 8 << 10
-	MostOfResult  = 2 << 10 // of one among several beside each other
+	MostOfResult  = 2 << 10 // of a text that is shown next to others
 	MostOfLine    = 200
 	MostOfSpec    = 64 << 10
 )
 
-// Clipped is the shown part of a text that somebody else wrote.
+// Clipped is the shown part of a text that someone else wrote.
 type Clipped struct {
 	Text string
 	More int // bytes that are left out
@@ -36,9 +36,9 @@ func Clip(text string, most int) Clipped {
 	return Clipped{Clean(kept), len(text) - len(kept)}
 }
 
-// Clean makes what a browser would obey, hide or turn around Visible, as Go writes it:
-// escape sequences, other control characters, marks of direction, bytes that are no UTF-8.
-// Line feeds and tabs stay.
+// Clean replaces everything that a browser would obey, hide or reverse by a visible form
+// in Go's notation: escape sequences, other control characters, marks of text direction,
+// and bytes that are not UTF-8. Line feeds and tabs stay.
 func Clean(text string) string {
 	plain := true
 	for i := 0; i < len(text) && plain; i++ {
@@ -64,7 +64,7 @@ func Clean(text string) string {
 	return b.String()
 }
 
-// FirstLine is the beginning of a text that fits into a table.
+// FirstLine returns the beginning of a text's first line, cut to fit into a table.
 func FirstLine(text string) string {
 	line, rest, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	c := Clip(line, MostOfLine)
@@ -74,7 +74,8 @@ func FirstLine(text string) string {
 	return c.Text
 }
 
-// Words are the first words of a text's first line, in at most so many letters.
+// Words returns the first words of a text's first line, with at most the given number of
+// letters.
 func Words(text string, most int) string {
 	line := FirstLine(text)
 	letters := []rune(line)
@@ -88,7 +89,8 @@ func Words(text string, most int) string {
 	return cut + "…"
 }
 
-// Visible is Clean, with a sign for what has no width.
+// Visible formats a text as Clean does and cuts it to MostOfLine bytes. It shows an empty
+// text as ∅ and marks line feeds with ↵.
 func Visible(text string) string {
 	if text == "" {
 		return "∅"

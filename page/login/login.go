@@ -1,6 +1,6 @@
-// Package login asks those for a token who are not known, begins their sessions and ends
-// them, in front of all other pages. Who may do what is for package access to say, and for
-// the pages to ask.
+// Package login is in front of all other pages. It asks visitors without a session for a
+// token, and it begins and ends sessions. Package access decides who may do what, and the
+// pages ask it.
 package login
 
 import (
@@ -15,7 +15,8 @@ import (
 	"github.com/fulgurite/fulgurite/internal/access"
 )
 
-// mostOfLogin bounds what somebody who is not known may send, in bytes.
+// mostOfLogin is the maximum size of a request from someone who is not logged in, in
+// bytes.
 const mostOfLogin = 4 << 10
 
 // Body is the body of the page on which a token is presented.
@@ -24,7 +25,7 @@ type Body struct {
 	Problem string
 }
 
-// Pages let people in.
+// Pages logs visitors in and out.
 type Pages struct {
 	Guard *access.Guard
 	Log   *zap.Logger
@@ -33,14 +34,15 @@ type Pages struct {
 	Fail func(w http.ResponseWriter, r *http.Request, code int, err error)
 }
 
-// Before is next for who is known. The person is in the context of its requests.
+// Before wraps next. Only requests of a known person reach next, with the person in their
+// context.
 func (p *Pages) Before(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.admit(w, r, next) })
 }
 
-// admit answers who is known, and asks others to log in.
+// admit passes requests of known persons to next, and asks others to log in.
 func (p *Pages) admit(w http.ResponseWriter, r *http.Request, next http.Handler) {
-	if strings.HasPrefix(r.URL.Path, "/assets/") { // everybody has the program
+	if strings.HasPrefix(r.URL.Path, "/assets/") { // the assets are part of the public program
 		next.ServeHTTP(w, r)
 		return
 	}
@@ -76,8 +78,9 @@ func tooMany(w http.ResponseWriter, err access.TooManyError) {
 	http.Error(w, err.Error(), http.StatusTooManyRequests)
 }
 
-// login asks for a token, or takes one. Cookies that are for this site alone do not come
-// with a link from another one: such a visit is made again, from here.
+// login shows the login page or takes a token. Browsers don't send cookies of this site
+// for a link on another site. For such a visit, the page loads again from this site, with
+// the cookies.
 func (p *Pages) login(w http.ResponseWriter, r *http.Request) {
 	to := ownPath(r.FormValue("to"))
 	if r.Method != http.MethodPost {
@@ -118,7 +121,8 @@ func (p *Pages) LogOut(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/login", http.StatusSeeOther)
 }
 
-// ownPath is where to go after a login: a page of this site, whatever was asked for.
+// ownPath returns the path to go to after a login. It is always a page of this site,
+// regardless of what the request asked for.
 func ownPath(to string) string {
 	u, err := url.Parse(to)
 	if err != nil || u.IsAbs() || u.Host != "" || !strings.HasPrefix(u.Path, "/") || strings.HasPrefix(u.Path, "//") || strings.Contains(u.Path, `\`) || u.Path == "/login" {

@@ -16,8 +16,9 @@ type Line struct {
 	Sampled bool // by the policy
 }
 
-// Dialog is the conversation of the calls of an attempt, in order: of each request what the
-// call before did not have, and each reply. A request that can't be read is left out.
+// Dialog returns the dialog of an attempt's calls, in order: the messages of each request
+// that are new since the call that it continues, and each reply. It leaves out requests
+// that can't be parsed.
 func Dialog(calls []trace.Exchange) []Line {
 	var out []Line
 	requests := attribution.Requests(calls)
@@ -34,7 +35,7 @@ func Dialog(calls []trace.Exchange) []Line {
 	return out
 }
 
-// fresh are the messages of a request that the one it continues did not have.
+// fresh returns the messages of a request that are not in the request which it continues.
 func fresh(call trace.Exchange, bySeq map[int]*wire.Request) []dialog.Message {
 	r := bySeq[call.Seq]
 	if r == nil {
@@ -54,8 +55,8 @@ func fresh(call trace.Exchange, bySeq map[int]*wire.Request) []dialog.Message {
 	return messages
 }
 
-// Common is with how many lines all dialogs begin alike. Dialogs without a line are left
-// out; of one alone it is what was said before its first reply.
+// Common returns with how many equal lines all dialogs begin. It ignores dialogs without
+// lines. For a single dialog it returns the number of lines before the first reply.
 func Common(dialogs [][]Line) int {
 	dialogs = slices.DeleteFunc(slices.Clone(dialogs), func(d []Line) bool { return len(d) == 0 })
 	if len(dialogs) == 0 {
@@ -81,8 +82,8 @@ func Common(dialogs [][]Line) int {
 	return n
 }
 
-// alike reports whether two lines say the same. The ids of tool calls are drawn anew in each
-// attempt and don't count.
+// alike reports whether two lines have the same content. It ignores the ids of tool
+// calls, because each attempt draws its own.
 func alike(a, b Line) bool {
 	return a.Sampled == b.Sampled && a.Role == b.Role && a.Name == b.Name && a.Content == b.Content && a.Reasoning == b.Reasoning &&
 		slices.EqualFunc(a.ToolCalls, b.ToolCalls, func(x, y dialog.ToolCall) bool { return x.Function == y.Function })

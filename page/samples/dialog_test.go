@@ -11,7 +11,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// said are calls of an attempt: each repeats what was said before and adds one message.
+// said returns the calls of an attempt. Each call repeats the messages so far and adds
+// one.
 func said(turns ...string) []trace.Exchange {
 	var out []trace.Exchange
 	messages := `{"role":"system","content":"be brief"}`

@@ -1,5 +1,6 @@
-// Package samples lays the attempts at one task out beside each other: each as one dialog
-// from its first message to its last reply, and how much of it all of them have in common.
+// Package samples compares the attempts at one task: it lays each out as one dialog, from
+// its first message to its last reply, and finds how many lines all dialogs begin with.
 //
-// It works on calls that were read already, and on as many as it is given.
+// It reads no store. It works on the calls that its caller has read, which need not be
+// all.
 package samples

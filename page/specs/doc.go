@@ -1,5 +1,5 @@
-// Package specs shows the specs of runs: one as text, several key by key. What agents and
-// their servers may be given in confidence is left out.
+// Package specs shows the specs of runs: one as text, or several compared key by key. It
+// leaves out the values that agents and their servers may get in confidence.
 //
 // Its functions are pure.
 package specs

@@ -19,8 +19,9 @@ type Key struct {
 	Values []string
 }
 
-// Differences are the keys that not all specs of runs have alike, at most so many, how many
-// more there are, and how many keys are alike in all.
+// Differences compares the specs of runs. It returns up to most keys that are not equal
+// in all of them, the number of further such keys, and the number of keys that are equal
+// in all.
 func Differences(runs []record.Run, most int) (keys []Key, more, equal int) {
 	flat := make([]map[string]string, len(runs))
 	all := map[string]bool{}
@@ -60,7 +61,7 @@ func (k Key) first(otherwise string) string {
 	return k.Values[0]
 }
 
-// flatSpec is a spec as values by their paths, without what is confidential.
+// flatSpec returns the values of a spec by their paths, without confidential values.
 func flatSpec(raw json.RawMessage) map[string]string {
 	sp, err := spec.Stored(raw)
 	if err != nil {
@@ -96,8 +97,8 @@ func flatten(out map[string]string, path string, v any) {
 	}
 }
 
-// Text is a spec for people. What agents and their servers may be given in confidence
-// is left out.
+// Text returns a spec as readable text. It leaves out the values that agents and their
+// servers may get in confidence.
 func Text(raw json.RawMessage) (string, error) {
 	sp, err := spec.Stored(raw)
 	if err != nil {
@@ -106,7 +107,7 @@ func Text(raw json.RawMessage) (string, error) {
 	return text(sp)
 }
 
-// text is a spec as JSON, without what is confidential.
+// text returns a spec as JSON, without confidential values.
 func text(sp spec.Spec) (string, error) {
 	for _, secrets := range []map[string]string{sp.Agent.Environment, headersOf(sp)} {
 		for name := range secrets {

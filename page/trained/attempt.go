@@ -15,15 +15,15 @@ type Attempt struct {
 	Calls map[int]Call
 }
 
-// Call is what a batch, and who trained on it, say of the tokens of a call, in order. Scores
-// are NaN where they are not known.
+// Call holds what a batch, and the trainer that used it, say about the tokens of a call,
+// in order. Scores that are not known are NaN.
 type Call struct {
 	Advantages         []float32
 	Sampled            []bool
 	Trainer, Entropies []float32
 }
 
-// Advantage is the mean advantage of the trained tokens of the call.
+// Advantage returns the mean advantage of the call's trained tokens.
 func (c Call) Advantage() Mean {
 	var m Mean
 	for i, sampled := range c.Sampled {
@@ -34,8 +34,8 @@ func (c Call) Advantage() Mean {
 	return m
 }
 
-// Group is what a batch made of the attempts at the task of a, by address and without their
-// calls.
+// Group returns the attempts at the task of a that are in a batch, by address and without
+// their calls.
 func Group(batch *model.Batch, a trace.Address) map[string]Attempt {
 	group := map[int]*Attempt{} // by trajectory
 	for i, t := range batch.Trajectories {
@@ -55,8 +55,8 @@ func Group(batch *model.Batch, a trace.Address) map[string]Attempt {
 	return out
 }
 
-// Of is what a batch made of one attempt, token by token; nil where it is not in the batch.
-// Scores may be empty.
+// Of returns what a batch holds about one attempt, token by token. It returns nil if the
+// attempt is not in the batch. scores may be empty.
 func Of(batch *model.Batch, a trace.Address, scores model.Scores) *Attempt {
 	for i, t := range batch.Trajectories {
 		if t.Attempt == a.String() {
@@ -68,7 +68,7 @@ func Of(batch *model.Batch, a trace.Address, scores model.Scores) *Attempt {
 	return nil
 }
 
-// average takes the trained tokens of a row into the attempt's mean.
+// average adds the trained tokens of a row to the attempt's mean.
 func (a *Attempt) average(row model.BatchRow) {
 	for i, sampled := range row.Sampled {
 		if sampled {
@@ -77,9 +77,9 @@ func (a *Attempt) average(row model.BatchRow) {
 	}
 }
 
-// add takes the tokens of a trajectory out of the rows of its batch.
+// add adds the tokens of a trajectory from the rows of its batch.
 func (a *Attempt) add(rows []model.BatchRow, trajectory int, scores model.Scores) {
-	first := 0 // trained token of the row
+	first := 0 // index of the row's first trained token
 	for _, row := range rows {
 		next := first + row.Trained()
 		if row.Trajectory == trajectory {

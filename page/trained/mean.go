@@ -2,14 +2,14 @@ package trained
 
 import "github.com/fulgurite/fulgurite/page/format"
 
-// Mean is the mean of what is given to each of some tokens, and between which values that
-// is: a critic, a judge or a signal gives each call or token its own.
+// Mean is the mean of a value over tokens, with the smallest and the largest value. A
+// critic, a judge or a signal may give each call or token its own value.
 type Mean struct {
 	Value, Low, High float64
 	Count            int
 }
 
-// add takes one more token into the mean.
+// add adds the value of one more token.
 func (m *Mean) add(v float64) {
 	if m.Count == 0 {
 		m.Low, m.High = v, v
@@ -19,7 +19,7 @@ func (m *Mean) add(v float64) {
 	m.Low, m.High = min(m.Low, v), max(m.High, v)
 }
 
-// Known is nil where there is no token.
+// Known returns nil if there are no tokens.
 func (m Mean) Known() *Mean {
 	if m.Count == 0 {
 		return nil
@@ -27,10 +27,10 @@ func (m Mean) Known() *Mean {
 	return &m
 }
 
-// String is the mean for people.
+// String returns the mean as readable text.
 func (m Mean) String() string { return format.Signed(&m.Value) }
 
-// Range says between which values the tokens are, and nothing where all look the same.
+// Range returns the smallest and the largest value as text, or "" if they look equal.
 func (m Mean) Range() string {
 	if format.Fixed(m.Low) == format.Fixed(m.High) {
 		return ""

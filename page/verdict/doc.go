@@ -1,7 +1,8 @@
 // Package verdict says in words why an attempt got its reward: how its agent ended, and
-// whether what it returned is the task's answer.
+// whether its result is the task's answer.
 //
-// It grades nothing: the reward is on record. Where the run's grader compares results with
-// answers, the comparison is made again to say what came of it; what other graders thought
-// is not known. What it returns of others still has to be made clean and escaped.
+// It does not grade: the reward is recorded. If the run's grader compares results with
+// answers, this package repeats the comparison to describe it. It does not know how other
+// graders decided. Its texts contain parts that agents wrote, which still have to be
+// cleaned and escaped.
 package verdict

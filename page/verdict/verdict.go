@@ -9,14 +9,14 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Verdict is the outcome of an attempt, for people.
+// Verdict describes the outcome of an attempt in words.
 type Verdict struct {
-	Text string // empty where nothing is known beside the reward
+	Text string // empty if only the reward is known
 	Good bool
 }
 
-// Of says what came of an attempt at a task under a grader. A task without an id is not
-// known.
+// Of describes the outcome of an attempt at a task under a grader. A task without an id
+// counts as unknown.
 func Of(g spec.Grader, task tasks.Task, a trace.Attempt) Verdict {
 	switch {
 	case a.Outcome == trace.AgentFailed && a.Reward != nil:
@@ -63,7 +63,7 @@ func compared(g spec.Grader, task tasks.Task, result string) Verdict {
 	return Verdict{Text: "The answer differs."}
 }
 
-// Failure says in words how an agent failed. A word that is not known is returned as it is.
+// Failure describes in words how an agent failed. It returns an unknown word unchanged.
 func Failure(word string) string {
 	if words := failures()[word]; words != "" {
 		return words
@@ -74,7 +74,7 @@ func Failure(word string) string {
 	return word
 }
 
-// failures are in words that follow "the agent".
+// failures returns the descriptions of failures. Each continues "the agent".
 func failures() map[string]string {
 	return map[string]string{
 		"exit": "ended with an error", "error": "returned an error", "panic": "panicked", "timeout": "ran out of time", "hang": "showed no sign of life",
@@ -83,8 +83,9 @@ func failures() map[string]string {
 	}
 }
 
-// Cause is the line of an error that most likely says what happened: of what a command
-// wrote before it ended with an error, the last one; of other errors, the first.
+// Cause returns the line of an error that most likely says what happened. If a command
+// ended with an error, that is the last line of its output. For other errors it is the
+// first line.
 func Cause(failure, text string) string {
 	text = strings.TrimSpace(text)
 	if failure == "exit" {

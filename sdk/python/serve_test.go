@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// interpreter is a Python, without which there is nothing to test.
+// interpreter returns the path of a Python, or skips the test if there is none.
 func interpreter(t *testing.T) string {
 	t.Helper()
 	python, err := exec.LookPath("python3")
@@ -35,10 +35,11 @@ func interpreter(t *testing.T) string {
 	}
 	resolved, err := exec.CommandContext(t.Context(), python, "-c", "import sys; print(sys.executable)").Output()
 	require.NoError(t, err)
-	return strings.TrimSpace(string(resolved)) // what stands before it may set variables
+	return strings.TrimSpace(string(resolved)) // python3 may be a wrapper that sets variables
 }
 
-// serve starts the server on a program of that text, with modules beside it.
+// serve starts the server for a program with the given text. modules are further files in
+// the program's folder.
 func serve(t *testing.T, program string, modules map[string]string) (s agent.Service, script string) {
 	t.Helper()
 	folder := t.TempDir()

@@ -25,8 +25,8 @@ const agentCommand = "agent"
 type agentOptions struct {
 	// think is the time before each call, so that most faults come between calls.
 	think time.Duration
-	// parallel makes two conversations at once. Otherwise there is one after the
-	// other, the second with the same first request, which is to be sampled anew.
+	// parallel makes two dialogs at once. Otherwise the second dialog follows the first.
+	// Both then begin with the same request, which must be sampled again for the second.
 	parallel bool
 }
 
@@ -46,10 +46,10 @@ func parseAgentOptions(args []string) (m agentOptions, err error) {
 	return m, err
 }
 
-// solve is an agent that knows nothing of what surrounds it: it solves its task
-// with the calculator, and a second time to make sure. Of two answers it gives the
-// last, of two at once the one that sorts last: it does not matter which comes
-// first.
+// solve is an agent that knows nothing about its environment. It solves its task with the
+// calculator twice. If the dialogs follow each other, it returns the last answer. If they
+// run in parallel, it returns the answer that sorts last, so that it does not matter
+// which one is finished first.
 func solve(ctx context.Context, m agentOptions, in io.Reader, out io.Writer) error {
 	var task struct {
 		Input string `json:"input"`

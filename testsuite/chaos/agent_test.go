@@ -25,7 +25,7 @@ func TestTheAgentAsksTwoThingsAtOnce(t *testing.T) {
 	require.NotEqual(t, first, second)
 }
 
-// asked are the two requests that the agent makes of a model that answers at once.
+// asked returns the two requests that the agent makes to a model that answers at once.
 func asked(t *testing.T, m agentOptions) (first, second string) {
 	t.Helper()
 	requests := make(chan string, 9)

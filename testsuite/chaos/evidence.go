@@ -29,7 +29,7 @@ func (s *suite) evidence(ctx context.Context, name string) (checker.Evidence, er
 	err = s.retry(ctx, "read history", func(ctx context.Context) (err error) {
 		e.History, err = s.readHistory(ctx, name, e.Records.Execution)
 		if err == nil && !e.History.Completed {
-			err = errors.New("it has not come to its end") // the store has, moments before
+			err = errors.New("it has not come to its end") // Temporal may be moments behind the store
 		}
 		return err
 	})

@@ -12,8 +12,8 @@ import (
 	"github.com/fulgurite/fulgurite/testsuite/chaos/processes"
 )
 
-// faultInjector kills and suspends processes, and restarts what has ended at once, as a
-// container engine would.
+// faultInjector kills and suspends processes. It restarts a process that has ended at
+// once, as a container engine does.
 type faultInjector struct {
 	fleet *processes.Fleet
 
@@ -99,7 +99,7 @@ func (k *faultInjector) hang(role processes.Role) (resume func() error, err erro
 	}, err
 }
 
-// hangsOf are the hangs of some roles.
+// hangsOf returns the hangs of some roles.
 func (k *faultInjector) hangsOf(roles ...processes.Role) []checker.Hang {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -110,8 +110,8 @@ func (k *faultInjector) hangsOf(roles ...processes.Role) []checker.Hang {
 	return all
 }
 
-// childrenOf are the children that are killed with a role. Agents, the children of
-// workers, are not: the product has to take care of them.
+// childrenOf returns the child processes that are killed together with a role. Agents,
+// which are children of workers, are not among them: the product itself has to end them.
 func (k *faultInjector) childrenOf(role processes.Role) []int {
 	if role != processes.Postgres {
 		return nil

@@ -20,17 +20,17 @@ type fault struct {
 const (
 	shortestHang = time.Second
 	longestHang  = 20 * time.Second
-	// killsPerHang is how many faults are kills for each that is a hang.
+	// killsPerHang is the number of kills for each hang.
 	killsPerHang = 6
 )
 
-// faultPlan decides on faults, one after the other, by a seed alone. Which moments of a
-// run they hit differs from time to time all the same.
+// faultPlan chooses faults, one after the other, from a seed alone. The moments of a run
+// at which they happen still differ from one execution to the next.
 type faultPlan struct {
 	random *rand.Rand
 	every  time.Duration
 	roles  []processes.Role
-	round  []processes.Role // what is left of a round in which each role is killed once
+	round  []processes.Role // roles that are still to be killed in this round, which kills each role once
 	count  int
 }
 
@@ -38,7 +38,8 @@ func newFaultPlan(seed uint64, every time.Duration, roles []processes.Role) *fau
 	return &faultPlan{random: rand.New(rand.NewPCG(seed, 0x6368616f73)), every: every, roles: roles}
 }
 
-// next is the next fault, half to one and a half times the mean after the last.
+// next returns the next fault. Its time after the previous fault is between half and one
+// and a half times the mean.
 func (p *faultPlan) next() fault {
 	p.count++
 	b := fault{after: p.every/2 + time.Duration(p.random.Int64N(int64(p.every)))}

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// stallPause is how long a run may make no progress before the next fault waits for
-	// some: otherwise the run would starve.
+	// stallPause is for how long a run may make no progress before faults are held back
+	// until it makes some. Otherwise the run might never finish.
 	stallPause = 20 * time.Second
 	// agentWait is how long a fault of a CPU worker waits for an agent in the middle of
 	// its work, and judgeWait for a judge that is asked.

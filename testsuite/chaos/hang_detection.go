@@ -11,10 +11,11 @@ import (
 // noticeLimit is the time after which a hang counts as not noticed.
 const noticeLimit = time.Minute
 
-// detectHangs measures, in a run of its own for each role, the time from SIGSTOP until
-// the hang is noticed: until a rollout of a CPU worker is retried, until the lease of
-// the gateway or the sampler ends, until the GPU worker's update times out in Temporal.
-// PostgreSQL and Temporal are single processes that nobody could replace.
+// detectHangs measures, in a separate run for each role, the time from SIGSTOP until the
+// hang is detected: until a rollout of a CPU worker is retried, until the lease of the
+// gateway or the sampler expires, or until the GPU worker's update times out in Temporal.
+// PostgreSQL and Temporal are left out, because they are single processes that no other
+// process can replace.
 func (s *suite) detectHangs(ctx context.Context) error {
 	baseline, err := s.baseline(ctx, plain)
 	if err != nil {
@@ -46,7 +47,7 @@ func (s *suite) detectHangs(ctx context.Context) error {
 	return nil
 }
 
-// detectHang returns 0 if nobody noticed.
+// detectHang returns the time until the hang was detected, or 0 if it was not.
 func (s *suite) detectHang(ctx context.Context, name string, role processes.Role) (time.Duration, error) {
 	over, err := s.waitFor(ctx, name, func(time.Duration) bool { return s.agentMidway(ctx, name) })
 	if over || err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/testsuite/chaos/processes"
 )
 
-// options are the command line.
+// options are the command-line options.
 type options struct {
 	kills         int
 	seed          uint64
@@ -113,7 +113,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	return o, err
 }
 
-// victims are the roles to be killed.
+// victims returns the roles to kill.
 func (o options) victims() ([]processes.Role, error) {
 	all := []processes.Role{processes.Gateway, processes.Sampler, processes.CPU1, processes.CPU2, processes.GPU, processes.Temporal, processes.Postgres}
 	if o.store == "sqlite" {

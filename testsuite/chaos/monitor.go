@@ -59,12 +59,12 @@ func (m *monitor) step(ctx context.Context) {
 	asked := time.Now()
 	count, err := m.db.Progress(ctx)
 	if err != nil {
-		return // the store is away, as it is at times meant to be
+		return // the store can't be reached, which faults cause on purpose
 	}
 	m.observe(asked, time.Now(), count)
 }
 
-// observe takes a count, with the times of its request and of its arrival.
+// observe takes a count, and the times when it was requested and when it arrived.
 func (m *monitor) observe(asked, came time.Time, count int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -92,14 +92,14 @@ func (m *monitor) killed(role processes.Role, at time.Time) {
 	m.waiting = append(m.waiting, &openRecovery{role: role, at: at})
 }
 
-// idle is how long nothing has happened.
+// idle returns for how long there has been no progress.
 func (m *monitor) idle() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return time.Since(m.moved)
 }
 
-// recoveries are all times measured so far.
+// recoveries returns all times measured so far.
 func (m *monitor) recoveries() map[processes.Role][]time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -110,7 +110,7 @@ func (m *monitor) recoveries() map[processes.Role][]time.Duration {
 	return out
 }
 
-// children are the processes that a process has started, as /proc tells.
+// children returns the child processes of a process, read from /proc.
 func children(pid int) []int {
 	files, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil || pid == 0 {

@@ -17,8 +17,8 @@ func TestARecoveryIsMeasuredFromTheKillToTheNextProgress(t *testing.T) {
 	at := func(ms int) time.Time { return time.Unix(1_800_000_000, 0).Add(time.Duration(ms) * time.Millisecond) }
 	m.observe(at(0), at(1), 7)
 	m.killed(processes.Gateway, at(100))
-	// Asked for before the kill: what it says may be older than the last piece of
-	// work that was kept before it.
+	// This count was requested before the kill, so it may not include the last work that
+	// was recorded before it.
 	m.observe(at(99), at(101), 8)
 	require.Empty(t, m.recoveries())
 	m.observe(at(200), at(201), 9)

@@ -67,7 +67,7 @@ type runResult struct {
 	Disagreements []string `json:"disagreements,omitempty"` // of the product's report with the findings
 }
 
-// complete fills in everything that is known at the end.
+// complete fills in the fields that are known at the end.
 func (r *report) complete(s *suite, err error) {
 	r.Seed, r.Store, r.Journal, r.Every = s.seed, s.store, s.journal, s.every.Seconds()
 	r.Seconds, r.Machine = time.Since(s.began).Seconds(), machine()
@@ -129,7 +129,7 @@ func (r *report) write(path string) error {
 // maxLines bounds the lines about one run; the JSON has all.
 const maxLines = 10
 
-// print says what came of it, with whatever is wrong first.
+// print prints the result. What is wrong comes first.
 func (r *report) print(w io.Writer) {
 	for _, v := range r.Runs {
 		var lines []string
@@ -158,7 +158,7 @@ func (r *report) print(w io.Writer) {
 	}
 }
 
-// medianAndMax are in seconds.
+// medianAndMax returns the median and the maximum in seconds, or nil without times.
 func medianAndMax(times []time.Duration) (median, longest *float64) {
 	if len(times) == 0 {
 		return nil, nil

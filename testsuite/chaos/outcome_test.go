@@ -13,7 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/testsuite/chaos/checker"
 )
 
-// unharmed is the report of a run in which nothing went wrong.
+// unharmed returns the report of a suite in which nothing went wrong.
 func unharmed() report {
 	return report{Kills: 3, Completed: true, DigestEqual: true, Runs: []runResult{{
 		Findings: checker.Findings{Run: "chaos-1", Completed: true, CallsReplayed: 2}, DigestEqual: true,

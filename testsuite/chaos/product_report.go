@@ -11,8 +11,8 @@ import (
 	"github.com/fulgurite/fulgurite/testsuite/chaos/checker"
 )
 
-// productReport is the output of `fulgurite report RUN --json`, as far as the checker has
-// figures of its own to compare. A prompt there is a task with all its
+// productReport is the part of the output of `fulgurite report RUN --json` that can be
+// compared with the checker's figures. In this report a prompt is a task with all its
 // samples.
 type productReport struct {
 	Prompts struct {

@@ -21,15 +21,17 @@ import (
 const (
 	// retryLimit is how long Temporal or the store may take to answer after a fault.
 	retryLimit = 2 * time.Minute
-	// stallLimit is how long a run may do nothing at all: less than the time-outs of
-	// work that must not have to wait for them because its worker has died.
+	// stallLimit is for how long a run may make no progress at all. It is shorter than
+	// the timeouts of activities, which work must not have to wait for after its worker
+	// has died.
 	stallLimit = 90 * time.Second
 )
 
-// trainingSpec is a run so small that it ends within seconds without faults, with agents
-// that wait before each call. Its limits are in calls, since a kill could exceed one in
-// seconds. The name is in the rubric and so in the key of judgments: the calls of runs
-// with other names are judged anew.
+// trainingSpec returns the spec of a run so small that it ends within seconds without
+// faults. Its agents wait before each call. The agents' limits are in calls, because a
+// kill could make an attempt exceed a limit in seconds. The name is part of the judge's
+// rubric, and so of the key of a judgment. So the calls of runs with other names are
+// judged again.
 func trainingSpec(c scenario, name string, o options) (spec.Spec, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -69,8 +71,8 @@ func trainingSpec(c scenario, name string, o options) (spec.Spec, error) {
 	return s.WithDefaults(), nil
 }
 
-// startRun starts a run and retries until that works. With judgedAs it uses the
-// judgments of the run of that name.
+// startRun starts a run and retries until that succeeds. If judgedAs is not empty, the
+// run uses the judgments of the run of that name.
 func (s *suite) startRun(ctx context.Context, name string, c scenario, judgedAs string) error {
 	training, err := trainingSpec(c, cmp.Or(judgedAs, name), s.options)
 	if err != nil {
@@ -109,9 +111,9 @@ func (s *suite) retry(ctx context.Context, what string, f func(context.Context) 
 	}
 }
 
-// completed reports whether a run has come to its end. Another end than its own is
-// an error, and so is a stall. That the store or Temporal is away for a moment
-// tells nothing.
+// completed reports whether a run has completed. It returns an error if the run ended in
+// another way or stalled. If the store or Temporal can't be reached for a moment, it
+// returns false.
 func (s *suite) completed(ctx context.Context, name string) (bool, error) {
 	if idle := s.monitor.idle(); idle > stallLimit {
 		return false, fmt.Errorf("run %s has made no progress for %v", name, idle.Round(time.Second))

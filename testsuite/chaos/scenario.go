@@ -14,8 +14,8 @@ type scenario struct {
 	name string
 	// lag is training.lag.
 	lag int
-	// parallel agents have two conversations at once. What depends on the order of an
-	// attempt's calls is then not promised to be the same.
+	// parallel makes agents hold two dialogs at once. Results that depend on the order of
+	// an attempt's calls may then differ.
 	parallel bool
 	// dynamicSampling is training.dynamic_sampling, in groups.
 	dynamicSampling int
@@ -32,7 +32,8 @@ type scenario struct {
 // plain is the scenario with nothing special.
 var plain = scenario{name: "plain"}
 
-// scenariosNamed are those whose names are given, separated by commas, or all but the last three.
+// scenariosNamed returns the scenarios with the given names, separated by commas. Without
+// names it returns all but the last three.
 func scenariosNamed(names string) ([]scenario, error) {
 	all := []scenario{plain, {name: "judge", judge: true}, {name: "lag", lag: 1, dynamicSampling: 2, parallel: true}, {name: "critic", lag: 1, critic: true}}
 	if names == "" {

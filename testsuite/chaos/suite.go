@@ -44,7 +44,7 @@ type faultCounts struct {
 	total        int // kills
 }
 
-// errHarmed says that the report names what is wrong.
+// errHarmed means that the report describes what is wrong.
 var errHarmed = errors.New("not every run came through unharmed")
 
 // run starts the fleet, does all runs and writes the report.
@@ -86,8 +86,8 @@ func (s *suite) withFleet(ctx context.Context, f func(context.Context) error) er
 		return err
 	}
 	s.logf("the fleet is up: Web UI at %s", s.fleet.UI)
-	defer func() { _ = s.fleet.Close() }() // how it drains is tested elsewhere
-	// The server is away at times, which is no news here.
+	defer func() { _ = s.fleet.Close() }() // another test covers how the fleet drains
+	// The server is often killed, so the client's errors are of no interest.
 	s.temporal, err = client.DialContext(ctx, client.Options{HostPort: s.fleet.Temporal, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
 	if err != nil {
 		return fmt.Errorf("connect to Temporal: %w", err)
@@ -114,7 +114,7 @@ func (s *suite) withFleet(ctx context.Context, f func(context.Context) error) er
 	return group.Wait()
 }
 
-// runAll does all runs.
+// runAll makes all runs.
 func (s *suite) runAll(ctx context.Context) error {
 	victims, err := s.victims()
 	if err != nil {
@@ -145,7 +145,7 @@ func (s *suite) checkReproducible(ctx context.Context) error {
 		return err
 	}
 	if s.expectFailure {
-		return nil // that has been shown elsewhere
+		return nil // an execution without -expect-failure shows that
 	}
 	if err := s.train(ctx, "baseline-again", plain, ""); err != nil {
 		return err
@@ -154,8 +154,8 @@ func (s *suite) checkReproducible(ctx context.Context) error {
 	return err
 }
 
-// baseline is the run of a scenario without faults, with which others are compared. It
-// is made when it is first asked for.
+// baseline returns the run of a scenario without faults, with which other runs are
+// compared. The run is made when it is first needed.
 func (s *suite) baseline(ctx context.Context, c scenario) (checker.Records, error) {
 	if r, ok := s.baselines[c.name]; ok {
 		return r, nil
@@ -183,8 +183,8 @@ func (s *suite) train(ctx context.Context, name string, c scenario, judgedAs str
 	return nil
 }
 
-// runWithFaults makes a run, injects faults and checks it. With a judge the outcome
-// can't be known before, so its baseline is made afterwards.
+// runWithFaults makes a run, injects faults and checks it. With a judge the outcome can't
+// be known in advance, so the baseline is made afterwards.
 func (s *suite) runWithFaults(ctx context.Context, name string, c scenario) error {
 	var baseline checker.Records
 	if !c.judge {
@@ -230,7 +230,7 @@ func (s *suite) repeatJudged(ctx context.Context, name string, c scenario, fault
 	return nil
 }
 
-// check has the checker look at a completed run, and compares it with a baseline, if
+// check runs the checker on a completed run. It also compares the run with a baseline, if
 // there is one, and with the product's own report.
 func (s *suite) check(ctx context.Context, name string, baseline checker.Records) (checker.Records, error) {
 	e, err := s.evidence(ctx, name)
@@ -255,7 +255,7 @@ func (s *suite) recordDuration(name string, began time.Time) {
 	s.seconds[name] = time.Since(began).Seconds()
 }
 
-// count is how many generations a run has.
+// count returns how many generations belong to a run.
 func count(all []checker.Generation, run string) int {
 	n := 0
 	for _, g := range all {

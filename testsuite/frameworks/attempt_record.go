@@ -62,7 +62,7 @@ func (a attemptRecord) checkRecord(w walk) error {
 	return errors.Join(all...)
 }
 
-// requests shows what was asked, for people.
+// requests returns the requests as readable text.
 func (a attemptRecord) requests() string {
 	var b bytes.Buffer
 	for _, x := range a.exchanges {
@@ -135,11 +135,11 @@ func (a attemptRecord) continuations() (all, exact int) {
 type result struct {
 	calls   int
 	trained int      // tokens that the loss sees
-	remarks []string // figures for people
+	remarks []string // figures, as readable text
 	err     error
 }
 
-// with is r and another part of the same example.
+// with returns the combined result of two parts of the same example.
 func (r result) with(part result) result {
 	return result{
 		calls: r.calls + part.calls, trained: r.trained + part.trained,

@@ -9,7 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// recordOf is an attempt with one call, answered with the stream.
+// recordOf returns an attempt with one call, which was answered with the stream.
 func recordOf(attempt, replayedFrom int, response, stream string) attemptRecord {
 	x := &exchange{status: 200, stream: true}
 	x.reply.WriteString(stream)

@@ -29,7 +29,7 @@ func makeData(t *testing.T, example, seed string) string {
 	return folder
 }
 
-// The splits that every one of them has, beside the demonstrations.
+// Each of these examples has these splits, and demonstrations.
 func splits(t *testing.T, example, folder string) map[string]string {
 	t.Helper()
 	s, err := spec.Load(filepath.Join("../../examples", example, "spec.yaml"))
@@ -80,7 +80,8 @@ func TestExamplesMakeTasksThatCanBeGraded(t *testing.T) {
 	}
 }
 
-// right is a result with the whole reward: the answer, or the first of several.
+// right returns a result that gets the full reward: the answer, or the first of several
+// answers.
 func right(t *testing.T, task tasks.Task) string {
 	t.Helper()
 	if !strings.HasPrefix(task.Answer, "[") {

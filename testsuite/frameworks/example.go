@@ -12,17 +12,18 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// exampleFile says, in the folder of each example, what it is held to.
+// exampleFile is the name of the file, in the folder of each example, that says what the
+// example is checked for.
 const exampleFile = "example.yaml"
 
 // example is a folder with programs of one framework.
 type example struct {
-	Name   string `yaml:"-"` // its folder's
+	Name   string `yaml:"-"` // name of the folder
 	Folder string `yaml:"-"`
 	// Spec is the spec of a training run, if there is one.
 	Spec string `yaml:"spec"`
-	// Needs is a command that succeeds where the spec can be trained; elsewhere that is
-	// said, and only the walks are made.
+	// Needs is a command that succeeds if the spec can be trained. If it fails, only the
+	// walks run, and a remark says so.
 	Needs []string `yaml:"needs"`
 	// Server is up while the programs run, if they need one.
 	Server *toolServer `yaml:"server"`
@@ -30,43 +31,46 @@ type example struct {
 	Walks []walk `yaml:"walks"`
 }
 
-// walk is one run of a program and what has to come of it.
+// walk is one run of a program, with the results that are required of it.
 type walk struct {
 	// Command is run as agent.command of a spec is, in the example's folder.
 	Command []string `yaml:"command"`
-	// Input is the task's.
+	// Input is the input of the task.
 	Input string `yaml:"input"`
-	// Metadata is the task's.
+	// Metadata is the metadata of the task.
 	Metadata map[string]any `yaml:"metadata"`
-	// Environment is added to what each agent gets.
+	// Environment is added to the environment of each agent.
 	Environment map[string]string `yaml:"environment"`
-	// API is the one that all calls come by.
+	// API is the API that all calls must use.
 	API string `yaml:"api"`
 	// Stream says whether the calls are answered with event streams.
 	Stream bool `yaml:"stream"`
 	// Replies are the possible replies of the sampler.
 	Replies []reply `yaml:"replies"`
-	// Result is the agent's, and Calls how many calls it made for it.
+	// Result is the required result of the agent, and Calls the number of calls that it
+	// must make.
 	Result string `yaml:"result"`
 	Calls  int    `yaml:"calls"`
-	// Agents are who made the calls, in order, as the program's own spans tell; Tools
-	// are the tools that ran, in order, with " joined" behind those of which it is known
-	// which tool call asked, and " failed" behind those that failed. With neither, spans
-	// are not looked at.
+	// Agents are the agents that made the calls, in order, according to the program's own
+	// spans. Tools are the tools that ran, in order. " joined" follows a tool if it is
+	// known which tool call asked for it, and " failed" follows a tool that failed. If
+	// both lists are empty, spans are not checked.
 	Agents []string `yaml:"agents"`
 	Tools  []string `yaml:"tools"`
 	// GRPC has the exporter send its spans by gRPC.
 	GRPC bool `yaml:"grpc"`
-	// KillServerAt has the example's server killed before the reply to that call of a
-	// further attempt, which then must be a fault and no result.
+	// KillServerAt is the number of a call. In a further attempt, the example's server is
+	// killed before the reply to that call. The attempt must then end with a fault and
+	// without a result.
 	KillServerAt int `yaml:"kill_server_at"`
 	// Fresh says, with the reason, that a second attempt does not repeat the
 	// requests of the first.
 	Fresh string `yaml:"fresh"`
 }
 
-// reply is said to the first prompt that has all of the texts To in it. Special
-// tokens stand in both by their names, as in "<call>{}".
+// reply is the reply to a prompt that contains all of the texts in To. The first reply
+// that fits is used. In both fields, special tokens are written by name, as in
+// "<call>{}".
 type reply struct {
 	To  []string `yaml:"to"`
 	Say string   `yaml:"say"`

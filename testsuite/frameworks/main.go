@@ -1,17 +1,17 @@
-// Command frameworks runs the examples as `make examples` does and says what came of
-// each: first its programs against replies that are written down, then, where the
-// example has a spec, a training run from end to end.
+// Command frameworks runs the examples, as `make examples` does, and reports the outcome
+// of each. It first runs the example's programs against fixed replies. If the example has
+// a spec, it then makes a whole training run.
 //
-// A walk is one run of an example's program behind the real launcher, forwarder and
-// gateway, with a sampler that says what example.yaml tells it. It holds that the
-// program accepts every reply, that no request is refused, that each call is on
-// record with its tokens, and that a second attempt is answered from that record.
+// A walk is one run of an example's program with the real launcher, forwarder and
+// gateway. Its sampler gives the replies that example.yaml contains. The walk checks that
+// the program accepts every reply, that no request is refused, that each call is recorded
+// with its tokens, and that a second attempt is answered from that record.
 //
-// A training run goes through `fulgurite train`. It holds that every attempt made
-// calls, that tokens were trained, that rewards differed, and that the first update
-// made the rewarded samples more probable.
+// A training run uses `fulgurite train`. It checks that every attempt made calls, that
+// tokens were trained, that rewards differed, and that the first update made the rewarded
+// samples more probable.
 //
-// It installs nothing: .ci/examples does.
+// It installs nothing. .ci/examples does that.
 package main
 
 import (
@@ -56,8 +56,8 @@ func main() {
 // of the other have the processors.
 const trainings = 2
 
-// run walks through the examples, many at once, then trains them. Each ends in one line; one
-// that fails does not keep the others from running.
+// run first runs the walks of the examples, several at once, and then trains the
+// examples. It prints one line for each. If one fails, the others still run.
 func (c *cli) run(ctx context.Context, out io.Writer) (err error) {
 	examples, err := readExamples(c.Folder, c.Names)
 	if err != nil {
@@ -97,7 +97,7 @@ func (c *cli) run(ctx context.Context, out io.Writer) (err error) {
 	return errors.Join(failed...)
 }
 
-// walk is the result of all walks of each example.
+// walk returns the result of all walks of each example.
 func (c *cli) walk(ctx context.Context, examples []example) []result {
 	results := make([]result, len(examples))
 	var mu sync.Mutex

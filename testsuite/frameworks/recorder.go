@@ -44,7 +44,7 @@ func (h *recorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.gateway.ServeHTTP(&recordingWriter{ResponseWriter: w, recorder: h, exchange: x}, r)
 }
 
-// exchanges are those seen so far.
+// exchanges returns the exchanges so far.
 func (h *recorder) exchanges() []*exchange {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -58,7 +58,8 @@ type recordingWriter struct {
 	exchange *exchange
 }
 
-// Unwrap lets http.ResponseController reach what w does not have.
+// Unwrap gives http.ResponseController access to the other methods of the underlying
+// writer.
 func (w *recordingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (w *recordingWriter) WriteHeader(status int) {

@@ -10,7 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/tokenizer"
 )
 
-// scriptWeights stands where the digest of weights would.
+// scriptWeights takes the place of the digest of weights.
 var scriptWeights = strings.Repeat("5c", 32)
 
 // script is a sampler that says what is written down for a prompt. Equal prompts
@@ -57,7 +57,7 @@ func (r reply) answers(prompt string) bool {
 // show writes a prompt with special tokens by name.
 func (s *script) show(prompt []int32) string { return dialog.Compact().Text(prompt) }
 
-// complete is text as a completion that keeps to what the request asks for.
+// complete returns text as a completion within the limits and the form of the request.
 func (s *script) complete(text string, r model.DecodeRequest) (model.Completion, error) {
 	c := model.Completion{Tokens: append(s.read(text), tokenizer.End), Finish: "stop"}
 	if len(c.Tokens) > r.MaxTokens {

@@ -20,7 +20,7 @@ import (
 // isExport reports whether the exchange brought spans.
 func (x *exchange) isExport() bool { return strings.HasSuffix(x.path, "/v1/traces") }
 
-// openTraces takes spans by gRPC, where the walk sends them so.
+// openTraces starts a server that receives spans by gRPC, if the walk sends them so.
 func (s *testEnv) openTraces(ctx context.Context, g *gateway.Gateway) error {
 	if !s.walk.GRPC {
 		return nil
@@ -34,7 +34,8 @@ func (s *testEnv) openTraces(ctx context.Context, g *gateway.Gateway) error {
 	return nil
 }
 
-// environment is that of the walk, and where gRPC listens.
+// environment returns the walk's environment, with the address of the gRPC server if
+// there is one.
 func (s *testEnv) environment() map[string]string {
 	out := map[string]string{}
 	maps.Copy(out, s.walk.Environment)
@@ -47,8 +48,8 @@ func (s *testEnv) environment() map[string]string {
 	return out
 }
 
-// checkSpans holds the spans to the walk: each call is joined to its agent, and each tool
-// ran as it is said.
+// checkSpans compares the spans with the walk: a span must tell the agent of each call,
+// and the tools that ran must be those of the walk.
 func (a attemptRecord) checkSpans(w walk) error {
 	if len(w.Agents)+len(w.Tools) == 0 {
 		return nil
@@ -88,7 +89,7 @@ func calls(all []trace.Exchange, id string) bool {
 	return id != "" && slices.ContainsFunc(all, func(c trace.Exchange) bool { return bytes.Contains(c.Response, []byte(id)) })
 }
 
-// showSpans lists what the spans tell, for people.
+// showSpans returns the content of the spans as readable text.
 func (a attemptRecord) showSpans() string {
 	var b strings.Builder
 	for _, s := range a.spans {

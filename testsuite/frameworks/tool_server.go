@@ -27,17 +27,17 @@ type toolServer struct {
 	Health string `yaml:"health"`
 }
 
-// runningServer is one that was started. Its zero value is none.
+// runningServer is a server that was started. Its zero value means that there is none.
 type runningServer struct {
 	toolServer
 	url     string
 	process *exec.Cmd
-	drained chan struct{} // closed when its standard error has ended
+	drained chan struct{} // closed when its standard error was read to the end
 }
 
 var serverAddress = regexp.MustCompile(`http://[0-9.]+:[0-9]+`)
 
-// start brings the server up and waits for its address.
+// start starts the server and waits for its address.
 func (t *toolServer) start(ctx context.Context, folder string) (*runningServer, error) {
 	if t == nil {
 		return &runningServer{}, nil
@@ -75,7 +75,7 @@ func (t *toolServer) start(ctx context.Context, folder string) (*runningServer, 
 	return s, nil
 }
 
-// kill is kill -9. It may be called again.
+// kill kills the server with SIGKILL. It may be called more than once.
 func (s *runningServer) kill() {
 	if s.process == nil || s.process.ProcessState != nil {
 		return
@@ -85,7 +85,7 @@ func (s *runningServer) kill() {
 	_ = s.process.Wait()
 }
 
-// environment tells programs where the server is.
+// environment returns the variable that tells programs the address of the server.
 func (s *runningServer) environment() map[string]string {
 	if s.url == "" {
 		return nil
@@ -93,7 +93,7 @@ func (s *runningServer) environment() map[string]string {
 	return map[string]string{s.Variable: s.url + s.Path}
 }
 
-// probes are the addresses that an agent's launcher asks.
+// probes returns the addresses that an agent's launcher probes.
 func (s *runningServer) probes() []string {
 	if s.url == "" {
 		return nil
@@ -101,8 +101,8 @@ func (s *runningServer) probes() []string {
 	return []string{s.url + s.Health}
 }
 
-// specFor is the file of the example's spec, or a copy in a directory that names the
-// server where it is now.
+// specFor returns the path of the example's spec, or, if there is a server, of a copy
+// that contains the server's current address.
 func (s *runningServer) specFor(e example, directory string) (string, error) {
 	file := filepath.Join(e.Folder, e.Spec)
 	if s.url == "" {

@@ -24,11 +24,11 @@ import (
 // stopTime is how long `fulgurite dev` may take to stop.
 const stopTime = 30 * time.Second
 
-// trainer trains examples with the command that people use, one `fulgurite dev`
-// serving all of them. Its zero value, with a command, is ready.
+// trainer trains examples with the `fulgurite` command. All of them share one `fulgurite
+// dev`. A trainer with only its command set is ready to use.
 type trainer struct {
 	command string
-	agents  int // most at once
+	agents  int // maximum number of agents at once
 
 	mu     sync.Mutex // held while dev comes up
 	dir    string     // of all state
@@ -85,7 +85,7 @@ func (t *trainer) train(ctx context.Context, e example) (r result) {
 	return r
 }
 
-// start brings `fulgurite dev` up, once.
+// start starts `fulgurite dev`, once.
 func (t *trainer) start(ctx context.Context) (err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

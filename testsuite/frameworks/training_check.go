@@ -23,13 +23,14 @@ type trainingCheck struct {
 	trained int      // tokens
 	failed  []string // attempts that count and whose agent failed, and how
 	silent  []string // attempts without a call
-	// better and worse are the means, over the trained tokens of the first batch, of
-	// what the first update added to the log-probability: of those with an advantage
-	// above 0 and below it.
+	// better and worse are the mean changes of the log-probability of trained tokens of
+	// the first batch by the first update. better is over tokens with an advantage above
+	// 0, worse over those with one below 0.
 	better, worse float64
-	// gain is the mean, over both, of that addition times the advantage. An update along the
-	// gradient makes it positive whatever the batch was, where better may fall in a batch in
-	// which most tokens have a negative advantage: they share their weights.
+	// gain is the mean, over all these tokens, of that change times the advantage. An
+	// update along the gradient makes it positive for any batch. better, on the other
+	// hand, may be negative if most tokens of a batch have a negative advantage, because
+	// all tokens share the weights.
 	gain     float64
 	rewarded bool // there are both
 }
@@ -97,7 +98,7 @@ func (l *trainingCheck) attempts(ctx context.Context, b model.Batch) error {
 	return nil
 }
 
-// rescore compares versions 0 and 1 on the batch that made the one of the other.
+// rescore compares versions 0 and 1 on the batch with which version 1 was made.
 func (l *trainingCheck) rescore(ctx context.Context, b model.Batch) error {
 	before, err := l.score(ctx, 0, b)
 	if err != nil {
@@ -131,8 +132,8 @@ func (l *trainingCheck) rescore(ctx context.Context, b model.Batch) error {
 	return nil
 }
 
-// score gives the log-probability of each token of the batch but the first of a row,
-// by a version.
+// score returns the log-probability that a version gives each token of the batch, except
+// the first token of a row.
 func (l *trainingCheck) score(ctx context.Context, number int, b model.Batch) ([][]float32, error) {
 	v, err := l.records.Store.Version(ctx, model.VersionID{Run: l.run, Policy: model.DefaultPolicy, Number: number})
 	if err != nil {

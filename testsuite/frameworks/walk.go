@@ -44,12 +44,12 @@ type testEnv struct {
 	recorder  *recorder
 	forwarder *forwarder.Forwarder
 	tools     *runningServer
-	traces    *fleet.TraceServer // nil unless the walk wants it
+	traces    *fleet.TraceServer // nil unless the walk sends spans by gRPC
 	closers   []func() error
 }
 
-// walkTwice makes two attempts at one walk: one that is sampled and one that is
-// answered from the record of the first. With show, the result tells what was asked.
+// walkTwice makes two attempts at one walk. The first is sampled, and the second is
+// answered from the record of the first. With show, the result includes the requests.
 func walkTwice(ctx context.Context, e example, number int, w walk, show bool) result {
 	r, err := runWalk(ctx, e, number, w, show)
 	if err != nil {
@@ -94,8 +94,9 @@ func runWalk(ctx context.Context, e example, number int, w walk, show bool) (r r
 	return r, s.killTools(ctx)
 }
 
-// killTools makes an attempt at another sample during which the server of tools is killed,
-// where the walk says when. It has to be a fault, whatever the program makes of it.
+// killTools makes an attempt at another sample. If the walk says so, the server of tools
+// is killed during the attempt. The attempt must then end with a fault, regardless of
+// what the program does.
 func (s *testEnv) killTools(ctx context.Context) error {
 	if s.walk.KillServerAt == 0 {
 		return nil
@@ -118,7 +119,7 @@ func (s *testEnv) killTools(ctx context.Context) error {
 	return s.store.SealAttempt(ctx, trace.Attempt{Address: address, Outcome: trace.InfraFault, Error: err.Error()})
 }
 
-// open brings up a store, a gateway and a forwarder.
+// open starts a store, a gateway and a forwarder.
 func (s *testEnv) open(ctx context.Context) (err error) {
 	if s.scratch, err = os.MkdirTemp("", "fulgurite-walk-"); err != nil {
 		return err
@@ -170,7 +171,7 @@ func (s *testEnv) begin(ctx context.Context) (trace.Address, error) {
 	}, hex.EncodeToString(hash[:]))
 }
 
-// attempt launches the program once and holds it to what the walk says.
+// attempt launches the program once and compares its result with the walk.
 func (s *testEnv) attempt(ctx context.Context) (attemptRecord, error) {
 	address, err := s.begin(ctx)
 	if err != nil {
@@ -224,7 +225,7 @@ func (s *testEnv) checkResult(r agent.Result) error {
 	return nil
 }
 
-// tail is the last of what a program wrote, where it says why it failed.
+// tail returns the end of a program's output, which says why it failed.
 func tail(text string) string {
 	const most = 1500
 	return text[max(0, len(text)-most):]
@@ -239,7 +240,8 @@ func trained(calls []trace.Exchange) int {
 	return n
 }
 
-// withoutComments is an event stream less what only keeps its connection open.
+// withoutComments returns an event stream without the comments that only keep its
+// connection open.
 func withoutComments(stream []byte) []byte {
 	var out []byte
 	for event := range bytes.SplitAfterSeq(stream, []byte("\n\n")) {

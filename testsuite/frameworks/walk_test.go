@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// walkOf is a walk of the test binary that holds.
+// walkOf returns a walk that runs the test binary and succeeds.
 func walkOf(t *testing.T, play string) walk {
 	t.Helper()
 	self, err := os.Executable()

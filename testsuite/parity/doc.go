@@ -1,8 +1,8 @@
-// Package parity compares the engines with transformers: log-probabilities, loss,
-// every gradient and greedy tokens of small models of random weights, one for each
-// kind of architecture that model/hf reads.
+// Package parity compares the engines with transformers: log-probabilities, loss, every
+// gradient and greedy tokens of small models with random weights, one for each kind of
+// architecture that model/hf reads.
 //
-// It has tests alone. What transformers computes stands in testdata, and
-// golden/make.py made it; `make parity` makes it anew and runs the tests on that too.
-// The weights are in no file: both sides draw them from a seed by integer arithmetic.
+// It only has tests. golden/make.py wrote the results of transformers to testdata. `make
+// parity` computes them again and runs the tests on the new results too. No file holds
+// the weights: both sides draw them from a seed with integer arithmetic.
 package parity

@@ -64,7 +64,7 @@ func open(t *testing.T, path string) golden {
 	return g
 }
 
-// find is the array of a kind and an index.
+// find returns the array of a kind and an index.
 func find[E hf.Element](t *testing.T, g golden, kind string, index any) []E {
 	t.Helper()
 	data, err := hf.Find[E](g.arrays, fmt.Sprint(kind, ".", index))
@@ -72,7 +72,7 @@ func find[E hf.Element](t *testing.T, g golden, kind string, index any) []E {
 	return data
 }
 
-// rows are the sequences of g.
+// rows returns the sequences of g.
 func (g golden) rows(t *testing.T) []model.Row {
 	t.Helper()
 	rows := make([]model.Row, 4)
@@ -82,8 +82,8 @@ func (g golden) rows(t *testing.T) []model.Row {
 	return rows
 }
 
-// weights are those of golden/make.py: tensor i, in the order of their names, from
-// seed + i.
+// weights returns the weights that golden/make.py uses: tensor i, in the order of names,
+// is drawn from seed + i.
 func weights(a model.Architecture, seed uint64) model.Weights {
 	w := a.Zeros()
 	order := make([]int, len(w))
@@ -101,8 +101,8 @@ func weights(a model.Architecture, seed uint64) model.Weights {
 	return w
 }
 
-// uniform is a number from -1 to 1 made of the state of a SplitMix64 (Steele, Lea and
-// Flood, 2014).
+// uniform returns a number from -1 to 1, computed from the state of a SplitMix64
+// generator (Steele, Lea and Flood, 2014).
 func uniform(z uint64) float32 {
 	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
 	z = (z ^ z>>27) * 0x94d049bb133111eb

@@ -14,15 +14,15 @@ import (
 	"github.com/fulgurite/fulgurite/model/native"
 )
 
-// What may differ. transformers computes the angles of rotary embedding in float32,
-// which at position 500 is off by up to 3e-5.
+// The tolerances. transformers computes the angles of rotary embeddings in float32, which
+// at position 500 is wrong by up to 3e-5.
 const (
 	logprobTolerance  = 1e-4 // nats, absolute
 	lossTolerance     = 1e-4 // relative
 	gradientTolerance = 1e-4 // of the length of each tensor's gradient, and of its largest number
 )
 
-// eachEngine runs f for every model on both engines.
+// eachEngine calls f for every model with both engines.
 func eachEngine(t *testing.T, f func(t *testing.T, g golden, e model.Engine)) {
 	t.Helper()
 	graphs, err := gomlx.New(gomlx.Options{})
@@ -56,9 +56,8 @@ func TestLogProbabilitiesAreThoseOfTransformers(t *testing.T) {
 	})
 }
 
-// Logits up to the number that soft-max takes away from all of them: the
-// log-probability of every token after the first, a middle and the last token of each
-// row.
+// Logits are compared up to a constant that softmax removes: the log-probability of every
+// token after the first, a middle and the last token of each row.
 func TestLogitsAreThoseOfTransformers(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, func(t *testing.T, g golden, e model.Engine) {
@@ -119,9 +118,9 @@ func TestLossAndGradientsAreThoseOfTransformers(t *testing.T) {
 	})
 }
 
-// The prompts are of one token up to more than the scaled models had originally. What
-// a decoder says with its cache of keys and values is also what the forward pass of
-// the trainer says, of the native engine to the bit.
+// The prompts have from one token up to more tokens than the original context of the
+// scaled models. The decoder, which uses a cache of keys and values, must agree with the
+// forward pass of the trainer. For the native engine they must agree to the bit.
 func TestGreedyTokensAreThoseOfTransformers(t *testing.T) {
 	t.Parallel()
 	eachEngine(t, func(t *testing.T, g golden, e model.Engine) {

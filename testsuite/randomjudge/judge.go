@@ -1,5 +1,6 @@
-// Package randomjudge is an LLM judge for tests that never gives the same scores twice,
-// and at times none. Two runs with equal judgments therefore have them from the record.
+// Package randomjudge is an LLM judge for tests. It never gives the same scores twice,
+// and sometimes gives none. So if two runs have equal judgments, the second one got them
+// from the record.
 package randomjudge
 
 import (
@@ -23,7 +24,7 @@ type Answer struct {
 	Scores   []float64 // unique; nil for an error or nonsense
 }
 
-// Judge speaks OpenAI's API and records all requests.
+// Judge serves OpenAI's API and records all requests.
 type Judge struct {
 	delay   time.Duration
 	mu      sync.Mutex
@@ -34,21 +35,21 @@ type Judge struct {
 // New returns a judge that answers after a delay.
 func New(delay time.Duration) *Judge { return &Judge{delay: delay} }
 
-// Answers are all so far.
+// Answers returns all answers so far.
 func (j *Judge) Answers() []Answer {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Clone(j.answers)
 }
 
-// Busy reports whether somebody waits for an answer.
+// Busy reports whether a request is waiting for its answer.
 func (j *Judge) Busy() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.waiting > 0
 }
 
-// How many requests come to one that is answered by an error, or by nonsense.
+// One of so many requests is answered with an error, or with nonsense.
 const (
 	errorEvery    = 11
 	nonsenseEvery = 7

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// check runs a setup and lists what is not as it is claimed.
+// check runs a setup and lists what differs from its claims.
 func (env *testEnv) check(ctx context.Context, s setup) (wrong []string, err error) {
 	dir := filepath.Join(env.dir, "setups", s.name)
 	if err := s.write(dir, env.addresses); err != nil {
@@ -55,7 +55,7 @@ func (env *testEnv) check(ctx context.Context, s setup) (wrong []string, err err
 	return wrong, err
 }
 
-// checkTraining trains a setup and says what is not as it is claimed.
+// checkTraining trains a setup and returns what differs from its claims.
 func (env *testEnv) checkTraining(ctx context.Context, dir string, s setup) (wrong string, err error) {
 	if err := env.startStack(ctx); err != nil {
 		return "", err
@@ -92,7 +92,7 @@ func (env *testEnv) checkTraining(ctx context.Context, dir string, s setup) (wro
 	return "", nil
 }
 
-// weightsOf are the digests of versions 0 and 1.
+// weightsOf returns the digests of the weights of versions 0 and 1.
 func weightsOf(listed string) ([2]string, error) {
 	var out [2]string
 	var versions []struct {

@@ -1,10 +1,10 @@
-// Command setups checks `fulgurite plan` and `fulgurite try` on setups
-// that can't learn: what is certain to make `fulgurite train` fail or learn nothing
-// in its first step, plan refuses where it can be known without running, and else try
-// finds, says, and ends with 1. Setups that learn pass both, also where something is
-// only likely to stand in the way.
+// Command setups checks `fulgurite plan` and `fulgurite try` on setups that can't learn.
+// Each of them certainly makes `fulgurite train` fail, or learn nothing in its first
+// step. If that can be known without running, plan must refuse the setup. Otherwise try
+// must find the problem, say so and exit with 1. Setups that learn must pass both
+// commands, even if something may get in the way of learning.
 //
-// It runs the real commands on a directory for each setup, compares exit codes and
-// words, and for some really trains, to show that the outcome is right. It is no test
-// of training, and needs python3 and the tool that `make build` makes.
+// It runs the real commands on a directory for each setup and compares exit codes and
+// texts. Some setups it really trains, to show that the claimed outcome is right. It does
+// not test training itself. It needs python3 and the tool that `make build` makes.
 package main

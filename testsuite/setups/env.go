@@ -71,7 +71,7 @@ func (env *testEnv) close() {
 	_ = env.stack.Wait()
 }
 
-// judgeReplies is a judge that always gives the same reply.
+// judgeReplies returns a judge that always gives the same reply.
 func judgeReplies(text string) http.HandlerFunc {
 	return func(out http.ResponseWriter, _ *http.Request) {
 		out.Header().Set("Content-Type", "application/json")
@@ -82,8 +82,8 @@ func judgeReplies(text string) http.HandlerFunc {
 	}
 }
 
-// serveAgent is an agent that is a service: it asks its model once, and every second sample
-// is rewarded.
+// serveAgent is an agent that runs as a service. It asks its model once, and every second
+// sample gets a reward.
 func serveAgent(out http.ResponseWriter, in *http.Request) {
 	var job struct {
 		Input   string `json:"input"`
@@ -153,7 +153,7 @@ func (env *testEnv) environment(dir string) []string {
 	return append(os.Environ(), "FULGURITE_PORT=0", "FULGURITE_UI_PORT=0", "FULGURITE_GATEWAY_PORT=0", "FULGURITE_PAGE_PORT=0", "FULGURITE_DIR="+filepath.Join(dir, "none"))
 }
 
-// state is the directory of the stack that trains.
+// state returns the directory of the stack that trains.
 func (env *testEnv) state() string { return filepath.Join(env.dir, "state") }
 
 // startStack starts the stack that trains, when the first setup is to be trained.

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// options are the command line.
+// options are the command-line options.
 type options struct {
 	bin  string
 	only *regexp.Regexp
@@ -75,7 +75,7 @@ type result struct {
 	wrong   []string // empty if all is as claimed
 }
 
-// all runs the setups that were asked for and prints what became of them.
+// all runs the selected setups and prints the results.
 func (o options) all(ctx context.Context, stdout io.Writer) (failed int, err error) {
 	dir, err := os.MkdirTemp("", "fulgurite-setups-")
 	if err != nil {

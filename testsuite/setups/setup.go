@@ -10,29 +10,32 @@ import (
 	_ "embed"
 )
 
-// setup is a spec with all that it needs, and what is claimed of it.
+// setup is a spec with all files that it needs, and with claims about its outcome.
 type setup struct {
 	name string
 	// sections are the parts of the spec that differ from those of base; an empty one
 	// is left out.
 	sections map[string]string
-	// agent is what agent.py does with its task after prelude.py; empty asks the model
-	// once.
+	// agent is the code of agent.py after prelude.py. Empty means an agent that asks the
+	// model once.
 	agent string
-	// files are further ones by name; those ending in ".sh" can be executed.
+	// files are further files by name. Those ending in ".sh" are executable.
 	files map[string]string
-	// model is the chat template of a model in the directory "model"; empty makes none.
+	// model is the chat template of a model in the directory "model". Empty means that
+	// there is no such model.
 	model string
-	// refused are words of plan, which ends with 2; without any it ends with 0.
+	// refused are texts that plan must print when it exits with 2. Without any, it must
+	// exit with 0.
 	refused []string
-	// args of try beside the spec.
+	// args are further arguments of try.
 	args []string
-	// stopped are words of the problems that try finds, so that it ends with 1; without
-	// any it ends with 0.
+	// stopped are texts of the problems that try must find when it exits with 1. Without
+	// any, it must exit with 0.
 	stopped []string
-	// printed are words that try prints besides.
+	// printed are further texts that try must print.
 	printed []string
-	// train says what training comes to; empty does not train.
+	// train is the outcome that training must have. Empty means that the setup is not
+	// trained.
 	train outcome
 	// because are words of the error with which training ends.
 	because []string
@@ -48,7 +51,7 @@ const (
 	learns        outcome = "learns"
 )
 
-// finder is the command that refuses or finds what is wrong.
+// finder returns the command that must find the problem.
 func (s setup) finder() string {
 	switch {
 	case len(s.refused) > 0:
@@ -59,8 +62,8 @@ func (s setup) finder() string {
 	return "-"
 }
 
-// base are the sections of a spec that learns: a program asks the model once, and
-// every second sample is rewarded.
+// base returns the sections of a spec that learns: a program asks the model once, and
+// every second sample gets a reward.
 func base() map[string]string {
 	return map[string]string{
 		"model":    "{context: 128}",
@@ -87,7 +90,8 @@ print(sample % 2)
 `
 )
 
-// write makes the directory of a setup. In all texts "{{name}}" stands for an address.
+// write makes the directory of a setup. In all texts, "{{name}}" is replaced by an
+// address.
 func (s setup) write(dir string, addresses *strings.Replacer) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

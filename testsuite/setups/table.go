@@ -2,12 +2,12 @@ package main
 
 import "slices"
 
-// setups are all of them.
+// setups returns all setups.
 func setups() []setup {
 	return slices.Concat(healthy(), refusedByPlan(), refusedModels(), silentAgents(), refusedCalls(), failingAgents(), badRewards(), badCredit(), absentParts())
 }
 
-// healthy are setups that learn, or may.
+// healthy returns setups that learn, or may learn.
 func healthy() []setup {
 	return []setup{
 		{name: "healthy", train: learns},
@@ -53,7 +53,7 @@ print(sample % 2)
 	}
 }
 
-// refusedByPlan are specs of which plan knows that they can't learn.
+// refusedByPlan returns setups of which plan knows that they can't learn.
 func refusedByPlan() []setup {
 	return []setup{
 		{name: "program-missing", sections: map[string]string{"agent": "{command: [no-such-program]}"}, refused: []string{"agent.command: program no-such-program is not in PATH"}},
@@ -76,7 +76,7 @@ func refusedByPlan() []setup {
 	}
 }
 
-// refusedModels are specs whose model plan refuses.
+// refusedModels returns setups whose model plan refuses.
 func refusedModels() []setup {
 	return []setup{
 		{name: "model-missing", sections: map[string]string{"model": "{base: none, codec: template}"}, refused: []string{"model.base: ", "no such file or directory"}},
@@ -93,7 +93,7 @@ func refusedModels() []setup {
 	}
 }
 
-// silentAgents never reach their model.
+// silentAgents returns setups whose agents never reach their model.
 func silentAgents() []setup {
 	return []setup{
 		{name: "no-call", agent: `
@@ -107,7 +107,8 @@ import no_such_module
 	}
 }
 
-// refusedCalls reach the gateway, which refuses all they ask or what matters of it.
+// refusedCalls returns setups whose agents reach the gateway, which refuses all calls or
+// the important ones.
 func refusedCalls() []setup {
 	return []setup{
 		{name: "context-too-short", sections: map[string]string{"model": "{context: 16}"}, agent: `
@@ -134,7 +135,7 @@ print(sample % 2)
 	}
 }
 
-// failingAgents call their model and fail.
+// failingAgents returns setups whose agents call their model and fail.
 func failingAgents() []setup {
 	return []setup{
 		{name: "all-crash", agent: `
@@ -153,7 +154,7 @@ print("word " * 1000)
 	}
 }
 
-// badRewards are setups without usable rewards.
+// badRewards returns setups without usable rewards.
 func badRewards() []setup {
 	silent := `
 chat([user(task["input"])])
@@ -176,10 +177,10 @@ print(100 * (sample + 1))
 	}
 }
 
-// oneTask is enough where each takes its time.
+// oneTask limits training to one task, for setups in which each task takes long.
 const oneTask = "{steps: 1, tasks_per_step: 1, samples_per_task: 2}"
 
-// badCredit are setups whose rewards reach no token.
+// badCredit returns setups whose rewards reach no token.
 func badCredit() []setup {
 	return []setup{
 		{name: "agents-unmatched", sections: map[string]string{"credit": "{train_agents: writer}"},
@@ -204,8 +205,8 @@ print(sample % 2)
 	}
 }
 
-// absentParts are setups of which something is not there, so that they try it again
-// and again.
+// absentParts returns setups in which a part is missing, so that activities are retried
+// again and again.
 func absentParts() []setup {
 	return []setup{
 		{name: "service-unreachable", sections: map[string]string{"agent": `{service: {url: "{{unreachable}}"}}`, "training": oneTask}, args: []string{"--tasks", "1"},

@@ -18,10 +18,11 @@ import (
 // origin is the source of a binary.
 type origin struct {
 	version string
-	time    time.Time // of the commit
+	time    time.Time // time of the commit
 }
 
-// originOf reads it from a binary. It refuses one that can't be made again.
+// originOf reads the origin of a binary. It returns an error if the binary can't be built
+// again from it.
 func originOf(binary string) (origin, error) {
 	facts, err := buildinfo.ReadFile(binary)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A test of a command lies in its package: package main can't be imported.
+// This test is in package main because package main can't be imported.
 
-// build makes a program in a repository with one commit, at a path of its own.
+// build builds a program in a repository with one commit, each time at a new path.
 func build(t *testing.T) (folder, binary string) {
 	t.Helper()
 	folder = t.TempDir()

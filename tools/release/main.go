@@ -1,12 +1,13 @@
-// Command release builds the programs for each system, packs them into archives,
-// and writes the digests of the archives and a bill of materials (CycloneDX) for
-// each program beside them:
+// Command release builds the programs for each system and packs them into archives. In
+// the same folder it writes the digests of the archives, and a bill of materials
+// (CycloneDX) for each program:
 //
 //	go run ./tools/release -out dist
 //
-// Equal commits and versions of Go give equal files: paths are left out, and times
-// are the commit's. The version is what Go writes into a binary, the tag of the
-// commit or a pseudo-version. Files that differ from the commit are refused.
+// Equal commits and versions of Go give equal files: paths are left out, and times are
+// those of the commit. The version is the one that Go writes into a binary: the tag of
+// the commit or a pseudo-version. Release refuses a working tree that differs from the
+// commit.
 package main
 
 import (
@@ -40,7 +41,7 @@ func main() {
 // release is one release, made in the root of the repository.
 type release struct {
 	out      string
-	packages []string // one program each
+	packages []string // one for each program
 	extras   []string // files that go into each archive
 	sums     []string // lines of SHA256SUMS
 }
@@ -107,7 +108,8 @@ func (r *release) target(ctx context.Context, work, tool, goos, goarch string) e
 	return r.try(ctx, name+".tar.gz", name, origin.version, goos, goarch)
 }
 
-// command runs a program with more environment; its messages go to ours.
+// command runs a program with additional environment variables. Its output goes to our
+// standard error.
 func command(ctx context.Context, environment []string, name string, arguments ...string) error {
 	c := exec.CommandContext(ctx, name, arguments...)
 	c.Env, c.Stdout, c.Stderr = append(os.Environ(), environment...), os.Stderr, os.Stderr

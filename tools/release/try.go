@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// try does what somebody does who has downloaded an archive: it checks the digests, unpacks
-// the archive and runs its programs in an empty directory, up to two steps of the demo. Of
-// another processor's programs an emulator, where there is one, shows that they start;
-// those of another system can't be run.
+// try does what a user does with a downloaded archive: it checks the digests, unpacks the
+// archive and runs its programs in an empty directory, including two steps of the demo.
+// For programs of another processor it uses an emulator, if there is one, and only checks
+// that they start. Programs of another system can't be run.
 func (r *release) try(ctx context.Context, archive, name, version, goos, goarch string) error {
 	// Emulators of Linux programs, as Debian's qemu-user-static has them.
 	emulators := map[string]string{"amd64": "qemu-x86_64-static", "arm64": "qemu-aarch64-static"}
@@ -70,7 +70,7 @@ func (r *release) try(ctx context.Context, archive, name, version, goos, goarch 
 	return err
 }
 
-// check has the digests checked with the command that the README names.
+// check checks the digests with the command that the README gives.
 func (r *release) check(ctx context.Context, archive string) error {
 	tool := []string{"sha256sum", "--check", "--quiet"}
 	if runtime.GOOS == "darwin" {

@@ -1,7 +1,8 @@
-// Command contract holds engine torch on whatever device it finds to the engine native on
-// the CPU: log-probabilities, gradients, replies, and the canary of a version. It prints a
-// line of JSON and ends with 1 where a bound is broken. In float32 the bounds are those of
-// the tests; in bfloat16 they are what its eight bits leave of a small model.
+// Command contract compares engine torch, on whatever device it finds, with the native
+// engine on the CPU: log-probabilities, gradients, replies, and the canary of a version.
+// It prints a line of JSON and exits with 1 if a difference exceeds its bound. In float32
+// the bounds are those of the tests. In bfloat16 they allow for the eight bits of its
+// significand, on a small model.
 package main
 
 import (
@@ -26,24 +27,27 @@ type report struct {
 	Passed      bool    `json:"passed"`
 }
 
-// found has the differences of one model, in nats.
+// found holds the differences for one model. Those of log-probabilities are in nats.
 type found struct {
 	Model string `json:"model"`
-	// ScoreMean and ScoreMax are between the engines' log-probabilities.
+	// ScoreMean and ScoreMax are the differences between the log-probabilities of the two
+	// engines.
 	ScoreMean float64 `json:"score_mean"`
 	ScoreMax  float64 `json:"score_max"`
-	// Cosine is the least of all tensors' gradients.
+	// Cosine is the smallest cosine between the engines' gradients, over all tensors.
 	Cosine float64 `json:"gradient_cosine"`
-	// ReplyMean and ReplyMax are between what sampled and the trainer of the same engine.
+	// ReplyMean and ReplyMax are the differences between the decoder and the trainer of
+	// engine torch.
 	ReplyMean float64 `json:"reply_mean"`
 	ReplyMax  float64 `json:"reply_max"`
-	// Same is the part of replies that are the engine native's, token by token.
+	// Same is the fraction of replies that equal those of the native engine, token by
+	// token.
 	Same   float64  `json:"same_replies"`
 	Canary string   `json:"canary"`
 	Broken []string `json:"broken"`
 }
 
-// bounds of what is found.
+// bounds are the limits for the differences.
 type bounds struct{ score, reply, most, cosine float64 }
 
 func main() {
@@ -91,7 +95,7 @@ func run(ctx context.Context, most int) (report, error) {
 	return r, nil
 }
 
-// hold names what is beyond its bound.
+// hold lists the differences that exceed their bounds.
 func (f *found) hold(b bounds) {
 	f.Broken = []string{}
 	for _, n := range []struct {
@@ -101,7 +105,7 @@ func (f *found) hold(b bounds) {
 		{"score_mean", f.ScoreMean, b.score}, {"score_max", f.ScoreMax, b.most},
 		{"reply_mean", f.ReplyMean, b.reply}, {"reply_max", f.ReplyMax, b.most}, {"gradient_cosine", -f.Cosine, -b.cosine},
 	} {
-		if within := n.value <= n.bound; !within { // NaN is not
+		if within := n.value <= n.bound; !within { // false for NaN
 			f.Broken = append(f.Broken, n.name)
 		}
 	}
@@ -117,7 +121,8 @@ func architecture() model.Architecture {
 	}
 }
 
-// adapted is an adapter of rank 4 with random numbers in both of its matrices.
+// adapted returns an adapter of rank 4 over base, with random numbers in both of its
+// matrices.
 func adapted(base model.Checkpoint) model.Checkpoint {
 	l := model.LoRA{Rank: 4, Alpha: 8, Targets: model.LoRATargets()}
 	c := model.Checkpoint{Architecture: base.Architecture, Weights: base.Architecture.AdapterTensors(l), Adapter: &model.Adapter{LoRA: l, Base: &model.Base{
@@ -196,7 +201,7 @@ func trainers(e, other model.Engine, c model.Checkpoint) (a, b model.Trainer, er
 	return a, b, err
 }
 
-// replies samples with both engines and has t, a trainer of e, score what e said.
+// replies samples with both engines. t, a trainer of e, then scores the replies of e.
 func (f *found) replies(ctx context.Context, e *torch.Engine, other model.Engine, t model.Trainer, c model.Checkpoint, prompts []model.Row) error {
 	d, err := e.NewDecoder(c)
 	if err != nil {
@@ -242,7 +247,7 @@ func (f *found) replies(ctx context.Context, e *torch.Engine, other model.Engine
 	return nil
 }
 
-// slopes is an objective whose derivatives are fixed numbers of either sign.
+// slopes is an objective whose derivatives are fixed numbers of both signs.
 func slopes(row int, logprobs, _ []float32, gradient, entropyGradient []float32) {
 	for i := range logprobs {
 		gradient[i] = float32(math.Sin(float64(3*row + i + 1)))
@@ -250,7 +255,7 @@ func slopes(row int, logprobs, _ []float32, gradient, entropyGradient []float32)
 	}
 }
 
-// apart are the mean and the largest of the differences.
+// apart returns the mean and the largest of the absolute differences.
 func apart(a, b [][]float32) (mean, most float64) {
 	n := 0
 	for i := range a {

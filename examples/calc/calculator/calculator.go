@@ -85,8 +85,8 @@ func tool() openai.Tool {
 	}
 }
 
-// use runs a tool call. Whatever is wrong with it, the model reads "error" and
-// may try again.
+// use runs a tool call and returns its result. For any mistake in the call it returns
+// "error", so that the model may try again.
 func use(call openai.FunctionCall) string {
 	var arguments struct {
 		Expression string `json:"expression"`

@@ -54,8 +54,8 @@ func computes(expression string) function {
 	return function{"calculator", string(arguments)}
 }
 
-// model is a server that gives the replies in order, the last one for ever, and
-// keeps what it was asked.
+// model starts a server that sends the replies in order, and repeats the last one for all
+// further requests. It keeps the requests that it got.
 func model(t *testing.T, replies ...message) (calculator.Agent, *[]request) {
 	t.Helper()
 	var got []request

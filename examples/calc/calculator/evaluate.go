@@ -33,7 +33,7 @@ func Evaluate(expression string) (*big.Int, error) {
 
 type parser struct{ rest string }
 
-// peek is the next byte that isn't a space, or 0 at the end.
+// peek returns the next byte that isn't a space, or 0 at the end.
 func (p *parser) peek() byte {
 	p.rest = strings.TrimLeft(p.rest, " ")
 	if p.rest == "" {

@@ -13,14 +13,14 @@ import (
 	"strings"
 )
 
-// Trained is an attempt that a batch was made of.
+// Trained is an attempt from which a batch was made.
 type Trained struct {
 	RolloutAddress
 	Attempt int
 }
 
-// ReadBatch reads what a batch was made of, out of its file in a directory of
-// blobs, and checks the file against its digest.
+// ReadBatch reads the attempts of a batch from its file in a directory of blobs, and
+// checks the file against its digest.
 func ReadBatch(blobs, digest string) ([]Trained, error) {
 	out, err := readBatch(blobs, digest)
 	if err != nil {

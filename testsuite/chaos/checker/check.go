@@ -9,19 +9,20 @@ import (
 type Evidence struct {
 	Records     Records
 	History     History
-	Trained     map[int][]Trained // what the batch of each step was made of
+	Trained     map[int][]Trained // the attempts in the batch of each step
 	Generations []Generation      // of any run
 	Answers     []Answer          // of the judge, to any run
 	Hangs       []Hang            // of gateways and samplers
-	WorkerHangs []Hang            // of those that ask the judge
+	WorkerHangs []Hang            // of the workers that ask the judge
 }
 
 // Findings are the result of checking a run's evidence.
 type Findings struct {
 	Run       string `json:"run"`
 	Completed bool   `json:"completed"`
-	// A prompt is one sample of one task of one step. One is skipped if nothing was
-	// trained in its place, and duplicated as often as it was trained beyond once.
+	// A prompt is one sample of one task in one step. It is skipped if nothing was
+	// trained in its place. It is duplicated once for each time that it was trained after
+	// the first.
 	Prompts           int `json:"prompts"`
 	PromptsSkipped    int `json:"prompts_skipped"`
 	PromptsDuplicated int `json:"prompts_duplicated"`
@@ -31,20 +32,21 @@ type Findings struct {
 	Attempts      int `json:"attempts"`
 	CallsRecorded int `json:"calls_recorded"` // sampled for the attempt that has them
 	CallsReplayed int `json:"calls_replayed"` // answered from an earlier attempt's record
-	// RecordedCallsSampledAgain counts generations for a call that was on record
-	// before they were asked for, SampledUnrecorded those that never came to be on
-	// record: lost between sampling and commit.
+	// RecordedCallsSampledAgain counts generations that were requested for a call after
+	// it had been recorded. SampledUnrecorded counts generations that were never
+	// recorded: they were lost between sampling and commit.
 	RecordedCallsSampledAgain int `json:"recorded_calls_sampled_again"`
 	SampledUnrecorded         int `json:"sampled_unrecorded"`
 
-	// Judgments are on record; those judged again had been before they were asked for.
-	// Of those that are lost the judge had an answer, and nobody kept it.
+	// Judgments counts the recorded judgments. JudgedAgain counts requests to the judge
+	// for a judgment that was already recorded. JudgmentsLost counts answers of the judge
+	// that were not recorded.
 	Judgments     int `json:"judgments"`
 	JudgedAgain   int `json:"judged_again"`
 	JudgmentsLost int `json:"judgments_lost"`
 
-	// Repeated names the calls that were sampled again, Wrong says in words whatever
-	// else is not as it should be.
+	// Repeated names the calls that were sampled again. Wrong describes in sentences
+	// everything else that is wrong.
 	Repeated []string `json:"repeated,omitempty"`
 	Wrong    []string `json:"wrong,omitempty"`
 }

@@ -24,8 +24,8 @@ func digest(of string, n int) string {
 	return "sha256:" + strings.Repeat(fmt.Sprintf("%s%d", of, n), 32)
 }
 
-// sound is a run in which nothing went wrong: each rollout made one call in its
-// first attempt.
+// sound returns the evidence of a run in which nothing went wrong. Each rollout made one
+// call in its first attempt.
 func sound() checker.Evidence {
 	e := checker.Evidence{
 		Records: checker.Records{
@@ -53,8 +53,8 @@ func sound() checker.Evidence {
 	return e
 }
 
-// rollOut adds a rollout of one call, recorded a second after it was asked for,
-// and trains on it.
+// addRollout adds a rollout with one call, recorded a second after it was requested, and
+// trains on it.
 func addRollout(e *checker.Evidence, p checker.RolloutAddress) {
 	n := len(e.Records.Calls)
 	c := checker.Call{
@@ -69,7 +69,7 @@ func addRollout(e *checker.Evidence, p checker.RolloutAddress) {
 	e.Trained[p.Step] = append(e.Trained[p.Step], checker.Trained{RolloutAddress: p, Attempt: 1})
 }
 
-// again is a generation for the call n at a time.
+// again returns another generation for call n, started at the given time.
 func again(e checker.Evidence, n int, at time.Time) checker.Generation {
 	g := e.Generations[n]
 	g.ID, g.Started = g.ID+"-again", at
@@ -204,7 +204,7 @@ func TestEveryViolationIsFound(t *testing.T) {
 	}
 }
 
-// counts are those of the findings that tell a violation.
+// counts returns the counts that show a violation.
 func counts(f checker.Findings) [7]int {
 	return [7]int{f.PromptsSkipped, f.PromptsDuplicated, f.PromptsReserve, f.CallsReplayed, f.RecordedCallsSampledAgain, f.SampledUnrecorded, f.JudgedAgain}
 }
@@ -223,15 +223,14 @@ func replaceFirst(e *checker.Evidence) {
 	}
 }
 
-// flatten lets a reserve take the place of the first prompt because its rewards are
-// these.
+// flatten replaces the first prompt by a reserve because of its rewards.
 func flatten(e *checker.Evidence, rewards ...float64) {
 	replaceFirst(e)
 	e.Records.FlatLimit, e.Records.Quarantined = 1, nil
 	e.History.Issued[0].Quarantine, e.History.Issued[0].Rewards = "", rewards
 }
 
-// criticize gives a run a critic that learned from every batch.
+// criticize adds a critic that was trained on every batch.
 func criticize(e *checker.Evidence) {
 	e.Records.HasCritic, e.History.CriticUpdates = true, map[int]string{}
 	for i, v := range e.Records.Versions {
@@ -240,8 +239,8 @@ func criticize(e *checker.Evidence) {
 	}
 }
 
-// judge lets two attempts be judged a second after the judge was asked. Its first
-// answer was of no use.
+// judge adds two judgments, each recorded a second after the judge was asked. The judge's
+// very first answer could not be used.
 func judge(e *checker.Evidence) {
 	e.Answers = append(e.Answers, checker.Answer{Question: "first", Asked: second(-1)})
 	for i, question := range []string{"first", "second"} {
@@ -308,7 +307,8 @@ func TestWhatIsSampledBeforeItsRecordIsCountedApart(t *testing.T) {
 	require.Zero(t, f.RecordedCallsSampledAgain)
 }
 
-// A request that lay in a frozen process was asked for before it froze.
+// A request that waited in a suspended process may have been made before the process was
+// suspended.
 func TestARequestThatLayInAFrozenSamplerIsNoRepetition(t *testing.T) {
 	t.Parallel()
 	e := sound()

@@ -9,8 +9,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// Choice is which tasks the store says that a step was to attempt: those of its batch, then
-// reserves.
+// Choice holds the tasks that the store says a step was to attempt: first those of its
+// batch, then reserves.
 type Choice struct {
 	Step  int
 	Tasks []int // indices in the train split
@@ -18,7 +18,7 @@ type Choice struct {
 	Since int   // first step of the stage
 }
 
-// chosen is the task that a group should have under a curriculum.
+// chosen returns the task that a group should have under a curriculum.
 func chosen(choices map[int]Choice, r Records, g Issued) (int, bool) {
 	place := g.Task - (g.Step-1)*r.TasksPer
 	if g.Kind == reserve {
@@ -31,8 +31,9 @@ func chosen(choices map[int]Choice, r Records, g Issued) (int, bool) {
 	return c.Tasks[place%len(c.Tasks)], true
 }
 
-// checkChoices compares the choices of a curriculum with what follows from the rewards in
-// Temporal's history: the function that chooses is the product's, its evidence is not.
+// checkChoices compares the recorded choices of a curriculum with those that follow from
+// the rewards in Temporal's history. The function that chooses is the product's, but the
+// evidence that it gets here is not.
 func checkChoices(f *Findings, e Evidence) {
 	list, err := tasks.Open(e.Records.Chosen.Tasks.Train)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// chosen is a sound run whose tasks a band chooses: in step 1 the first sample of the first
-// task passed alone.
+// chosen returns the evidence of a sound run whose tasks a curriculum of type band
+// chooses. In step 1 only the first sample of the first task passed.
 func chosen(t *testing.T) checker.Evidence {
 	t.Helper()
 	e, low := sound(), 0.2

@@ -15,8 +15,8 @@ type Issued struct {
 	Index      int // in the train split
 	Version    int // that it samples from
 	Samples    int
-	// Attempts are those that count, one a sample, and Rewards what they earned; nil
-	// until the child has ended.
+	// Attempts are the numbers of the attempts that count, one for each sample, and
+	// Rewards are their rewards. Both are nil until the child has ended.
 	Attempts   []int
 	Rewards    []float64
 	Quarantine string
@@ -26,8 +26,9 @@ type Issued struct {
 type History struct {
 	Completed bool
 	Issued    []Issued
-	// Batches are the digests of the batches that were made, by step, and Updates
-	// those that version after version was trained on; Lessons those of the critic.
+	// Batches holds the digests of the batches that were made, by step. Updates holds the
+	// digests of the batches on which the policy was trained, by version, and
+	// CriticUpdates those of the critic.
 	Batches, Updates, CriticUpdates map[int]string
 	// Repeated names steps that were assigned credit or trained more than once.
 	Repeated []string
@@ -148,7 +149,8 @@ func (s *History) activityCompleted(a *history.ActivityTaskCompletedEventAttribu
 	return err
 }
 
-// addBatch adds a step's batch; a second one is an error.
+// addBatch adds the batch of a step. A second batch for the same step is noted in
+// Repeated.
 func (s *History) addBatch(to map[int]string, activity string, step int, batch string) {
 	if _, there := to[step]; there {
 		s.Repeated = append(s.Repeated, fmt.Sprintf("%s of step %d", activity, step))

@@ -11,7 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/testsuite/chaos/checker"
 )
 
-// says is a message as workflows send it.
+// says encodes a value as a message of a workflow.
 func says(t *testing.T, v any) *common.Payloads {
 	t.Helper()
 	data, err := json.Marshal(v)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Progress counts what a store has of everything that a run adds to: it grows
-// with each piece of work that is kept, whichever.
+// Progress counts all rows of the kinds that a run adds. The number grows with each piece
+// of recorded work.
 func (d *Database) Progress(ctx context.Context) (int64, error) {
 	var n int64
 	err := d.db.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM calls) + (SELECT COUNT(*) FROM attempts)
@@ -52,8 +52,8 @@ WHERE c.run = a.run AND c.kind = a.kind AND c.step = a.step AND c.task = a.task 
 	return n, err
 }
 
-// Generation is a line of the sampler's log: something that was sampled, whether
-// or not anybody learned of it.
+// Generation is a line of the sampler's log. It describes what was sampled, whether or
+// not the reply reached anyone.
 type Generation struct {
 	ID       string    `json:"id"`
 	Run      string    `json:"run"`

@@ -88,9 +88,9 @@ func checkIndex(f *Findings, r Records, choices map[int]Choice, g Issued) {
 	}
 }
 
-// checkIssued finds prompts of the stream that nobody rolled out, and groups that
-// don't belong to the step. A prompt may be quarantined, with its reason on record, or
-// flat; then a reserve replaces it.
+// checkIssued finds prompts of the stream for which no group was issued, and groups that
+// don't belong to their step. A prompt may be quarantined, with its reason recorded, or
+// flat; a reserve then replaces it.
 func checkIssued(f *Findings, r Records, step int, issued map[prompt]Issued, quarantined, flat map[prompt]bool) {
 	first, missing, whole := (step-1)*r.TasksPer, 0, 0
 	for task := first; task < first+r.TasksPer; task++ {
@@ -128,8 +128,8 @@ func checkIssued(f *Findings, r Records, step int, issued map[prompt]Issued, qua
 	f.PromptsSkipped += missing * r.Samples
 }
 
-// flat are the groups of a step that were left out of its batch because all their
-// rewards are equal, as far as the spec allows.
+// flat returns the groups of a step that were left out of its batch because all their
+// rewards are equal. It reports more of them than the spec allows as wrong.
 func flat(f *Findings, e Evidence, step int, issued map[prompt]Issued) map[prompt]bool {
 	if e.Records.FlatLimit == 0 {
 		return nil

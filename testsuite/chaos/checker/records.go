@@ -37,7 +37,8 @@ type Call struct {
 	Weights      string
 	Seed         uint64
 	Tokens       []int32 // of the completion
-	// ReplayedFrom is the attempt whose record answered it, 0 if it was sampled.
+	// ReplayedFrom is the attempt whose recorded call answered this one, or 0 if it was
+	// sampled.
 	ReplayedFrom int
 	Recorded     time.Time
 }
@@ -109,7 +110,7 @@ func OpenDatabase(url string) (*Database, error) {
 // Close closes the connections.
 func (d *Database) Close() error { return d.db.Close() }
 
-// Status is a run's status, and empty while there is no such run.
+// Status returns a run's status, or "" while there is no such run.
 func (d *Database) Status(ctx context.Context, run string) (string, error) {
 	var status string
 	err := d.db.QueryRowContext(ctx, `SELECT status FROM runs WHERE name = $1`, run).Scan(&status)

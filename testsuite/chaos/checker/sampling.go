@@ -9,11 +9,12 @@ import (
 // Hang is a time during which a client or a server was suspended.
 type Hang struct{ From, Until time.Time }
 
-// thaw is how long after a hang a request may still be one that was asked before
-// or during it: it lay in the frozen process, or in a socket's buffer.
+// delay is how long after a hang a request may still arrive that was made before or
+// during the hang. It was waiting in the suspended process or in a socket's buffer.
 const delay = time.Second
 
-// earliestRequest is the earliest time of the request for something that began then.
+// earliestRequest returns the earliest time at which the request for something may have
+// been made that began at the given time.
 func earliestRequest(began time.Time, hangs []Hang) time.Time {
 	at := began
 	for _, h := range hangs {
@@ -24,8 +25,8 @@ func earliestRequest(began time.Time, hangs []Hang) time.Time {
 	return at
 }
 
-// checkSampling compares what the sampler did with what is on record. The seed
-// names a call within a run, whichever attempt makes it.
+// checkSampling compares the generations of the sampler with the recorded calls. The seed
+// identifies a call within a run, in all its attempts.
 func checkSampling(f *Findings, e Evidence) {
 	first := map[uint64]Call{} // on record
 	for _, c := range e.Records.Calls {
@@ -55,7 +56,7 @@ func checkSampling(f *Findings, e Evidence) {
 		f.RecordedCallsSampledAgain += again
 		f.SampledUnrecorded += len(all) - again
 		if recorded && again < len(all) {
-			f.SampledUnrecorded-- // this one is the record's
+			f.SampledUnrecorded-- // one of them is the recorded call
 		}
 	}
 	for seed, c := range first {
@@ -82,12 +83,12 @@ type Judgment struct {
 type Answer struct {
 	Question string
 	Asked    time.Time
-	Scores   []float64 // nil if it said nothing of use
+	Scores   []float64 // nil if the answer could not be used
 }
 
-// checkJudgments compares what is on record with what the judge has said. An answer
-// may get lost on its way into the record, and then the judge is asked again; what is
-// on record is never asked for.
+// checkJudgments compares the recorded judgments with the judge's answers. An answer may
+// get lost before it is recorded; the judge is then asked again. A recorded judgment must
+// never be asked for again.
 func checkJudgments(f *Findings, e Evidence) {
 	f.Judgments = len(e.Records.Judgments)
 	for _, j := range e.Records.Judgments {

@@ -2,8 +2,8 @@ package processes
 
 import "syscall"
 
-// attributes give a process a group of its own, so that an interrupt from the
-// keyboard reaches this one alone, and end it when this one dies.
+// attributes put a process in its own group, so that an interrupt from the keyboard
+// reaches only this program, and kill the process when this program dies.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -4,6 +4,6 @@ package processes
 
 import "syscall"
 
-// attributes give a process a group of its own, so that an interrupt from the
-// keyboard reaches this one alone.
+// attributes put a process in its own group, so that an interrupt from the keyboard
+// reaches only this program.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// Roles are the processes in the order in which they were started.
+// Roles returns the roles in the order in which their processes were started.
 func (f *Fleet) Roles() []Role { return slices.Clone(f.order) }
 
-// Log is the file that a process appends to.
+// Log returns the path of the file to which a process writes its log.
 func (f *Fleet) Log(role Role) string { return f.path("logs", string(role)+".log") }
 
-// PID is the process of a role, 0 if it does not run.
+// PID returns the process id of a role, or 0 if its process does not run.
 func (f *Fleet) PID(role Role) int {
 	p, err := f.process(role)
 	if err != nil {
@@ -28,7 +28,7 @@ func (f *Fleet) PID(role Role) int {
 	return running.command.Process.Pid
 }
 
-// Ended is closed when the process that the role has at the moment has ended.
+// Ended returns a channel that is closed when the role's current process has ended.
 func (f *Fleet) Ended(role Role) <-chan struct{} {
 	if p, err := f.process(role); err == nil {
 		if running, err := p.current(); err == nil {
@@ -49,9 +49,9 @@ func (f *Fleet) Kill(role Role) error {
 	return p.kill()
 }
 
-// Hang stops a process with SIGSTOP: it keeps its connections and answers
-// nothing. Of PostgreSQL that is the process that accepts connections; those it
-// has accepted go on.
+// Hang suspends a process with SIGSTOP: it keeps its connections but answers nothing. For
+// PostgreSQL this suspends only the process that accepts connections; the accepted
+// connections go on.
 func (f *Fleet) Hang(role Role) error { return f.signal(role, syscall.SIGSTOP) }
 
 // Resume continues a process after Hang.
@@ -135,8 +135,8 @@ func (f *Fleet) Await(ctx context.Context, role Role) error {
 // closeTimeout is how long a process may drain when the fleet is closed.
 const closeTimeout = 30 * time.Second
 
-// Close drains all processes, the last started first, and kills what does not
-// end. What lies in the directory stays.
+// Close drains all processes, in the reverse order of their start, and kills those that
+// do not end. The files in the directory remain.
 func (f *Fleet) Close() error {
 	var all []error
 	for _, role := range slices.Backward(f.order) {

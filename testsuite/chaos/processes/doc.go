@@ -1,5 +1,5 @@
-// Package processes starts a whole fleet of real processes on one machine, PostgreSQL
-// and Temporal among them, and lets a test kill, suspend and restart them.
+// Package processes starts a whole fleet of real processes on one machine, including
+// PostgreSQL and Temporal. A test can kill, suspend and restart them.
 //
 //	f, err := processes.Start(ctx, processes.Options{Dir: dir, Bin: "bin"})
 //	…
@@ -9,12 +9,12 @@
 //	f.Resume(processes.Sampler)
 //	err = f.Close()
 //
-// It only starts and signals processes. Tests read the outcome of a run from the store
-// at [Fleet.Store], Temporal at [Fleet.Temporal] and the sampler's log in
-// [Fleet.Generations].
+// It only starts processes and sends them signals. Tests read the outcome of a run from
+// the store at [Fleet.Store], from Temporal at [Fleet.Temporal] and from the sampler's
+// log in [Fleet.Generations].
 //
-// Guarantees: everything of a fleet lies in its directory, each process appends to a log
-// of its own there, and no process outlives the one that started it (on Linux; elsewhere,
-// Close ends them). Addresses of PostgreSQL and Temporal stay the same over restarts;
-// gateway and sampler come back at others, and are found through their leases.
+// Guarantees: All files of a fleet are in its directory, where each process has its own
+// log. No process outlives the one that started it (on Linux; on other systems, Close
+// ends them). The addresses of PostgreSQL and Temporal stay the same after a restart. The
+// gateway and the sampler get new ones, and are found through their leases.
 package processes

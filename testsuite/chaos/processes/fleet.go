@@ -211,9 +211,9 @@ func (f *Fleet) path(parts ...string) string {
 
 func (f *Fleet) bin(name string) string { return filepath.Join(f.options.Bin, name) }
 
-// freePorts finds ports that nobody listens at. They lie below the ephemeral ones, so
-// that no connection takes a port while its process is down, and apart from those of a
-// suite that was started at the same time.
+// freePorts returns ports on which nothing listens. They are below the ephemeral ports,
+// so that no connection takes a port while its process is down, and differ from those of
+// a suite that was started at the same time.
 func freePorts(n int) ([]string, error) {
 	var open []net.Listener
 	defer func() {
@@ -236,7 +236,7 @@ func freePorts(n int) ([]string, error) {
 	return ports, nil
 }
 
-// reachable is nil when PostgreSQL answers.
+// reachable returns nil if PostgreSQL answers.
 func reachable(ctx context.Context, url string) error {
 	conn, err := pgx.Connect(ctx, url)
 	if err != nil {

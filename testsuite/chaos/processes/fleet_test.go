@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// runBuilt runs the tests with commands of its own.
+// runBuilt builds the commands and runs the tests with them.
 func runBuilt(m *testing.M) (code int, err error) {
 	bin, err := os.MkdirTemp("", "fleet-bin-")
 	if err != nil {
@@ -93,7 +93,7 @@ func start(t *testing.T, o processes.Options) *processes.Fleet {
 	return f
 }
 
-// train starts a run of so many steps.
+// train starts a run with the given number of steps.
 func train(ctx context.Context, t *testing.T, f *processes.Fleet, steps int) client.WorkflowRun {
 	t.Helper()
 	temporal, err := client.DialContext(ctx, client.Options{HostPort: f.Temporal, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
@@ -150,7 +150,8 @@ func TestAFleetOutlivesEachOfItsProcesses(t *testing.T) {
 	require.NoError(t, f.Close())
 }
 
-// directory is one that stays when the test fails, for the logs in it.
+// directory returns a directory that is kept if the test fails, because of the logs in
+// it.
 func directory(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "fleet-") //nolint:usetesting // t.TempDir would take the logs away

@@ -19,9 +19,8 @@ import (
 // ErrNotInstalled is wrapped where there is no PostgreSQL; SQLite does without.
 var ErrNotInstalled = errors.New("PostgreSQL is not installed")
 
-// startPostgres starts a server of its own and returns its URL, without a
-// database. It does not sync to disk, which is enough for processes that are
-// killed.
+// startPostgres starts a PostgreSQL server and returns its URL, without a database. The
+// server does not sync to disk. That is enough for processes that are killed.
 func (f *Fleet) startPostgres(ctx context.Context) (string, error) {
 	credential, err := unprivileged()
 	if err != nil {
@@ -120,7 +119,8 @@ func installed(name string) (string, error) {
 	return found[len(found)-1], nil
 }
 
-// unprivileged says as whom to run the server, which refuses to run as root.
+// unprivileged returns the user to run the server as if this process runs as root,
+// because the server refuses to run as root. Otherwise it returns nil.
 func unprivileged() (*syscall.Credential, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil

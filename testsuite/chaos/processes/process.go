@@ -35,13 +35,13 @@ type running struct {
 	done      chan struct{} // closed when it has ended
 }
 
-// launch starts the process, which must not run.
+// launch starts the process. It must not be running.
 func (p *process) launch() error {
 	log, err := os.OpenFile(p.log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = log.Close() }() // the process has its own
+	defer func() { _ = log.Close() }() // the process has its own copy of the file
 	info, err := log.Stat()
 	if err != nil {
 		return err
@@ -64,7 +64,7 @@ func (p *process) launch() error {
 	return nil
 }
 
-// last is the execution that was started last, nil if none was.
+// last returns the last execution, or nil if the process was never started.
 func (p *process) last() *running {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,7 +74,7 @@ func (p *process) last() *running {
 // errNotRunning is for actions that need a running process.
 var errNotRunning = errors.New("process is not running")
 
-// current is the running execution.
+// current returns the running execution.
 func (p *process) current() (*running, error) {
 	r := p.last()
 	if r == nil || r.ended() {
@@ -108,7 +108,7 @@ func (r *running) ended() bool {
 	}
 }
 
-// code is the exit code after the end, -1 after a signal.
+// code returns the exit code of an ended process, or -1 if a signal ended it.
 func (r *running) code() int { return r.command.ProcessState.ExitCode() }
 
 // logged reports whether the process has logged a text since its start.

@@ -33,7 +33,7 @@ type namedCall struct {
 	API      string           `json:"api"`
 	Caller   attribution.Name `json:"caller"`
 	Version  int              `json:"version"`
-	Server   string           `json:"server,omitempty"` // of others, that sampled
+	Server   string           `json:"server,omitempty"` // the external server that sampled
 	Prompt   int              `json:"prompt_tokens"`
 	Sampled  int              `json:"sampled_tokens"`
 	Finish   string           `json:"finish"`
@@ -65,7 +65,7 @@ func (a *attemptCalls) fill(seen signals.Attempt) {
 	}
 }
 
-// heading says in one line what came of the attempt.
+// heading returns the attempt's outcome in one line.
 func (a *attemptCalls) heading() string {
 	line := fmt.Sprintf("%s: task %s, %s", a.Address, terminal.Escape(a.TaskID), outcomeText(a.Outcome))
 	if a.Reward != nil {
@@ -84,7 +84,7 @@ func (a *attemptCalls) heading() string {
 }
 
 func outcomeText(o trace.Outcome) string {
-	if o == trace.Running { // which is empty
+	if o == trace.Running { // the constant is the empty string
 		return "running"
 	}
 	return string(o)
@@ -109,7 +109,7 @@ func (a *attemptCalls) print(t *terminal.Terminal) error {
 			remarks = append(remarks, c.Problem)
 		}
 		for _, s := range c.Signals {
-			if s.Name != spec.SignalParseFailure { // the problem has just been told
+			if s.Name != spec.SignalParseFailure { // the problem is already among the remarks
 				remarks = append(remarks, s.Text())
 			}
 		}

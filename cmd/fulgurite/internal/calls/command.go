@@ -1,5 +1,5 @@
-// Package calls is `fulgurite calls`: the attempts of a run, their model calls and the
-// texts of these.
+// Package calls implements `fulgurite calls`, which shows the attempts of a run, their
+// model calls and the texts of these calls.
 package calls
 
 import (
@@ -40,7 +40,8 @@ type choiceFlags struct {
 	Failed bool     `help:"Only attempts that failed or ended by a fault."`
 }
 
-// prefix is the beginning of an address: a run, and perhaps parts of what comes after it.
+// prefix is the beginning of an address: the run, and possibly some of the parts that
+// follow it.
 type prefix []string
 
 // parsePrefix reads the beginning of an address, given in one piece or two.
@@ -57,7 +58,7 @@ func parsePrefix(first, rest string) (prefix, error) {
 	return parts, nil
 }
 
-// of reports whether an address begins so.
+// of reports whether the address begins with the prefix.
 func (p prefix) of(a trace.Address) bool {
 	whole := strings.Split(a.String(), "/")
 	return slices.Equal(whole[:min(len(p), len(whole))], p)
@@ -75,7 +76,7 @@ func (f choiceFlags) wants(t record.Trial) bool {
 	return true
 }
 
-// Run shows one attempt, or those of a run that are wanted.
+// Run shows one attempt, or the attempts of a run that the flags select.
 func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	p, err := parsePrefix(c.Attempt, c.Within)
 	if err != nil {
@@ -174,7 +175,8 @@ func (c *Command) one(ctx context.Context, t *terminal.Terminal, batches *batchR
 	return a.print(t)
 }
 
-// many lists attempts, or prints each as one is printed; JSON is an array.
+// many lists attempts in a table. With --text it prints each attempt as one does, and
+// with --json it prints one array.
 func (c *Command) many(ctx context.Context, t *terminal.Terminal, db *store.Store, batches *batchReader, trials []record.Trial) error {
 	if !c.Text && !c.JSON {
 		return listTrials(t, trials)

@@ -15,12 +15,12 @@ import (
 // credited is an attempt's part of a batch.
 type credited struct {
 	advantage float64
-	calls     map[int]spread // by Seq; a call that is not trained has none
+	calls     map[int]spread // by Seq; has no entry for a call that is not trained
 }
 
-// spread is the advantages of the trained tokens of a call.
+// spread summarizes the advantages of a call's trained tokens.
 type spread struct {
-	Tokens int     `json:"tokens"` // that are trained
+	Tokens int     `json:"tokens"` // the number of trained tokens
 	Mean   float64 `json:"mean"`
 	Min    float32 `json:"min"`
 	Max    float32 `json:"max"`
@@ -42,8 +42,8 @@ type batchReader struct {
 	found map[string]credited // by address
 }
 
-// of returns false for an attempt that is in no batch: its step has none, or it was not
-// trained.
+// of returns an attempt's part of its step's batch. It returns false if the step has no
+// batch, or if the attempt is not in it because it was not trained.
 func (b *batchReader) of(ctx context.Context, a trace.Attempt) (credited, bool, error) {
 	if a.Kind != trace.Train {
 		return credited{}, false, nil

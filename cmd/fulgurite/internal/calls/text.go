@@ -17,27 +17,31 @@ import (
 
 // attemptText has the fields that --text adds to an attempt.
 type attemptText struct {
-	// Advantage is the attempt's in the batch of its step, if that holds it.
+	// Advantage is the attempt's advantage in the batch of its step, or nil if that batch
+	// does not hold the attempt.
 	Advantage *float64 `json:"advantage,omitempty"`
-	// Rewards are those on record, by name.
+	// Rewards lists the recorded rewards by name.
 	Rewards []trace.Reward `json:"rewards,omitempty"`
 }
 
 // callText has the fields that --text adds to a call.
 type callText struct {
-	// Parent is the Seq of the call whose tokens begin this one's, -1 for none.
+	// Parent is the Seq of the call whose tokens this call's tokens begin with, or -1 if
+	// there is no such call.
 	Parent *int `json:"parent,omitempty"`
-	// Messages are all of the request's. Text is the prompt of Completions.
+	// Messages holds all messages of the request. Text is the prompt of a Completions
+	// request.
 	Messages []dialog.Message `json:"messages,omitempty"`
 	Text     string           `json:"text,omitempty"`
 	Tools    []dialog.Tool    `json:"tools,omitempty"`
-	// Replies are one, or one for each choice that was asked for.
+	// Replies holds one reply, or one for each choice that the request asked for.
 	Replies []dialog.Message `json:"replies,omitempty"`
-	// Advantages are of the call's trained tokens, if the batch of its step has any.
+	// Advantages summarizes the advantages of the call's trained tokens. It is nil if the
+	// batch of its step has none.
 	Advantages *spread `json:"advantages,omitempty"`
 
-	new     int    // the messages before are the parent's and its reply
-	request string // why the request can't be read
+	new     int    // index of the first message that follows the parent's and its reply
+	request string // the raw request, if it can't be parsed
 }
 
 // addText reads the texts of the attempt.
@@ -71,7 +75,7 @@ func (a *attemptCalls) addText(ctx context.Context, batches *batchReader, seen s
 	return nil
 }
 
-// printText prints an attempt for people. Whatever agents and models wrote is escaped.
+// printText prints an attempt as readable text. Text of agents and models is escaped.
 func (a *attemptCalls) printText(t *terminal.Terminal) {
 	t.Printf("%s\n", a.heading())
 	if a.Failure != "" || a.Error != "" {

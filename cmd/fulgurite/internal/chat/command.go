@@ -1,4 +1,5 @@
-// Package chat is `fulgurite chat`: a version is asked through the run's own agent.
+// Package chat implements `fulgurite chat`, which sends a question to a version through
+// the run's own agent.
 package chat
 
 import (
@@ -48,7 +49,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conversation.Close() }() // its records are of no use to anybody
+	defer func() { _ = conversation.Close() }() // its records are of no further use
 	result, err := conversation.ask(ctx, c.Input)
 	if err != nil {
 		return err
@@ -66,7 +67,8 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	return nil
 }
 
-// print writes the answer, and for people the chosen version if they named none.
+// print writes the answer. Unless the output is JSON, it also writes the chosen version
+// to standard error if no evaluation could have chosen it.
 func (c *Command) print(t *terminal.Terminal, version string, choice catalog.Choice, result agent.Result) error {
 	if c.JSON {
 		return t.JSON(map[string]string{"version": version, "choice": string(choice), "input": c.Input, "answer": result.Text})

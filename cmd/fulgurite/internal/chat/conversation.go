@@ -25,9 +25,9 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// conversation runs a run's agent as RunAgent does, outside of any stack: in an attempt
-// with the run's terms, behind a forwarder and a gateway. The attempt is recorded in a
-// store of its own, which Close removes, so that the run's records stay as they are.
+// conversation runs a run's agent as RunAgent does, but outside of any stack: in an
+// attempt with the run's terms, behind a forwarder and a gateway. The attempt is recorded
+// in a temporary store, which Close removes, so that the run's records stay as they are.
 type conversation struct {
 	spec      spec.Spec
 	version   model.VersionID
@@ -45,7 +45,8 @@ func newConversation(ctx context.Context, records fleet.Records, sp spec.Spec, v
 			err = errors.Join(err, c.Close())
 		}
 	}()
-	// What can't be had would be a fault for which agents wait.
+	// A codec or launcher that can't be made is reported here. Later it would look like a
+	// fault of the infrastructure, for which agents wait.
 	if _, err := records.Codecs.Named(sp.Model.Codec); err != nil {
 		return nil, err
 	}
@@ -94,8 +95,8 @@ func (c *conversation) Close() error { return c.closers.Close(context.Background
 // ask runs the agent once. An error says that it could not be run, or that its calls
 // could not be answered; refused says which calls were refused.
 func (c *conversation) ask(ctx context.Context, input string) (agent.Result, error) {
-	// A task number of its own means seeds and a home of its own: asked again, the version
-	// draws again, and several may ask at once.
+	// A random task number gives the attempt its own seeds and home. So the same question
+	// draws another answer each time, and several chats may run at once.
 	number, err := rand.Int(rand.Reader, big.NewInt(1<<31))
 	if err != nil {
 		return agent.Result{}, err
@@ -121,9 +122,9 @@ func (c *conversation) ask(ctx context.Context, input string) (agent.Result, err
 		Limits: activities.AttemptLimits(c.spec), Waited: session.Waited, Idle: session.Idle,
 	})
 	if cause := context.Cause(ctx); cause != nil {
-		return result, cause // whatever came of it, it came of that
+		return result, cause // the agent's result or error follows from this cause
 	}
-	session.Close() // only now is all known that the agent could have seen
+	session.Close() // only now are all faults known that the agent could have seen
 	if err == nil {
 		err = session.Fault()
 	}
@@ -133,5 +134,6 @@ func (c *conversation) ask(ctx context.Context, input string) (agent.Result, err
 	return result, nil
 }
 
-// refused says which model calls the gateway refused; empty is none.
+// refused describes the model calls that the gateway refused. It returns "" if there were
+// none.
 func (c *conversation) refused() string { return c.watch.String() }

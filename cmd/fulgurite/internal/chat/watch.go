@@ -13,13 +13,14 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// callWatch notes the outcome of an agent's model calls, between the forwarder and the
-// gateway and between the gateway and the sampler. A run waits for a sampler that fails;
-// a person gets its error. The store has the refusals too, but neither their HTTP status
-// nor the gateway's replies to its own faults.
+// callWatch notes the outcome of an agent's model calls in two places: between the
+// forwarder and the gateway, and between the gateway and the sampler. A run waits for a
+// sampler that fails; here the sampler's error is shown. The store records the refusals
+// too, but neither their HTTP status nor the gateway's replies to its own faults.
 type callWatch struct {
 	sampler model.Sampler
-	// broken gets the reason why a call could not be answered for no fault of the agent's.
+	// broken receives the reason why a call could not be answered, if the agent is not at
+	// fault.
 	broken context.CancelCauseFunc
 
 	mu       sync.Mutex
@@ -75,7 +76,8 @@ func (w *callWatch) note(r *watchedReply) {
 	}
 }
 
-// String says how many calls were refused, and why the first of them was.
+// String returns how many calls were refused and why the first of them was, or "" if
+// there were none.
 func (w *callWatch) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,7 +94,7 @@ type watchedReply struct {
 	body   bytes.Buffer
 }
 
-// Unwrap lets http.ResponseController reach the connection.
+// Unwrap gives http.ResponseController access to the connection.
 func (r *watchedReply) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
@@ -109,7 +111,8 @@ func (r *watchedReply) Write(data []byte) (int, error) {
 	return r.ResponseWriter.Write(data)
 }
 
-// reason is the message in the body, which both OpenAI's and Anthropic's errors have.
+// reason returns the message in the body. Errors of OpenAI's and of Anthropic's APIs both
+// have one. It returns the whole body if there is no message.
 func (r *watchedReply) reason() string {
 	var body struct {
 		Error struct{ Message string }

@@ -1,5 +1,5 @@
-// Package control holds the commands that tell a run something, and those that move
-// its promoted pointer.
+// Package control holds the commands that act on a run under way, and those that move its
+// promoted pointer.
 package control
 
 import (
@@ -32,7 +32,8 @@ func (m message) action(name record.ActionName, input record.ActionInput) record
 	return record.Action{ID: operator.NewID(), Run: m.Run_, Name: name, By: cmp.Or(m.By, state.Person()), Reason: m.Reason, Input: input}
 }
 
-// meant is the version that a flag names; 0 leaves it to the run.
+// meant returns the input for the version that a flag names. With version 0, the input
+// names none, and the run decides.
 func meant(version int) record.ActionInput {
 	if version == 0 {
 		return record.ActionInput{}
@@ -46,7 +47,7 @@ type Approve struct {
 	Version int     `help:"The version that is meant (default: the one that waits)." placeholder:"VERSION"`
 }
 
-// Run asks the run.
+// Run sends the action to the run.
 func (c *Approve) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	return c.Message.send(ctx, s, t, record.ActionApprove, meant(c.Version))
 }
@@ -57,7 +58,7 @@ type Reject struct {
 	Version int     `help:"The version that is meant (default: the one that waits)." placeholder:"VERSION"`
 }
 
-// Run asks the run.
+// Run sends the action to the run.
 func (c *Reject) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	return c.Message.send(ctx, s, t, record.ActionReject, meant(c.Version))
 }
@@ -67,7 +68,7 @@ type Pause struct {
 	Message message `embed:""`
 }
 
-// Run asks the run.
+// Run sends the action to the run.
 func (c *Pause) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	return c.Message.send(ctx, s, t, record.ActionPause, record.ActionInput{})
 }
@@ -77,7 +78,7 @@ type Resume struct {
 	Message message `embed:""`
 }
 
-// Run asks the run.
+// Run sends the action to the run.
 func (c *Resume) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	return c.Message.send(ctx, s, t, record.ActionResume, record.ActionInput{})
 }
@@ -87,7 +88,7 @@ type Stop struct {
 	Message message `embed:""`
 }
 
-// Run asks the run.
+// Run sends the action to the run.
 func (c *Stop) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	return c.Message.send(ctx, s, t, record.ActionStop, record.ActionInput{})
 }
@@ -98,7 +99,7 @@ type Set struct {
 	Values  []string `arg:"" name:"key=number" help:"A key of the spec, for example training.optimizer.learning_rate=1e-4."`
 }
 
-// Run asks the run.
+// Run sends the action to the run.
 func (c *Set) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	values := map[string]float64{}
 	for _, v := range c.Values {
@@ -126,13 +127,14 @@ func (m message) send(ctx context.Context, s *state.Flags, t *terminal.Terminal,
 	switch {
 	case err == nil:
 		defer records.Close()
-		// The directory's own store is not that of a run in somebody else's Temporal.
+		// If the run is in another Temporal server, the directory's own store does not
+		// know it.
 		if _, unknown := records.Store.Run(ctx, m.Run_); unknown == nil || m.Records.Store != "" {
 			o.Store = records.Store
 		}
 	case m.Records.Store != "" || !errors.As(err, &absent):
 		return err
-	} // else the run is of a fleet whose store is not named: Temporal's history has it alone
+	} // else the run's fleet has a store that no flag names: only Temporal's history has the run
 	a, err := o.Act(ctx, m.action(name, input))
 	if err != nil {
 		return m.explain(err, a, s)
@@ -144,7 +146,7 @@ func (m message) send(ctx context.Context, s *state.Flags, t *terminal.Terminal,
 	return nil
 }
 
-// dial is how an operator reaches Temporal.
+// dial returns the function with which an operator connects to Temporal.
 func dial(s *state.Flags, t *terminal.Terminal) operator.Dial {
 	return func(ctx context.Context) (client.Client, string, func(), error) {
 		c, namespace, err := s.DialNamespace(ctx, t)
@@ -155,7 +157,7 @@ func dial(s *state.Flags, t *terminal.Terminal) operator.Dial {
 	}
 }
 
-// explain says why a run did not carry out an action.
+// explain returns the error that tells why a run did not carry out an action.
 func (m message) explain(err error, a record.Action, s *state.Flags) error {
 	switch {
 	case errors.Is(err, operator.ErrNotUnderWay):

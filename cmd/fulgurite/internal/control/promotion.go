@@ -51,7 +51,7 @@ type Pin struct {
 	Mover   mover  `embed:""`
 }
 
-// Run promotes the version and holds it.
+// Run promotes the version and keeps the run from promoting another one.
 func (c *Pin) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	return c.Mover.move(ctx, s, t, record.Action{Run: c.Run_, Name: record.ActionPin, Reason: c.Reason, Input: record.ActionInput{Version: &c.Version}})
 }

@@ -1,4 +1,5 @@
-// Package demo is `fulgurite demo`: the whole story, from nothing to a promoted version.
+// Package demo implements `fulgurite demo`, which goes through a whole training: from an
+// empty directory to a promoted version.
 package demo
 
 import (
@@ -36,7 +37,8 @@ type Command struct {
 	FromScratch bool   `help:"Begin with random weights and make the warm start too."`
 	JSON        string `help:"Also write the result to this file." name:"json" placeholder:"FILE" type:"path"`
 
-	// What makes the demo smaller is for tests: it shows less than it promises.
+	// Steps and Problems make the demo smaller. They are for tests: a smaller demo shows
+	// less than the command promises.
 	Steps    int `help:"Train so many steps." hidden:"" default:"0"`
 	Problems int `help:"Size of each split." hidden:"" default:"0"`
 }
@@ -45,7 +47,7 @@ type Command struct {
 type demoResult struct {
 	Seed         uint64  `json:"seed"`
 	RewardBefore float64 `json:"reward_before"` // test split, temperature 1, version 0
-	RewardAfter  float64 `json:"reward_after"`  // the same of the promoted version
+	RewardAfter  float64 `json:"reward_after"`  // the same for the promoted version
 	WallSeconds  float64 `json:"wall_seconds"`
 	PeakRSSBytes int64   `json:"peak_rss_bytes"`
 	WeightsSHA   string  `json:"weights_sha256"` // of the last version's weights
@@ -151,7 +153,8 @@ func (c *Command) train(ctx context.Context, t *terminal.Terminal, st *stack.Sta
 // demoPrefix begins the names of the demo's runs: demo-1, demo-2, …
 const demoPrefix = "demo-"
 
-// next is the demo's run that is under way, or the name of the next one.
+// next returns the name of the demo's run that is under way, or else the name of the next
+// one.
 func (c *Command) next(ctx context.Context, st *stack.Stack, sp spec.Spec) (name string, going bool, err error) {
 	runs, err := st.Store.Runs(ctx)
 	if err != nil {
@@ -220,14 +223,14 @@ func (c *Command) report(ctx context.Context, s *state.Flags, t *terminal.Termin
 	return os.WriteFile(c.JSON, append(data, '\n'), 0o644)
 }
 
-// peakRSS is the most memory that this process had resident, in bytes.
+// peakRSS returns the largest resident memory that this process has had, in bytes.
 func peakRSS() int64 {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
 		return 0
 	}
 	if runtime.GOOS == "darwin" {
-		return u.Maxrss // bytes there, kilobytes elsewhere
+		return u.Maxrss // bytes on macOS, kilobytes on other systems
 	}
 	return u.Maxrss << 10
 }

@@ -21,12 +21,12 @@ import (
 
 // Program is a program that a spec starts as an agent or a grader.
 type Program struct {
-	Key  string `json:"key"` // of the spec
+	Key  string `json:"key"` // the key in the spec
 	Name string `json:"name"`
 	Path string `json:"path"`
 }
 
-// commandsOf are the commands of a spec by their keys.
+// commandsOf returns the commands of a spec by their keys.
 func commandsOf(s spec.Spec) map[string][]string {
 	out := map[string][]string{}
 	for key, command := range map[string][]string{
@@ -49,7 +49,7 @@ func programNames(s spec.Spec) []string {
 	return slices.Compact(out)
 }
 
-// agentQueue is the queue that the agent's workers poll.
+// agentQueue returns the queue that the agent's workers poll.
 func agentQueue(s spec.Spec) queue {
 	switch t := s.Agent.Temporal; {
 	case t == nil:
@@ -61,8 +61,8 @@ func agentQueue(s spec.Spec) queue {
 	}
 }
 
-// findAgent looks for what runs the agent. Commands that are not there are faults of the
-// spec, and reported there.
+// findAgent looks for the programs, the service and the functions that run the agent.
+// Commands that don't exist are faults of the spec and are reported as such.
 func findAgent(s spec.Spec) func(context.Context) []Finding {
 	return func(ctx context.Context) []Finding {
 		var out []Finding
@@ -111,7 +111,7 @@ func findService(ctx context.Context, address string) Finding {
 	return f
 }
 
-// installProgram are commands that install a program that a spec names.
+// installProgram returns commands that install a program that a spec names.
 func installProgram(name, directory string) []string {
 	base := filepath.Base(name)
 	switch {

@@ -1,7 +1,7 @@
-// Package doctor looks at what this machine has for training, compares it with what a
-// spec needs, and says how to get what is missing. It changes nothing but where it is
-// asked to install the Python environment of engine torch. That a run will learn is for
-// `fulgurite plan` and `fulgurite try` to say.
+// Package doctor looks at what this machine offers for training, compares it with what a
+// spec needs, and says how to get what is missing. It changes nothing, except that it
+// installs the Python environment of engine torch when asked to. Whether a run will learn
+// is a question for `fulgurite plan` and `fulgurite try`.
 package doctor
 
 import (
@@ -71,7 +71,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	return nil
 }
 
-// concerning has nothing missing that another machine is for.
+// concerning marks as absent what is missing here but belongs on another machine.
 func (c *Command) concerning(findings []Finding) []Finding {
 	for i, f := range findings {
 		others := c.For == "gpu" && (f.Subject == "server" || f.Subject == "agent" || strings.HasPrefix(f.Text, "agent.") || strings.HasPrefix(f.Text, "grader."))
@@ -117,7 +117,7 @@ func (c *Command) probes(s *state.Flags, sp *spec.Spec) []probe {
 	return append(out, probe{"agent", true, findAgent(*sp)}, probe{"spec", true, findSpec(s, c.Spec, *sp)})
 }
 
-// install makes the environment of engine torch, and has this process use it.
+// install makes the environment of engine torch and makes this process use it.
 func (c *Command) install(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	dir := s.TorchDir()
 	if c.TorchDir != "" {

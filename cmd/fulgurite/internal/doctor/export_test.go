@@ -23,7 +23,7 @@ func (e Environment) inner() environment {
 
 func (e Environment) Install(ctx context.Context) error { return e.inner().install(ctx) }
 
-// Lock is the lock of an install that goes on.
+// Lock takes the lock that an install holds while it runs.
 func (e Environment) Lock() (io.Closer, error) { return e.inner().lock() }
 
 func ParseGPUs(text string) ([]GPU, error) { return parseGPUs(text) }
@@ -37,7 +37,7 @@ func (v VLLM) Lacks(s spec.Spec) []string { return v.lacks(s, 0) }
 
 func ServeCommand(s spec.Spec, address string) string { return serveCommand(s, address, 0) }
 
-// LacksBeside knows the memory of the GPU and of the base on it.
+// LacksBeside takes the memory of the GPU and of the base on it into account.
 func (v VLLM) LacksBeside(s spec.Spec, base, memory int64) []string {
 	return v.lacks(s, partBeside(base, memory))
 }
@@ -58,7 +58,7 @@ func Output(ctx context.Context, name string, args ...string) (string, error) {
 	return output(ctx, name, args...)
 }
 
-// FindAll asks probes that are functions.
+// FindAll makes probes of the functions and runs them.
 func FindAll(ctx context.Context, limit time.Duration, finds ...func(context.Context) []Finding) []Finding {
 	var probes []probe
 	for _, f := range finds {

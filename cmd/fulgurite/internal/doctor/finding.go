@@ -12,13 +12,13 @@ type State string
 
 // The states of a finding.
 const (
-	// Found is there and can be used.
+	// Found means that the thing exists and can be used.
 	Found State = "found"
-	// Absent is not there, or does not work, and nothing that was asked about needs it.
+	// Absent means that the thing does not exist or does not work, and is not needed.
 	Absent State = "absent"
-	// Missing is not there, or does not work, and is needed.
+	// Missing means that the thing does not exist or does not work, but is needed.
 	Missing State = "missing"
-	// Unknown could not be found out, and is not needed.
+	// Unknown means that the probe could not find out, and the thing is not needed.
 	Unknown State = "unknown"
 )
 
@@ -28,15 +28,16 @@ type Finding struct {
 	// server, temporal, store, agent, spec or room.
 	Subject string `json:"subject"`
 	State   State  `json:"state"`
-	// Text describes the result to people.
+	// Text describes the result in words.
 	Text string `json:"text"`
-	// Fix are commands, or what else a person can do where something is not there.
+	// Fix lists commands, or other ways to get what does not exist or work.
 	Fix []string `json:"fix,omitempty"`
 	// Facts are the figures for programs, by subject.
 	Facts any `json:"facts,omitempty"`
 }
 
-// unless is the state of what does not work: missing if it is needed.
+// unless returns the state of a thing that does not work: Missing if it is needed, else
+// Absent.
 func unless(needed bool) State {
 	if needed {
 		return Missing
@@ -70,7 +71,7 @@ func (r Report) missing() []string {
 	return out
 }
 
-// err is nil where nothing is missing.
+// err returns nil if nothing is missing.
 func (r Report) err() error {
 	if r.Ready {
 		return nil
@@ -78,8 +79,8 @@ func (r Report) err() error {
 	return fmt.Errorf("not ready, see what is missing: %s", strings.Join(r.missing(), ", "))
 }
 
-// print writes a line for each finding, and one for each command that mends it. What was
-// found comes from other programs, which write what they like.
+// print writes a line for each finding, and one for each command that mends it. Findings
+// hold output of other programs, which may be any bytes, so they are escaped.
 func (r Report) print(t *terminal.Terminal) {
 	for _, f := range r.Findings {
 		text := terminal.Escape(f.Text)

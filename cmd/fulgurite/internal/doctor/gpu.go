@@ -12,13 +12,13 @@ import (
 	"strings"
 )
 
-// GPU is one of NVIDIA's, as nvidia-smi describes it.
+// GPU is an NVIDIA GPU, as nvidia-smi describes it.
 type GPU struct {
 	Index  int    `json:"index"`
 	Name   string `json:"name"`
 	Driver string `json:"driver"`
-	// Memory and Used are in bytes, 0 where nvidia-smi does not say: devices that share
-	// the machine's memory have none of their own.
+	// Memory and Used are in bytes. They are 0 if nvidia-smi does not report them:
+	// devices that share the machine's memory have no memory of their own.
 	Memory int64 `json:"memory"`
 	Used   int64 `json:"used"`
 }
@@ -91,7 +91,7 @@ func mebibytes(text string) (int64, error) {
 	return n << 20, nil
 }
 
-// onBus reports whether Linux sees a display device of NVIDIA's on the PCI bus.
+// onBus reports whether Linux sees an NVIDIA display device on the PCI bus.
 func onBus() bool {
 	vendors, err := filepath.Glob("/sys/bus/pci/devices/*/vendor")
 	if err != nil {

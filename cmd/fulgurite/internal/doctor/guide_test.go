@@ -12,8 +12,8 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// The spec of docs/gpu.md is one, and the server that the guide starts is the one that
-// this command asks for.
+// The test parses and validates the spec in docs/gpu.md. The guide must start the same
+// server that this command recommends.
 func TestTheGuideToAGPUHolds(t *testing.T) {
 	t.Parallel()
 	guide, err := os.ReadFile("../../../../docs/gpu.md")
@@ -40,8 +40,9 @@ func TestTheGuideToAGPUHolds(t *testing.T) {
 	}
 }
 
-// Each flag and variable that the documents start vLLM with is one that a server's command line
-// is compared by, and they have all that the command asks for which this program prints.
+// Documents start vLLM only with flags and variables that this command compares with a
+// server's command line. Every flag and variable of the command that this program prints
+// is documented.
 func TestTheDocumentsStartVLLMAsThisCommandDoes(t *testing.T) {
 	t.Parallel()
 	word := regexp.MustCompile(`VLLM_[A-Z_]+|--[a-z][a-z-]+`)

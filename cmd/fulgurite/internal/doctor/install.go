@@ -23,23 +23,26 @@ const (
 	// installedLimit is how long a new environment may take to load its libraries: nothing
 	// of them is in memory yet.
 	installedLimit = 5 * time.Minute
-	// installedFile is in an environment that is whole: its requirements.
+	// installedFile is the name of a file in a complete environment. It holds the
+	// requirements.
 	installedFile = "installed"
 )
 
 // environment is a Python environment to make. dir is a link to the directory that holds
-// it, which is named for its requirements. The link is moved once everything is installed
-// and checked: there is never half an environment, and processes that use the previous one
-// go on. After a kill it is made anew; pip's own cache keeps the downloads.
+// it, whose name depends on the requirements. The link is moved once everything is
+// installed and checked. So no environment is ever incomplete, and processes that use the
+// previous one go on. An install that was killed starts again from the beginning; pip's
+// own cache keeps the downloads.
 type environment struct {
 	dir          string
 	requirements string // the text of pip's file
-	space        int64  // what has to be free, in bytes
+	space        int64  // the disk space that must be free, in bytes
 	check        func(python string) error
 	log          io.Writer // for pip
 }
 
-// python is the interpreter, once there is one.
+// python returns the path of the interpreter, which exists once the environment is
+// installed.
 func (e environment) python() string { return filepath.Join(e.dir, "bin", "python") }
 
 // install makes the environment unless it is there.
@@ -70,8 +73,8 @@ func (e environment) install(ctx context.Context) error {
 	return e.link(made)
 }
 
-// lock keeps two from installing at once. What pip is started with holds the lock too,
-// so that a pip which outlives this process is not worked against.
+// lock keeps two installs from running at once. The processes of pip inherit the lock, so
+// that no other install runs while a pip that outlived this process still works.
 func (e environment) lock() (*os.File, error) {
 	f, err := os.OpenFile(e.dir+".lock", os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
@@ -133,7 +136,7 @@ func (e environment) run(ctx context.Context, lock *os.File, name string, args .
 	return nil
 }
 
-// link has dir lead to the directory made, and says so.
+// link makes dir a link to the directory made, and logs that.
 func (e environment) link(made string) error {
 	before, _ := os.Readlink(e.dir) // there may be none
 	if before == filepath.Base(made) {
@@ -156,7 +159,7 @@ func (e environment) link(made string) error {
 	return nil
 }
 
-// basePython is the first interpreter that can make the environment.
+// basePython returns the first interpreter that can make the environment.
 func basePython(ctx context.Context) (string, error) {
 	var seen []string
 	for _, name := range []string{"python3", "python3.14", "python3.13", "python3.12", "python3.11", "python3.10"} {

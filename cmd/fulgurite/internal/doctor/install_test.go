@@ -40,7 +40,8 @@ func wheel(t *testing.T, dir, version string) string {
 	return path
 }
 
-// The real venv and pip, with a package that takes a second instead of torch.
+// The test runs the real venv and pip, with a small package in place of torch that
+// installs in a second.
 func TestAnEnvironmentIsWholeOrNotThere(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds and starts no goroutine")
@@ -61,13 +62,15 @@ func TestAnEnvironmentIsWholeOrNotThere(t *testing.T) {
 		return strings.TrimSpace(string(out))
 	}
 
-	// What does not work once it is installed leaves nothing to use.
+	// An environment that does not work once it is installed is not linked, so nothing
+	// can use it.
 	e := environment(first + "\n")
 	e.Check = func(string) error { return errors.New("no CUDA") }
 	require.ErrorContains(t, e.Install(t.Context()), "check what was installed: no CUDA")
 	require.NoFileExists(t, filepath.Join(link, "bin", "python"))
 
-	// The next try begins anew beside it, and a third has nothing to do.
+	// The next try starts again in its own directory, and the third try has nothing to
+	// do.
 	require.NoError(t, environment(first+"\n").Install(t.Context()), log)
 	require.Equal(t, "1.0", version())
 	require.Equal(t, 1, checked)
@@ -76,7 +79,8 @@ func TestAnEnvironmentIsWholeOrNotThere(t *testing.T) {
 	require.Contains(t, log.String(), "already")
 	require.Equal(t, 1, checked)
 
-	// Other requirements do not touch the environment that is in use before they are there.
+	// While other requirements are being installed, the environment in use stays
+	// untouched.
 	e = environment(second + "\n")
 	e.Check = func(string) error { require.Equal(t, "1.0", version()); return nil }
 	require.NoError(t, e.Install(t.Context()), log)

@@ -24,7 +24,7 @@ type CPU struct {
 	// of them a container's share lets it use.
 	Cores   int `json:"cores"`
 	Threads int `json:"threads"`
-	// Kernels are the sets of the native engine that run here, the fastest first.
+	// Kernels lists the native engine's sets of kernels that run here, the fastest first.
 	Kernels []string `json:"kernels"`
 }
 
@@ -64,7 +64,8 @@ func processorName(ctx context.Context) string {
 	return runtime.GOARCH
 }
 
-// Memory is of the machine and of a container around this process, in bytes.
+// Memory describes the memory of the machine, and of a container around this process, in
+// bytes.
 type Memory struct {
 	Total int64 `json:"total"`
 	// Limit is the least of Total and what the container may take.

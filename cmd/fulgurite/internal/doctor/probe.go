@@ -16,10 +16,10 @@ type probe struct {
 // abandon is how much longer than its context a probe may take.
 const abandon = 3 * time.Second
 
-// findAll asks all probes at once and returns what they find in their order. Each has a
-// context that ends after limit. One that goes on nevertheless is left behind: nobody can
-// interrupt who waits for a driver or a file system that hangs, and the program's end
-// ends it.
+// findAll runs all probes at once and returns their findings in the order of the probes.
+// Each has a context that ends after limit. A probe that goes on after that is abandoned:
+// nothing can interrupt a goroutine that waits for a hanging driver or file system, and
+// it ends with the program.
 func findAll(ctx context.Context, limit time.Duration, probes []probe) []Finding {
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -47,7 +47,8 @@ func findAll(ctx context.Context, limit time.Duration, probes []probe) []Finding
 	return out
 }
 
-// orUnknown is the state of what did not answer.
+// orUnknown returns the state of a thing whose probe did not answer: Missing if it is
+// needed, else Unknown.
 func orUnknown(needed bool) State {
 	if needed {
 		return Missing

@@ -63,7 +63,7 @@ func TestAProbeThatIgnoresItsLimitIsLeftBehind(t *testing.T) {
 	require.Equal(t, works, got[1:])
 }
 
-// adapters is a spec that samples from vLLM with adapters.
+// adapters returns a spec that samples from vLLM with adapters.
 func adapters(address string) spec.Spec {
 	return spec.Spec{
 		Model:    spec.Model{Base: "/models/my model", LoRA: &spec.LoRA{Rank: 20}},
@@ -136,7 +136,7 @@ func TestAServerHasToServeTheModel(t *testing.T) {
 		"/metrics": "# HELP\nvllm:lora_requests_info{max_lora=\"3\",running_lora_adapters=\"\"} 1.0\n",
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = w.Write([]byte(answers[r.URL.Path])) // the test's end is none of its business
+		_, _ = w.Write([]byte(answers[r.URL.Path])) // no reader after the test's end
 	}))
 	defer server.Close()
 	s := adapters(server.URL)
@@ -182,7 +182,7 @@ func TestTooLittleMemoryOfAGPUIsToldWithWhatWouldFit(t *testing.T) {
 	tight, err := doctor.RoomOn(gpu(24564), qwen)
 	require.NoError(t, err)
 	require.Contains(t, tight, "the largest GPU here has 25.8 GB, which leaves a batch little room; what would fit: an adapter")
-	for _, found := range [][]doctor.GPU{gpu(81559), gpu(0)[1:], nil} { // it has room, or is not known
+	for _, found := range [][]doctor.GPU{gpu(81559), gpu(0)[1:], nil} { // enough, or unknown
 		tight, err = doctor.RoomOn(found, qwen)
 		require.NoError(t, err)
 		require.Empty(t, tight)

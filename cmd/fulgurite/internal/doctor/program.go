@@ -15,8 +15,9 @@ import (
 // outputBytes is how much of a program's output is kept.
 const outputBytes = 1 << 20
 
-// output is what a program writes to standard output. It is killed, with all that it
-// started, when ctx ends. The error of one that fails has the last line that it wrote.
+// output runs a program and returns what it writes to standard output. When ctx ends, the
+// program and all processes that it started are killed. The error of a program that fails
+// includes the last line that it wrote.
 func output(ctx context.Context, name string, args ...string) (string, error) {
 	began := time.Now()
 	var out, problems limited
@@ -38,7 +39,7 @@ func output(ctx context.Context, name string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// lastLine is the last line that is not empty, after ": ".
+// lastLine returns ": " and the last line of text that is not empty.
 func lastLine(text string) string {
 	last := ""
 	for line := range strings.Lines(text) {
@@ -49,7 +50,7 @@ func lastLine(text string) string {
 	return last
 }
 
-// shortened is a text that fits a line.
+// shortened returns text cut to a length that fits a line.
 func shortened(text string) string {
 	const most = 200
 	if runes := []rune(text); len(runes) > most {

@@ -18,8 +18,8 @@ import (
 type Python struct {
 	Path    string `json:"path"`
 	Version string `json:"version,omitempty"`
-	// Packages are the versions of torch, transformers, peft, safetensors and vllm, as far as
-	// they are installed.
+	// Packages holds the versions of torch, transformers, peft, safetensors and vllm. It
+	// has no entry for a package that is not installed.
 	Packages map[string]string `json:"packages,omitempty"`
 	// Environments is whether it can make virtual environments with pip in them.
 	Environments bool `json:"environments"`
@@ -27,13 +27,13 @@ type Python struct {
 	Error string `json:"error,omitempty"`
 }
 
-// packageNames are the packages that are asked for, in the order in which they are printed.
+// packageNames returns the packages to ask for, in the order in which they are printed.
 func packageNames() []string {
 	return []string{"torch", "transformers", "peft", "safetensors", "vllm"}
 }
 
-// packagesProgram prints what Python describes. It imports none of the packages, which
-// would take seconds.
+// packagesProgram is a Python program that prints the fields of Python as JSON. It
+// imports none of the packages, because that would take seconds.
 const packagesProgram = `
 import importlib.metadata as metadata, importlib.util as util, json, sys
 found = {}
@@ -92,8 +92,9 @@ func (p Python) text() string {
 	return text
 }
 
-// pythons are the interpreters that something here may use, each once: what engine torch
-// takes, python3, that of vllm, and those that an agent or a grader is started with.
+// pythons returns the paths of the interpreters that something here may use, each once:
+// the one that engine torch is configured with, python3, the one of vllm, and those that
+// an agent or a grader is started with.
 func pythons(more []string) []string {
 	var out []string
 	add := func(name string) {
@@ -121,7 +122,8 @@ func pythons(more []string) []string {
 	return out
 }
 
-// interpreterOf is the program in the first line of a script, empty without one.
+// interpreterOf returns the program in the first line of a script, or "" if that line
+// names none.
 func interpreterOf(script string) string {
 	f, err := os.Open(script)
 	if err != nil {

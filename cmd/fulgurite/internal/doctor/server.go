@@ -15,21 +15,23 @@ import (
 	"github.com/fulgurite/fulgurite/model/upstream"
 )
 
-// Server is a sampler of others that answered.
+// Server is an external sampling server that answered.
 type Server struct {
 	URL string `json:"url"`
 	// Version is vLLM's version, empty for other servers.
 	Version string `json:"version,omitempty"`
 	// Models are the names that it serves, adapters among them.
 	Models []ServedModel `json:"models"`
-	// Adapters is how many vLLM samples from at once, 0 where it does not say.
+	// Adapters is how many adapters vLLM samples from at once, or 0 if it does not report
+	// that.
 	Adapters int `json:"adapters,omitempty"`
 }
 
-// ServedModel is one of a server's.
+// ServedModel is a model that a server serves.
 type ServedModel struct {
 	ID string `json:"id"`
-	// Context is the most tokens of prompt and reply, 0 where the server does not say.
+	// Context is the maximum number of tokens of prompt and reply together, or 0 if the
+	// server does not report it.
 	Context int `json:"max_model_len,omitempty"`
 }
 
@@ -67,7 +69,7 @@ func askJSON(ctx context.Context, url, key string, to any) error {
 	return err
 }
 
-// askText is the beginning of what is at url.
+// askText returns the reply of a GET request to url, up to answerBytes.
 func askText(ctx context.Context, url, key string) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -120,7 +122,8 @@ func (s Server) serves(model string) bool {
 	return slices.ContainsFunc(s.Models, func(m ServedModel) bool { return m.ID == model })
 }
 
-// isSilent reports whether err says that nobody listens, or answers.
+// isSilent reports whether err means that nothing listens at the address, or that nothing
+// answered.
 func isSilent(err error) bool {
 	var late interface{ Timeout() bool }
 	return errors.As(err, &late) && late.Timeout() || errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "connection refused")

@@ -16,20 +16,21 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// Room is the space that a run takes, in bytes, beside the free space.
+// Room is the space that a run takes, in bytes.
 type Room struct {
 	Disk   int64 `json:"disk"`
 	Memory int64 `json:"memory"`
-	// Device is the least memory that engine torch takes of a GPU, for weights, gradients and
-	// moments; of the first GPU where several train, since it samples there too. The memory
-	// of a batch comes on top.
+	// Device is the least GPU memory that engine torch needs for weights, gradients and
+	// moments. Where several GPUs train, it is that of the first, which also samples. The
+	// memory of a batch is needed in addition.
 	Device int64 `json:"device,omitempty"`
-	// Ranks is among how many processes, one for each GPU, engine torch spreads the model.
+	// Ranks is the number of processes, one for each GPU, over which engine torch spreads
+	// the model.
 	Ranks int `json:"ranks,omitempty"`
 }
 
-// readSpec reads a spec with its defaults. What is wrong with its text are findings, and
-// then there is no spec; a file that can't be read is a mistake in calling this.
+// readSpec reads a spec and sets its defaults. Errors in its text are returned as
+// findings, with a nil spec. A file that can't be read is an error of usage.
 func readSpec(path string) (*spec.Spec, []Finding, error) {
 	s, err := spec.Load(path)
 	var faults *spec.Faults
@@ -101,8 +102,9 @@ func findRoom(ctx context.Context, s *state.Flags, p plan.Plan) Finding {
 	return f
 }
 
-// roomOn says what would fit where the largest GPU has no room for training: an error where it
-// can't hold even what training keeps, and a remark where a batch has hardly any room beside it.
+// roomOn says what would fit if the largest GPU has no room for training. It returns an
+// error if the GPU can't hold even what training keeps in memory, and a remark if it
+// leaves hardly any room for a batch.
 func roomOn(found []GPU, r torch.Room) (tight string, err error) {
 	largest := int64(0)
 	for _, g := range found {
@@ -118,7 +120,7 @@ func roomOn(found []GPU, r torch.Room) (tight string, err error) {
 	return "", fmt.Errorf("training keeps at least %s on a GPU, and the largest here has %s; %s", bytesText(r.Bytes()), bytesText(largest), advice)
 }
 
-// findFaults are a spec's faults, with the commands that mend them.
+// findFaults returns a spec's faults as findings, with the commands that mend them.
 func findFaults(faults *spec.Faults, s spec.Spec) []Finding {
 	var out []Finding
 	for _, fault := range faults.List {
@@ -141,7 +143,7 @@ func fixFault(fault spec.Fault, s spec.Spec) []string {
 	return nil
 }
 
-// importBase is the command that makes the directory of a base model.
+// importBase returns the command that makes the directory of a base model.
 func importBase(dir string) []string {
 	if isFile(filepath.Join(dir, model.WeightsFile+".index.json")) || isFile(filepath.Join(dir, "config.json")) {
 		return []string{fmt.Sprintf("fulgurite import %s %s-imported # and name that directory in model.base", quoted(dir), quoted(dir))}

@@ -12,8 +12,8 @@ import (
 	"github.com/fulgurite/fulgurite/store"
 )
 
-// findStore opens the store that somebody named, and looks at the directory of blobs.
-// In a data directory both are made when they are first needed.
+// findStore opens the store that a flag names, and looks at the directory of blobs. In a
+// data directory both are made when they are first needed.
 func findStore(s *state.Flags, r state.RecordFlags) func(context.Context) []Finding {
 	return func(ctx context.Context) []Finding {
 		out := []Finding{{Subject: "store", State: Found, Text: "SQLite, in " + s.Dir}}

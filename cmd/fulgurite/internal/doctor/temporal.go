@@ -26,9 +26,9 @@ type Temporal struct {
 	Pollers map[string]int `json:"pollers"`
 }
 
-// findTemporal connects as other commands do. A stack that does not run is started by a
-// command and nothing to install, so that it is not missing; a server that somebody
-// named is.
+// findTemporal connects as other commands do. A stack that does not run counts as absent,
+// not as missing, because a command starts it and nothing has to be installed. A server
+// that is configured but does not answer is missing.
 func findTemporal(s *state.Flags, agents queue) func(context.Context) []Finding {
 	return func(ctx context.Context) []Finding {
 		silent := &terminal.Terminal{Out: io.Discard, Err: io.Discard}
@@ -47,13 +47,13 @@ func findTemporal(s *state.Flags, agents queue) func(context.Context) []Finding 
 	}
 }
 
-// queue is one that workers poll.
+// queue is a task queue that workers poll.
 type queue struct {
 	name string
 	kind enums.TaskQueueType
 }
 
-// describeTemporal completes is with what c says.
+// describeTemporal adds to is what the server reports.
 func describeTemporal(ctx context.Context, c client.Client, is Temporal, agents queue) Finding {
 	f := Finding{Subject: "temporal", State: Found, Text: is.Address + ", namespace " + is.Namespace}
 	var err error

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// bytesText is a number of bytes for people.
+// bytesText returns a number of bytes as readable text.
 func bytesText(n int64) string {
 	if n >= 1e9 {
 		return fmt.Sprintf("%.3g GB", float64(n)/1e9)
@@ -14,7 +14,7 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.3g MB", float64(n)/1e6)
 }
 
-// quoted is a word of a shell's command line.
+// quoted returns a word, quoted for a shell's command line where needed.
 func quoted(word string) string {
 	plain := func(r rune) bool {
 		return strings.ContainsRune("-_./:@%+,=~", r) || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'

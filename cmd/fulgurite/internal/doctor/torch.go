@@ -19,7 +19,8 @@ type Torch struct {
 	torch.About
 }
 
-// leastDriver is the first driver of NVIDIA's that a torch for CUDA 13 works with.
+// leastDriver is the first version of NVIDIA's driver with which a torch for CUDA 13
+// works.
 const leastDriver = 580
 
 // torchProbe finds out whether engine torch works: with its own program, which checks

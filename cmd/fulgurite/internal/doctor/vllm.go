@@ -16,7 +16,8 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// VLLM is a server of vLLM's that runs on this machine, by its command line.
+// VLLM is a vLLM server that runs on this machine, as its command line and environment
+// describe it.
 type VLLM struct {
 	PID int `json:"pid"`
 	// Flags are the flags that matter here, with their values; a flag without one has "".
@@ -28,7 +29,7 @@ type VLLM struct {
 	Developing bool `json:"server_dev_mode"`
 }
 
-// vllmFlags are the flags that are read. Others may hold secrets.
+// vllmFlags returns the flags that are read. Other flags may hold secrets.
 func vllmFlags() []string {
 	return []string{
 		"--host", "--port", "--served-model-name", "--max-model-len", "--enable-lora", "--max-lora-rank", "--max-loras",
@@ -37,7 +38,7 @@ func vllmFlags() []string {
 	}
 }
 
-// longFlag is the long form of a flag.
+// longFlag returns the long form of a flag.
 func longFlag(name string) string {
 	switch name {
 	case "-tp":
@@ -58,8 +59,7 @@ const (
 	sleepVariable   = "VLLM_SERVER_DEV_MODE"
 )
 
-// runningVLLM lists the servers of vLLM's on this machine, as far as Linux shows them to
-// this user.
+// runningVLLM lists the vLLM servers on this machine that Linux lets this user see.
 func runningVLLM() []VLLM {
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -76,8 +76,8 @@ func runningVLLM() []VLLM {
 			continue
 		}
 		dir := filepath.Dir(path)
-		pid, _ := strconv.Atoi(filepath.Base(dir))                   // Glob has seen to it
-		environment, _ := os.ReadFile(filepath.Join(dir, "environ")) // another user's can't be read
+		pid, _ := strconv.Atoi(filepath.Base(dir))                   // Glob matched only digits
+		environment, _ := os.ReadFile(filepath.Join(dir, "environ")) // another user's file can't be read
 		v := parseVLLM(args, strings.Split(string(environment), "\x00"))
 		v.PID = pid
 		out = append(out, v)
@@ -143,7 +143,7 @@ func isLocal(address string) bool {
 	return u.Hostname() == "localhost" || ip != nil && (ip.IsLoopback() || ip.IsUnspecified())
 }
 
-// findVLLM lists the servers of vLLM's that run here, whatever a spec says.
+// findVLLM lists the vLLM servers that run here, including those that no spec names.
 func findVLLM(ctx context.Context) []Finding {
 	var out []Finding
 	for _, v := range runningVLLM() {
@@ -161,8 +161,8 @@ func findVLLM(ctx context.Context) []Finding {
 	return out
 }
 
-// findServer asks one of the servers that a spec names, and compares what it was started
-// with where that can be seen.
+// findServer asks one of the servers that a spec names. If a vLLM server runs on this
+// machine, findServer also compares its flags with those that the spec needs.
 func findServer(s spec.Spec, address string) func(context.Context) []Finding {
 	return func(ctx context.Context) []Finding {
 		server := s.Sampling.Server
@@ -184,7 +184,7 @@ func findServer(s spec.Spec, address string) func(context.Context) []Finding {
 			part = sharedPart(ctx, s)
 		}
 		if f.State == Found && isLocal(address) {
-			u, _ := url.Parse(address) // it is local, and so it is one
+			u, _ := url.Parse(address) // isLocal has parsed it
 			for _, v := range runningVLLM() {
 				if lacks := v.lacks(s, part); v.port() == cmp.Or(u.Port(), vllmPort) && len(lacks) > 0 {
 					f.State, f.Text = Missing, f.Text+"; it was started without "+strings.Join(lacks, ", ")

@@ -15,18 +15,20 @@ import (
 )
 
 const (
-	// usualPart is the part of a GPU that a server may take which shares it, where nothing more
-	// is known.
+	// usualPart is the fraction of a GPU that a server which shares it may take, if
+	// nothing more is known.
 	usualPart = 0.7
-	// vllmPart is the part that vLLM takes by default, and the most that is asked for here.
+	// vllmPart is the fraction that vLLM takes by default. This command never asks for
+	// more.
 	vllmPart = 0.9
-	// besideBase is the memory of the trainer, besides its base, while the server is awake: of
-	// CUDA and the allocator.
+	// besideBase is the memory, in bytes, that CUDA and the allocator take in the
+	// trainer's process while the server is awake. The trainer's base is not included.
 	besideBase = 2e9
 )
 
-// sharedPart is the part of a GPU that a server may take which shares it with the trainer: while
-// it is awake the base of the adapters stays there, in BF16. 0 is not known.
+// sharedPart returns the fraction of a GPU that a server may take if it shares the GPU
+// with the trainer. While the server is awake, the base of the adapters stays on the GPU,
+// in BF16. sharedPart returns 0 if it does not know the sizes.
 func sharedPart(ctx context.Context, s spec.Spec) float64 {
 	found, err := gpus(ctx)
 	if err != nil {
@@ -49,8 +51,8 @@ func sharedPart(ctx context.Context, s spec.Spec) float64 {
 	return partBeside(base, largest)
 }
 
-// partBeside is the part of a GPU's memory that is left beside the trainer's base, in steps of a
-// twentieth.
+// partBeside returns the fraction of a GPU's memory that the trainer's base leaves free,
+// rounded down to a multiple of 1/20.
 func partBeside(base, memory int64) float64 {
 	if base == 0 || memory == 0 {
 		return 0
@@ -59,8 +61,9 @@ func partBeside(base, memory int64) float64 {
 	return max(0.05, min(left, vllmPart))
 }
 
-// lacks says what a server of vLLM's was not started with that s needs. Where it shares a GPU,
-// it may take part of it; 0 is not known.
+// lacks lists the flags that s needs and a vLLM server was started without. part is the
+// fraction of the GPU that a server may take if it shares the GPU; 0 means that it is not
+// known.
 func (v VLLM) lacks(s spec.Spec, part float64) []string {
 	var out []string
 	if t := s.Sampling.Temperature; t != nil && *t != 1 && v.Flags["--logprobs-mode"] != "processed_logprobs" {
@@ -91,7 +94,7 @@ func (v VLLM) lacks(s spec.Spec, part float64) []string {
 	return out
 }
 
-// lacksForSleep says what a server lacks that is to share its GPU.
+// lacksForSleep lists what a server lacks that is to share its GPU with the trainer.
 func (v VLLM) lacksForSleep(part float64) []string {
 	const why = " (sampling.server.share_gpu)"
 	var out []string
@@ -121,8 +124,8 @@ func (v VLLM) number(flag string, usual int) int {
 	return n
 }
 
-// apiServers is how many processes answer behind the server's port: as many as there are
-// data-parallel engines, unless each of these has a port of its own.
+// apiServers returns how many processes answer on the server's port. By default there is
+// one for each data-parallel engine, or a single one if each engine has its own port.
 func (v VLLM) apiServers() int {
 	usual := v.number("--data-parallel-size", 1)
 	if v.has("--data-parallel-rank") || v.has("--data-parallel-external-lb") {
@@ -131,8 +134,9 @@ func (v VLLM) apiServers() int {
 	return v.number("--api-server-count", usual)
 }
 
-// serveCommand starts a server of vLLM's that s can sample from, at address. Where it shares a
-// GPU, it may take part of it; 0 is not known.
+// serveCommand returns a command that starts a vLLM server at address from which s can
+// sample. part is the fraction of the GPU that a server may take if it shares the GPU; 0
+// means that it is not known.
 func serveCommand(s spec.Spec, address string, part float64) string {
 	line, port := "vllm serve "+quoted(s.Model.Base)+" --served-model-name "+quoted(s.Sampling.Server.Model), vllmPort
 	if u, err := url.Parse(address); err == nil {

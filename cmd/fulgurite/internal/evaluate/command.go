@@ -1,5 +1,6 @@
-// Package evaluate is `fulgurite evaluate`, a model on the tasks of a spec without
-// training, and `fulgurite compare`, two evaluations on the same tasks.
+// Package evaluate implements `fulgurite evaluate`, which evaluates a model on the tasks
+// of a spec without training, and `fulgurite compare`, which compares two evaluations on
+// the same tasks.
 package evaluate
 
 import (
@@ -86,8 +87,8 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	return c.print(ctx, t, records, name)
 }
 
-// prepare makes a spec that evaluates of one that trains, complete and checked, and
-// returns a word for the model.
+// prepare turns sp, which may be a spec that trains, into a spec that only evaluates. It
+// fills in defaults and checks the result. It returns a label for the model.
 func (c *Command) prepare(ctx context.Context, t *terminal.Terminal, records fleet.Records, sp *spec.Spec) (label string, err error) {
 	split := cmp.Or(c.Split, sp.Evaluation.Only)
 	if split == "" {
@@ -121,7 +122,7 @@ func (c *Command) prepare(ctx context.Context, t *terminal.Terminal, records fle
 	return label, nil
 }
 
-// name is the one that was asked for, or one that says what is evaluated.
+// name returns the name that the flag gives, or else one that tells what is evaluated.
 func (c *Command) name(sp spec.Spec, label string) (string, error) {
 	name := c.Name
 	if name == "" {
@@ -134,7 +135,7 @@ func (c *Command) name(sp spec.Spec, label string) (string, error) {
 	return name, nil
 }
 
-// plainName makes the name of a run of a text.
+// plainName converts a text to a valid name of a run.
 func plainName(text string) string {
 	const most = 63
 	name := strings.Map(func(r rune) rune {
@@ -155,7 +156,7 @@ func (c *Command) recorded(ctx context.Context, t *terminal.Terminal, records fl
 		return false, nil
 	}
 	if err != nil || run.Status != record.Completed || run.SpecDigest != spec.Digest(sp) {
-		return false, err // a run of another kind is refused by whoever starts this one
+		return false, err // if the name belongs to another run, starting this one is refused later
 	}
 	kind := trace.Kind(sp.Evaluation.Only)
 	digest, err := digestOf(ctx, sp)

@@ -29,7 +29,8 @@ const (
 	listBytes   = 1 << 20
 )
 
-// choose puts what --model names into the spec, and returns a word for it.
+// choose makes the spec evaluate the model that --model names, and returns a label for
+// it.
 func (c *Command) choose(ctx context.Context, t *terminal.Terminal, records fleet.Records, sp *spec.Spec) (label string, err error) {
 	served := strings.HasPrefix(c.Model, "http://") || strings.HasPrefix(c.Model, "https://")
 	if !served && (c.ServerModel != "" || c.ServerKey != "") {
@@ -56,7 +57,7 @@ func (c *Command) choose(ctx context.Context, t *terminal.Terminal, records flee
 	return c.chooseVersion(ctx, records, sp)
 }
 
-// chooseVersion takes a version of a run, with the model that the run has.
+// chooseVersion makes the spec evaluate a version of a run, with the model of that run.
 func (c *Command) chooseVersion(ctx context.Context, records fleet.Records, sp *spec.Spec) (string, error) {
 	v, _, err := records.Catalog.Choose(ctx, c.Model)
 	if errors.Is(err, trace.ErrNotFound) {
@@ -75,8 +76,9 @@ func (c *Command) chooseVersion(ctx context.Context, records fleet.Records, sp *
 	return fmt.Sprintf("%s-%d", v.Run, v.Number), nil
 }
 
-// chooseDirectory takes a model's directory, with its own tokenizer where it has one. The
-// built-in sampler loads it: a server would sample from the model that it was started with.
+// chooseDirectory makes the spec evaluate the model in a directory, with its own
+// tokenizer if it has one. The built-in sampler loads the model, because a server would
+// sample from the model that it was started with.
 func (c *Command) chooseDirectory(sp *spec.Spec) (string, error) {
 	directory, err := filepath.Abs(c.Model)
 	if err != nil {
@@ -100,7 +102,7 @@ func (c *Command) chooseDirectory(sp *spec.Spec) (string, error) {
 	return filepath.Base(directory), nil
 }
 
-// chooseServer takes what a server of OpenAI's API serves.
+// chooseServer makes the spec evaluate a model that a server with OpenAI's API serves.
 func (c *Command) chooseServer(ctx context.Context, t *terminal.Terminal, sp *spec.Spec) (string, error) {
 	address := strings.TrimSuffix(strings.TrimRight(c.Model, "/"), "/v1")
 	if u, err := url.Parse(address); err != nil || u.Host == "" {
@@ -126,7 +128,7 @@ func (c *Command) chooseServer(ctx context.Context, t *terminal.Terminal, sp *sp
 	return name, nil
 }
 
-// servedModels are the names of the models that a server lists.
+// servedModels returns the names of the models that a server lists.
 func servedModels(ctx context.Context, address, key string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()

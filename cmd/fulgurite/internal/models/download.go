@@ -16,9 +16,9 @@ import (
 	"github.com/fulgurite/fulgurite/model/hub"
 )
 
-// download brings the files of a model on the hub into folder, and returns the path of
-// what to import: folder, or a GGUF file in it. What is cut off stays there for the next
-// time.
+// download fetches the files of a model on the hub into folder, and returns the path to
+// import: the folder of the commit, or a GGUF file in it. Incomplete files stay there,
+// and the next download continues them.
 func download(ctx context.Context, t *terminal.Terminal, text, folder string) (string, error) {
 	name, err := hub.ParseName(text)
 	if err != nil {
@@ -94,7 +94,7 @@ func choose(c hub.Commit, name hub.Name) ([]hub.File, error) {
 	return files, nil
 }
 
-// isWeights says whether a file of a repository's root is one of the weights or their
+// isWeights reports whether a file is in the repository's root and holds weights or their
 // index. Some repositories have the same weights a second time, under other names.
 func isWeights(file string) bool {
 	if path.Dir(file) != "." {

@@ -1,4 +1,4 @@
-// Package models holds the commands that bring models of others in.
+// Package models holds the commands that import models which others published.
 package models
 
 import (
@@ -61,8 +61,8 @@ func vacant(dir string) error {
 	return nil
 }
 
-// locate gives the path of the source on this machine, and what to do when it is no
-// longer needed.
+// locate returns the path of the source on this machine, and a function to call when the
+// source is no longer needed.
 func (c *Import) locate(ctx context.Context, t *terminal.Terminal) (source string, done func() error, err error) {
 	name, onHub := strings.CutPrefix(c.Source, "hf:")
 	if !onHub {
@@ -75,7 +75,8 @@ func (c *Import) locate(ctx context.Context, t *terminal.Terminal) (source strin
 	return source, func() error { return os.RemoveAll(folder) }, nil
 }
 
-// convert writes beside the directory, which appears when it is whole.
+// convert writes into a temporary folder next to the directory, and renames it once it is
+// complete.
 func (c *Import) convert(t *terminal.Terminal, source string) (convert.Result, error) {
 	stat, err := os.Stat(source)
 	if err != nil {
@@ -117,7 +118,7 @@ func (c *Import) convert(t *terminal.Terminal, source string) (convert.Result, e
 	return made, nil
 }
 
-// report says what the directory has, and what it lacks for a run.
+// report prints what the directory holds, and what it lacks for a run.
 func (c *Import) report(t *terminal.Terminal, made convert.Result) {
 	var kinds []string
 	for _, kind := range slices.Sorted(maps.Keys(made.Source)) {

@@ -1,4 +1,4 @@
-// Package page is `fulgurite page`, and what serves the page in other commands.
+// Package page implements `fulgurite page`, and serves the page for other commands.
 package page
 
 import (
@@ -67,22 +67,24 @@ func (c *Command) gateway(s *state.Flags) func() string {
 		}
 		a, err := s.Addresses()
 		if err != nil {
-			return "" // no stack is found by a file that can't be read
+			return "" // without a readable file, no stack can be found
 		}
 		return a.Gateway
 	}
 }
 
-// Stack has the parts of a stack that run beside a page.
+// Stack holds the parts of a stack that the page uses if it runs in the same process.
 type Stack struct {
 	Dial pageserver.Dial
 	// Gateway is where versions answer, ending in "/v1", or empty.
 	Gateway func() string
-	// Loaded are the versions that this process has in memory; nil where it samples nothing.
+	// Loaded returns the versions that this process has in memory. It is nil if this
+	// process samples nothing.
 	Loaded func() []model.VersionID
 }
 
-// Serve serves the page of records as the person who runs this process.
+// Serve serves the page of records. Actions of local readers are recorded under the name
+// of the user who runs this process.
 func Serve(ctx context.Context, s *state.Flags, records fleet.Records, beside Stack, port *int, l pageserver.Listening, log *zap.Logger) (*pageserver.Served, error) {
 	folder, err := os.Getwd()
 	if err != nil {
@@ -95,7 +97,7 @@ func Serve(ctx context.Context, s *state.Flags, records fleet.Records, beside St
 	return served, flags(err)
 }
 
-// flags makes a mistake in the flags one in how the command was called.
+// flags converts an error about the page's flags into an error of usage of the command.
 func flags(err error) error {
 	var mistake pageserver.UsageError
 	if errors.As(err, &mistake) {

@@ -18,8 +18,8 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// setup is a directory with a spec, the directory base of a model, and the directory adapter
-// of an adapter of rank 4 of that.
+// setup is a directory that holds a spec, a model in the directory base, and an adapter
+// of rank 4 for that model in the directory adapter.
 type setup struct {
 	t   *testing.T
 	dir string
@@ -38,7 +38,8 @@ func newSetup(t *testing.T) setup {
 
 func (s setup) path(name string) string { return filepath.Join(s.dir, name) }
 
-// adapt writes an adapter of a model of architecture a, which names base.
+// adapt writes an adapter for a model of architecture a. The adapter names base as its
+// base.
 func (s setup) adapt(a model.Architecture, base string) {
 	s.t.Helper()
 	c := model.Checkpoint{Architecture: a, Adapter: &model.Adapter{LoRA: model.LoRA{Rank: 4, Alpha: 6, Targets: []string{"v_proj", "q_proj"}}}}
@@ -73,7 +74,8 @@ func (s setup) tensors(change func(model.Weights) model.Weights) {
 	require.NoError(s.t, os.WriteFile(path, []byte(out.String()), 0o600))
 }
 
-// plan makes the plan of a spec whose model.lora is the text, and whose model has more.
+// plan makes the plan of a spec. lora is the text of its model.lora, and more holds
+// further fields of its model.
 func (s setup) plan(lora, more string) (plan.Plan, error) {
 	s.t.Helper()
 	if !strings.Contains(more, "base:") {
@@ -115,7 +117,7 @@ func TestAdaptersThatDoNotFitAreRefusedByFileAndField(t *testing.T) {
 	t.Parallel()
 	type try struct {
 		change func(s setup)
-		lora   string // beside the adapter
+		lora   string // further fields of model.lora
 		more   string
 		want   []string
 	}
@@ -176,14 +178,14 @@ func TestAdaptersThatDoNotFitAreRefusedByFileAndField(t *testing.T) {
 	}
 }
 
-// wider is another architecture than that of the base.
+// wider returns an architecture with wider layers than the base has.
 func wider() model.Architecture {
 	a := model.Tiny(300)
 	a.HiddenSize *= 2
 	return a
 }
 
-// another has the adapter name another model of the same shapes.
+// another changes the adapter to name another model with the same shapes.
 func another(s setup) {
 	s.t.Helper()
 	a, _, err := hf.ReadDirectory(s.path("base"))

@@ -7,7 +7,8 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// curriculumOf says how a spec's curriculum chooses tasks, and nothing without one.
+// curriculumOf describes how a spec's curriculum chooses tasks. It returns "" if the spec
+// has none.
 func (p Plan) curriculumOf() string {
 	if !p.Spec.Training.Chooses() {
 		return ""

@@ -12,8 +12,8 @@ import (
 
 type planLine struct{ label, text string }
 
-// learning says how rewards become updates, with everything that an algorithm
-// stands for written out. s has its defaults.
+// learning describes how rewards become updates. It writes out every setting that the
+// name of an algorithm implies. s has its defaults.
 func learning(s spec.Spec) []planLine {
 	var lines []planLine
 	add := func(label string, parts ...string) {

@@ -13,8 +13,8 @@ import (
 	"github.com/fulgurite/fulgurite/update"
 )
 
-// readModel reads what the files of model.base say, of a model that engine torch alone computes
-// with the files themselves.
+// readModel reads the architecture from the files of model.base. files is nil unless only
+// engine torch can compute the model.
 func (p *Plan) readModel(codec dialog.Codec) (a model.Architecture, files *hf.Files, err error) {
 	m := p.Spec.Model
 	a = model.Tiny(codec.VocabSize())
@@ -65,7 +65,8 @@ func (p *Plan) checkAdapter(a model.Architecture) error {
 	return nil
 }
 
-// checkFiles refuses what needs an engine of ours for a model that only transformers knows.
+// checkFiles returns an error if the spec needs an engine of ours for a model that only
+// transformers knows.
 func (p *Plan) checkFiles(a model.Architecture) error {
 	s := p.Spec
 	if s.Critic != nil {
@@ -84,8 +85,8 @@ func adapterOf(l spec.LoRA) model.LoRA {
 	return model.LoRA{Rank: l.Rank, Alpha: l.Alpha, Targets: l.Targets, BasePrecision: model.Precision(l.BasePrecision)}
 }
 
-// inspect has the program of engine torch say whether it knows the model, and which layers an
-// adapter adapts.
+// inspect asks the program of engine torch whether it knows the model, and which layers
+// an adapter adapts.
 func (p *Plan) inspect(ctx context.Context, engine model.Engine) error {
 	e, ok := engine.(interface {
 		Inspect(ctx context.Context, a model.Architecture, l *model.LoRA) (torch.Model, error)
@@ -106,7 +107,8 @@ func (p *Plan) inspect(ctx context.Context, engine model.Engine) error {
 	return nil
 }
 
-// Room describes the GPU memory that training with engine torch takes, as so many ranks.
+// Room describes the GPU memory that training with engine torch takes on the given number
+// of ranks.
 func (p *Plan) Room(ranks int) torch.Room {
 	var l *model.LoRA
 	if p.Spec.Model.LoRA != nil {

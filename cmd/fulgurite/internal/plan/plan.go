@@ -37,17 +37,18 @@ type Plan struct {
 	Tasks      map[trace.Kind]int `json:"tasks"`
 	Steps      int                `json:"steps"`
 	Epochs     float64            `json:"epochs"`
-	Rollouts   int                `json:"rollouts"` // that are trained on
+	Rollouts   int                `json:"rollouts"` // the number of rollouts to train on
 	Gates      int                `json:"gate_evaluations"`
 	Queues     []string           `json:"queues"`
 	Sizes      Sizes              `json:"sizes"`
 	// Warnings are possible obstacles to learning.
 	Warnings []string `json:"warnings"`
-	// Targets are the linear layers that an adapter of a model of another type adapts.
+	// Targets lists the linear layers that an adapter adapts, if only transformers knows
+	// the model's type.
 	Targets []string `json:"targets,omitempty"`
 
 	architecture model.Architecture // of the base
-	offered      int64              // numbers of an adapter that Room offers, of a base with Config
+	offered      int64              // size of the adapter that Room suggests, if the base has a Config
 	pool         curriculum.Pool
 }
 
@@ -77,8 +78,8 @@ func Make(ctx context.Context, path string) (Plan, error) {
 	return Of(ctx, sp)
 }
 
-// OfText is Make of the text of a spec, whose relative paths begin at a directory. name is
-// what errors call it.
+// OfText does what Make does, for the text of a spec. Relative paths in it begin at
+// directory. name is the name of the text in errors.
 func OfText(ctx context.Context, text []byte, name, directory string) (Plan, error) {
 	sp, err := spec.LoadText(text, name, directory)
 	if err != nil {
@@ -91,7 +92,7 @@ func OfText(ctx context.Context, text []byte, name, directory string) (Plan, err
 	return Of(ctx, sp)
 }
 
-// Of is Make of a spec that was read and checked, with its defaults filled in.
+// Of does what Make does, for a spec that was read and checked and has its defaults.
 func Of(ctx context.Context, sp spec.Spec) (Plan, error) {
 	p, err := Read(ctx, sp)
 	if err != nil {
@@ -114,7 +115,8 @@ func Of(ctx context.Context, sp spec.Spec) (Plan, error) {
 	return p, nil
 }
 
-// Read is Of without the engines: it reads only the files that a spec names.
+// Read does what Of does, but opens no engine: it reads only the files that the spec
+// names.
 func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 	sp, err := update.WithAdapter(sp)
 	if err != nil {
@@ -159,8 +161,8 @@ func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 	return p, nil
 }
 
-// checkSampler reports an engine that samples and can't be opened here. One that trains too
-// was opened.
+// checkSampler returns an error if the spec's engine for sampling can't be opened here.
+// An engine that also trains has been opened already.
 func checkSampler(s spec.Spec) error {
 	if s.Sampling.Engine != spec.EngineTorch || s.Model.Engine == spec.EngineTorch {
 		return nil
@@ -175,7 +177,7 @@ func checkSampler(s spec.Spec) error {
 	return nil
 }
 
-// planCodec is the codec that a run would store and use.
+// planCodec returns the codec that a run would store and use.
 func planCodec(m spec.Model) (dialog.Codec, error) {
 	if m.Codec != spec.CodecTemplate {
 		return dialog.Named(m.Codec)
@@ -228,7 +230,7 @@ func (p *Plan) readTasks(ctx context.Context) error {
 	return errors.Join(faults...)
 }
 
-// Print says it to people.
+// Print prints the plan as readable text.
 func (p Plan) Print(t *terminal.Terminal) {
 	s, tr := p.Spec, p.Spec.Training
 	line := func(label, format string, args ...any) { t.Printf("%-12s %s\n", label, fmt.Sprintf(format, args...)) }
@@ -336,7 +338,7 @@ func updatesOf(t spec.Training) string {
 	return fmt.Sprintf("%d × %d updates", t.Passes, t.Minibatches)
 }
 
-// evidence says what else it takes to be promoted.
+// evidence describes the further conditions of a promotion.
 func (p Plan) evidence() string {
 	promotion, out := p.Spec.Promotion, ""
 	if promotion.Significance < 1 {
@@ -364,7 +366,7 @@ func loadSpec(path string) (spec.Spec, error) {
 	return sp, nil
 }
 
-// Input is a spec as the input of TrainingWorkflow.
+// Input returns a spec as the input of TrainingWorkflow.
 func Input(s spec.Spec) (workflows.TrainingInput, error) {
 	data, err := json.Marshal(s)
 	if err != nil {

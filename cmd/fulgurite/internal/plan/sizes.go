@@ -11,24 +11,26 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// Sizes are the bytes that a run takes, as far as its spec and its model decide them.
+// Sizes holds the bytes that a run takes, as computed from its spec and its model.
 type Sizes struct {
 	// Weights is the size of version 0's weights: of the whole model, or of its adapter.
 	Weights int64 `json:"weights"`
-	// Base is the frozen model under an adapter, which all versions and all parts of a
-	// process share; 0 without one.
+	// Base is the size of the frozen model under an adapter, which all versions and all
+	// parts of a process share. It is 0 without an adapter.
 	Base int64 `json:"base,omitempty"`
-	// Packed is the size of the file that the native engine keeps beside the base and maps
-	// into memory; 0 where there is none.
+	// Packed is the size of the file that the native engine keeps next to the base and
+	// maps into memory. It is 0 if there is no such file.
 	Packed int64 `json:"packed_base,omitempty"`
 	// Version is the size of each later version on disk: weights and two moments.
 	Version int64 `json:"version"`
-	// Kept is how many versions keep their files at most at once, version 0 and those
-	// of a critic included, and Disk what they all take.
+	// Kept is the largest number of versions whose files are kept at the same time,
+	// including version 0 and the versions of a critic. Disk is the space of all their
+	// files, of the base and of the packed file.
 	Kept int   `json:"versions_kept"`
 	Disk int64 `json:"disk"`
-	// Trainer is the memory of weights, two moments, gradients and the activations of a
-	// batch; Sampler that of each version that rollouts may ask for, and of one being loaded.
+	// Trainer is the memory that the trainer needs for weights, two moments, gradients
+	// and the activations of a batch. Sampler is the memory for each version that
+	// rollouts may ask for, and for one that is being loaded.
 	Trainer int64 `json:"trainer_memory"`
 	Sampler int64 `json:"sampler_memory"`
 	// Token is the memory of the keys and values of one token while its reply is sampled;
@@ -39,15 +41,16 @@ type Sizes struct {
 
 const (
 	number = 4 // bytes: engines compute in float32
-	// moments are AdamW's two for each weight, gradient the one of a model large enough
-	// for its memory to matter.
+	// moments is the number of moments that AdamW keeps for each weight. gradient is the
+	// number of gradients per weight, where a model is large enough for its memory to
+	// matter.
 	moments, gradient = 2, 1
 	// positions is how many positions of a batch have activations in memory at once.
 	positions = 256
 )
 
-// newSizes returns the sizes of a run of s with so many steps and evaluations of the gate
-// split.
+// newSizes returns the sizes of a run of s with the given numbers of steps and of
+// evaluations on the gate split.
 func newSizes(s spec.Spec, a model.Architecture, steps, gates int) Sizes {
 	weights, base, held := int64(a.Parameters())*number, int64(0), int64(0)
 	if l := s.Model.LoRA; l != nil {
@@ -61,8 +64,8 @@ func newSizes(s spec.Spec, a model.Architecture, steps, gates int) Sizes {
 	return sizesOf(s, weights, base, held, of, steps, gates)
 }
 
-// newFileSizes returns the sizes of a model that only engine torch computes, as far as
-// its files say.
+// newFileSizes returns the sizes for a model that only engine torch computes, as computed
+// from the model's files.
 func newFileSizes(s spec.Spec, f *hf.Files, steps, gates int) Sizes {
 	weights, base, held := f.Parameters()*number, int64(0), int64(0)
 	if l := s.Model.LoRA; l != nil {
@@ -76,8 +79,8 @@ func newFileSizes(s spec.Spec, f *hf.Files, steps, gates int) Sizes {
 	return sizesOf(s, weights, base, held, Sizes{Trainer: int64(positions*f.Architecture.VocabSize) * number}, steps, gates)
 }
 
-// sizesOf returns the sizes of a run whose versions and base take so many bytes. The trainer's
-// memory in of is that of a batch's activations.
+// sizesOf returns the sizes of a run whose weights and base have the given sizes.
+// of.Trainer is the memory of a batch's activations.
 func sizesOf(s spec.Spec, weights, base, held int64, of Sizes, steps, gates int) Sizes {
 	z := Sizes{Weights: weights, Base: base, Version: (1 + moments) * weights, Kept: kept(s.Training, steps, gates)}
 	if s.Training.Optimizer.Moments == spec.MomentsInt8 {
@@ -109,7 +112,7 @@ func usesNative(s spec.Spec) bool {
 	return s.Model.Engine == spec.EngineNative || s.Sampling.Server == nil && s.Sampling.Engine == spec.EngineNative
 }
 
-// precisionOf says how the base of an adapter is held.
+// precisionOf returns the precision of an adapter's base in memory.
 func precisionOf(l spec.LoRA) model.Precision {
 	return model.LoRA{BasePrecision: model.Precision(l.BasePrecision)}.Precision()
 }
@@ -128,7 +131,7 @@ func baseBytes(p model.Precision, a model.Architecture) (stored, held int64) {
 	return stored + vectors*number, held + vectors*number
 }
 
-// adapterParameters is the number of trained numbers of an adapter.
+// adapterParameters returns how many numbers of an adapter are trained.
 func adapterParameters(l spec.LoRA, a model.Architecture) (n int) {
 	for _, t := range a.AdapterTensors(model.LoRA{Rank: l.Rank, Alpha: l.Alpha, Targets: l.Targets}) {
 		n += t.Size()
@@ -136,8 +139,8 @@ func adapterParameters(l spec.LoRA, a model.Architecture) (n int) {
 	return n
 }
 
-// kept is how many versions of one policy keep their files at most at once, while a
-// step is being recorded.
+// kept returns the largest number of versions of one policy whose files are kept at the
+// same time, which is while a step is being recorded.
 func kept(t spec.Training, steps, gates int) int {
 	if t.Keep == nil {
 		return 1 + steps
@@ -160,10 +163,10 @@ func activations(a model.Architecture) int64 {
 	return int64(positions) * int64(a.Layers*layer+a.VocabSize) * number
 }
 
-// Memory is the least memory of the process that samples and trains.
+// Memory returns the least memory that a process needs to sample and train.
 func (z Sizes) Memory() int64 { return z.Trainer + z.Sampler }
 
-// lines say it to people.
+// lines describes the sizes as readable text.
 func (z Sizes) lines() []planLine {
 	disk := fmt.Sprintf("%s a version (weights %s, the optimizer's moments %s); at most %d are kept: %s",
 		size(z.Version), size(z.Weights), size(z.Version-z.Weights), z.Kept, size(z.Disk))
@@ -181,8 +184,8 @@ func (z Sizes) lines() []planLine {
 	return []planLine{{"disk", disk}, {"memory", ram}}
 }
 
-// CheckRoom refuses a run that free bytes of disk, or the memory of this machine, can't
-// hold. total is that memory, 0 if it is not known.
+// CheckRoom returns an error if the run does not fit into free bytes of disk, or into the
+// memory of this machine. total is that memory, or 0 if it is not known.
 func (p Plan) CheckRoom(free, total int64) error {
 	z := p.Sizes
 	if z.Disk > free {
@@ -207,7 +210,7 @@ func (p Plan) CheckRoom(free, total int64) error {
 	return nil
 }
 
-// size is a number of bytes for people.
+// size returns a number of bytes as readable text.
 func size(bytes int64) string {
 	for _, unit := range []struct {
 		bytes int64

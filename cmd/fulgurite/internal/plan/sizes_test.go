@@ -10,7 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// smol has the shape of SmolLM2-135M.
+// smol returns the architecture of SmolLM2-135M.
 func smol() model.Architecture {
 	return model.Architecture{
 		VocabSize: 49152, HiddenSize: 576, Layers: 30, Heads: 9, KVHeads: 3, HeadDim: 64,

@@ -12,7 +12,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// warnings lists what may keep the run from learning. What certainly does is refused.
+// warnings lists what may keep the run from learning. Specs that certainly can't learn
+// are refused elsewhere.
 func (p Plan) warnings() []string {
 	out := []string{}
 	warn := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -38,11 +39,12 @@ func (p Plan) warnings() []string {
 	return out
 }
 
-// leastSignificance is the least p-value that the gate split can give.
+// leastSignificance returns the least p-value that the gate split can give.
 func (p Plan) leastSignificance() float64 { return math.Pow(0.5, float64(p.Tasks[trace.Gate])) }
 
-// unwatchedServers names variables of the agent that are addresses of servers, where none
-// is watched. Those of the model, of proxies and of telemetry decide no reward.
+// unwatchedServers warns of environment variables of the agent that hold addresses of
+// servers, if no server is watched. It leaves out the addresses of the model, of proxies
+// and of telemetry, which don't affect a reward.
 func unwatchedServers(s spec.Spec) string {
 	if len(s.Agent.ToolServers) > 0 {
 		return ""
@@ -67,7 +69,7 @@ func unwatchedServers(s spec.Spec) string {
 }
 
 // failurePays says why an attempt that fails may earn more than one that goes on, so that
-// the policy would learn to crash; it is empty where no reward can fall below
+// the policy would learn to crash. It returns "" if no reward can be less than
 // agent.failure_reward. s has its defaults.
 func failurePays(s spec.Spec) string {
 	failure, c := s.Agent.FailureReward, s.Credit

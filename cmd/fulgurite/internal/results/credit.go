@@ -30,7 +30,7 @@ type creditReport struct {
 	Attempt *compare.Calls `json:"attempt,omitempty"`
 }
 
-// Run computes the credit of a step anew, under the run's own spec and others.
+// Run computes the credit of a step again, under the run's own spec and under others.
 func (c *Credit) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	var address trace.Address
 	if c.Step < 0 {

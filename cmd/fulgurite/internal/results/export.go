@@ -1,5 +1,5 @@
-// Package results holds the commands that show, and write for others, what a run came
-// to: versions, credit, training data, and the account of it all.
+// Package results holds the commands that show the results of a run or write them for
+// other programs: versions, credit, training data, and the report on the run.
 package results
 
 import (

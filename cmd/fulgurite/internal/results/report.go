@@ -20,7 +20,8 @@ type Report struct {
 	Records state.RecordFlags `embed:""`
 }
 
-// Run fails where the report finds fault with the run, so that scripts can ask.
+// Run returns an error if the report finds faults in the run, so that scripts can test
+// the exit code.
 func (c *Report) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	records, err := s.OpenRecords(ctx, t, c.Records)
 	if err != nil {
@@ -51,7 +52,7 @@ type Data struct {
 	Records state.RecordFlags `embed:""`
 }
 
-// Run writes what a run was trained on for other trainers.
+// Run writes the data that a run was trained on, in a format of other trainers.
 func (c *Data) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	records, err := s.OpenRecords(ctx, t, c.Records)
 	if err != nil {

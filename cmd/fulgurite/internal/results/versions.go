@@ -40,7 +40,8 @@ type versionLine struct {
 	Metrics  map[string]float64 `json:"metrics,omitempty"`
 }
 
-// Run lists the versions, and for people how the promoted pointer moved.
+// Run lists the versions. Unless the output is JSON, it also lists how the promoted
+// pointer moved.
 func (c *Versions) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	records, err := s.OpenRecords(ctx, t, c.Records)
 	if err != nil {
@@ -122,8 +123,8 @@ func versionLines(ctx context.Context, db *store.Store, run string, of spec.Spec
 	return lines, nil
 }
 
-// printHistory prints what moved the promoted pointer, and what was decided
-// against.
+// printHistory prints the moves of the promoted pointer, and the decisions against a
+// candidate.
 func printHistory(ctx context.Context, t *terminal.Terminal, db *store.Store, run string) error {
 	moves, err := db.Promotions(ctx, run, model.DefaultPolicy)
 	if err != nil {
@@ -142,14 +143,15 @@ func printHistory(ctx context.Context, t *terminal.Terminal, db *store.Store, ru
 	return nil
 }
 
-// short is as much of a digest as tells versions apart; --json has it whole.
+// short returns as many characters of a digest as are needed to tell versions apart. With
+// --json the whole digest is printed.
 func short(digest string) string {
 	_, hex, _ := strings.Cut(digest, ":")
 	return hex[:min(len(hex), 12)]
 }
 
-// mostSamples is the largest number of attempts at a task in the evaluations, or 0 where
-// none has several.
+// mostSamples returns the largest number of attempts at a task in the evaluations, or 0
+// if no evaluation has several.
 func mostSamples(lines []versionLine) int {
 	most := 0
 	for _, l := range lines {
@@ -162,8 +164,8 @@ func mostSamples(lines []versionLine) int {
 	return most
 }
 
-// heading is the heading of the columns of a split: the mean reward, and with several attempts at
-// each task how many tasks one of them solves.
+// heading returns the heading of a split's columns: the mean reward, and, with several
+// attempts at each task, how many tasks at least one of them solves.
 func heading(split string, samples int) string {
 	if samples == 0 {
 		return fmt.Sprintf("%6s", split)

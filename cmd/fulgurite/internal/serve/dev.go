@@ -1,5 +1,5 @@
-// Package serve holds the commands that keep servers up, and how the stack of a
-// directory is started.
+// Package serve holds the commands that run servers until they are stopped. It also
+// starts the stack of a directory for other commands.
 package serve
 
 import (
@@ -26,7 +26,7 @@ type Dev struct {
 
 // Run keeps the stack up until a signal comes.
 func (c *Dev) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
-	if holder, err := s.Layout().Holder(); err == nil && holder == "" { // else the start says who has the directory
+	if holder, err := s.Layout().Holder(); err == nil && holder == "" { // else Start reports the process that uses the directory
 		if err := (port{"the page", "page-port", c.PagePort, pageserver.DefaultPort}).free(); err != nil {
 			return err
 		}
@@ -63,7 +63,7 @@ func Page(ctx context.Context, s *state.Flags, t *terminal.Terminal, st *stack.S
 	}, port, pageserver.Listening{}, s.Logger(ctx, t.Err))
 }
 
-// Start brings the stack of the directory up and writes its addresses.
+// Start starts the stack of the directory and writes its addresses.
 func Start(ctx context.Context, s *state.Flags, t *terminal.Terminal, p Ports, queues []string, concurrent int) (*stack.Stack, error) {
 	if err := s.RemoveStaleAddresses(); err != nil {
 		return nil, err

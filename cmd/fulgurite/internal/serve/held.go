@@ -10,16 +10,16 @@ import (
 	"github.com/fulgurite/fulgurite/internal/stack"
 )
 
-// checkEvery is how often the directory of a running stack is looked at. A new stack on
-// the same path takes longer than that to come up.
+// checkEvery is how often the directory of a running stack is checked. A new stack on the
+// same path takes longer than that to start.
 const checkEvery = time.Second
 
-// directory is checked by WhileHeld: a stack, or a server alone.
+// directory can be checked by WhileHeld. It is a stack or a Temporal server alone.
 type directory interface{ CheckDirectory() error }
 
-// WhileHeld is ctx until somebody removes or replaces the directory of d. Lost says then
-// what happened. A process that went on would write into the files of its successor,
-// and collect those that only the successor needs.
+// WhileHeld returns a context that ends when ctx ends, or when the directory of d is
+// removed or replaced. Lost then returns what happened. A process that went on would
+// write into the files of its successor, and delete files that only the successor needs.
 func WhileHeld(ctx context.Context, d directory) (_ context.Context, release func()) {
 	held, cancel := context.WithCancelCause(ctx)
 	ended := make(chan struct{})
@@ -41,8 +41,8 @@ func WhileHeld(ctx context.Context, d directory) (_ context.Context, release fun
 	return held, func() { cancel(nil); <-ended }
 }
 
-// Lost is devserver.ErrLost, with the directory, where that is why a context of
-// WhileHeld has ended.
+// Lost returns the error that wraps devserver.ErrLost and names the directory, if held
+// has ended for that reason, and else nil.
 func Lost(held context.Context) error {
 	if err := context.Cause(held); errors.Is(err, devserver.ErrLost) {
 		return err

@@ -14,11 +14,12 @@ import (
 	"github.com/fulgurite/fulgurite/internal/stack"
 )
 
-// defaultGatewayPort is the gateway's, beside those that users of Temporal expect.
+// defaultGatewayPort is the gateway's port. It follows the ports that users of Temporal
+// expect for Temporal and its Web UI.
 const defaultGatewayPort = 8234
 
-// Ports are where the parts of a stack listen. A port that is given is kept; a default
-// one that is taken gives way to a free one.
+// Ports holds the ports on which the parts of a stack listen. A port that a flag gives
+// must be free. If a default port is in use, a free one takes its place.
 type Ports struct {
 	Port        *int `help:"Temporal's port (0: any; default: 7233, or a free one)." env:"FULGURITE_PORT" placeholder:"PORT"`
 	UIPort      *int `help:"The Web UI's port (0: any; default: 8233, or a free one)." env:"FULGURITE_UI_PORT" name:"ui-port" placeholder:"PORT"`
@@ -38,8 +39,8 @@ func (p Ports) gateway() port {
 
 func (p Ports) trace() port { return port{"the trace server", "trace-port", &p.TracePort, 0} }
 
-// free checks that each port that was given is free. It leaves a directory that is in use
-// to the start, which says who uses it.
+// free checks that each port that a flag gives is free. It checks nothing if the
+// directory is in use, because the start then says who uses it.
 func (p Ports) free(l stack.Layout) error {
 	holder, err := l.Holder()
 	if err != nil || holder != "" {
@@ -52,8 +53,8 @@ func (p Ports) free(l stack.Layout) error {
 	return errors.Join(all...)
 }
 
-// check compares the ports of a stack with those that were given, and says where a
-// default has moved.
+// check compares the ports of a stack with those that flags give, and prints where a
+// default port was in use.
 func (p Ports) check(st *stack.Stack, t *terminal.Terminal) error {
 	return errors.Join(
 		p.temporal().check(st.TemporalAddress(), t), p.ui().check(st.UIURL(), t),
@@ -61,10 +62,10 @@ func (p Ports) check(st *stack.Stack, t *terminal.Terminal) error {
 	)
 }
 
-// port is one of them.
+// port is the port of one part of the stack.
 type port struct {
 	of, flag string
-	given    *int // nil: usual
+	given    *int // nil if the flag is not given
 	usual    int
 }
 
@@ -93,7 +94,8 @@ func (p port) taken() error {
 	return terminal.Usagef("--%s %d: the port is in use; give another one, or 0 for any", p.flag, *p.given)
 }
 
-// check takes an address, host:port or a URL, or nothing.
+// check compares the port of an address with the wanted one. The address is host:port, a
+// URL, or empty.
 func (p port) check(address string, t *terminal.Terminal) error {
 	if u, err := url.Parse(address); err == nil && strings.Contains(address, "://") {
 		address = u.Host

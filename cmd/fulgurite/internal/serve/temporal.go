@@ -11,7 +11,8 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// Temporal is `fulgurite temporal`: the part of dev that a fleet lacks.
+// Temporal is `fulgurite temporal`. It runs the one part of `fulgurite dev` that a
+// fleet's other processes don't include: the Temporal server.
 type Temporal struct {
 	Port     int    `help:"The frontend's port (0: any)." default:"7233" env:"FULGURITE_PORT"`
 	UI       bool   `help:"Serve the Web UI too." name:"ui" default:"true" negatable:""`
@@ -45,7 +46,7 @@ func (c *Temporal) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal
 		return errors.Join(err, server.Stop())
 	}
 	if o.Dir != "" {
-		// Other commands find it by the directory.
+		// Other commands find the server through this file of the directory.
 		if err := state.WriteJSON(s.AddressFile(), state.Addresses{PID: os.Getpid(), Temporal: server.Address(), UI: server.UIURL()}); err != nil {
 			return errors.Join(err, server.Stop())
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/fulgurite/fulgurite/internal/stack"
 )
 
-// Addresses say where the stack of a directory can be reached. Their file lies in
-// the directory while the stack runs.
+// Addresses holds the addresses of a directory's stack. Their file exists in the
+// directory while the stack runs.
 type Addresses struct {
 	PID      int    `json:"pid"`
 	Temporal string `json:"temporal"`
@@ -20,7 +20,7 @@ type Addresses struct {
 	Gateway  string `json:"gateway"`
 }
 
-// AddressFile is where the addresses are written.
+// AddressFile returns the path of the file with the addresses.
 func (s *Flags) AddressFile() string { return filepath.Join(s.Dir, "stack.json") }
 
 // WriteAddresses writes those of a running stack.
@@ -41,8 +41,8 @@ func (s *Flags) RemoveStaleAddresses() error {
 // RemoveAddresses removes the file of addresses.
 func (s *Flags) RemoveAddresses() { _ = os.Remove(s.AddressFile()) } // stale addresses only cost a failed connection
 
-// Addresses returns what the file says, zero without one. A stack that was killed leaves
-// its file behind: running says whether one runs.
+// Addresses returns the content of the file, or zero if there is no file. A stack that
+// was killed leaves its file, so running tells whether a stack still runs.
 func (s *Flags) Addresses() (Addresses, error) {
 	var a Addresses
 	data, err := os.ReadFile(s.AddressFile())

@@ -24,22 +24,22 @@ import (
 	"github.com/fulgurite/fulgurite/internal/fleet"
 )
 
-// ErrNoStack says that nobody has the directory.
+// ErrNoStack means that no stack uses the directory.
 var ErrNoStack = errors.New("no stack runs")
 
-// startTimeout bounds the time from when a stack has its directory to when it answers:
-// the minute that Temporal is given to start, and what the other parts take.
+// startTimeout limits the time from when a stack takes its directory to when it answers.
+// It covers the minute that Temporal may take to start, and the start of the other parts.
 const startTimeout = 2 * time.Minute
 
-// Dial connects to Temporal: where TEMPORAL_ADDRESS or a profile of Temporal's own
-// configuration says, else to the stack of the directory, and to no other. A stack
-// that is coming up is waited for.
+// Dial connects to the Temporal server that TEMPORAL_ADDRESS or a profile of Temporal's
+// own configuration names. If neither is set, it connects to the stack of the directory
+// and to no other. It waits for a stack that is starting.
 func (s *Flags) Dial(ctx context.Context, t *terminal.Terminal) (client.Client, error) {
 	c, _, err := s.DialNamespace(ctx, t)
 	return c, err
 }
 
-// DialNamespace is Dial that also tells the namespace.
+// DialNamespace does what Dial does, and also returns the namespace.
 func (s *Flags) DialNamespace(ctx context.Context, t *terminal.Terminal) (client.Client, string, error) {
 	options, err := envconfig.LoadDefaultClientOptions()
 	if err != nil {
@@ -60,8 +60,8 @@ func (s *Flags) DialNamespace(ctx context.Context, t *terminal.Terminal) (client
 	return c, cmp.Or(options.Namespace, client.DefaultNamespace), nil
 }
 
-// TemporalAddress is where Dial connects to: empty where nobody says where, and no stack
-// of the directory has come up.
+// TemporalAddress returns the address that Dial connects to. It is empty if none is
+// configured and no stack of the directory is ready.
 func (s *Flags) TemporalAddress() string {
 	if options, err := envconfig.LoadDefaultClientOptions(); err != nil || options.HostPort != "" {
 		return options.HostPort
@@ -73,15 +73,15 @@ func (s *Flags) TemporalAddress() string {
 	return at
 }
 
-// Own says that Dial connects to the stack of the directory, so that its runs are on record
-// there.
+// Own reports whether Dial connects to the stack of the directory. The runs of that stack
+// are recorded in the directory.
 func (s *Flags) Own() bool {
 	at, err := s.running()
 	return err == nil && at != "" && at == s.TemporalAddress()
 }
 
-// running is the address of the Temporal that runs on the directory: ErrNoStack
-// without one, and empty while it comes up.
+// running returns the address of the Temporal server of the directory's stack. It returns
+// ErrNoStack if no stack uses the directory, and "" while the stack is starting.
 func (s *Flags) running() (string, error) {
 	holder, err := s.Layout().Holder()
 	if err != nil {
@@ -97,7 +97,7 @@ func (s *Flags) running() (string, error) {
 	return a.Temporal, nil
 }
 
-// await is running's address, as soon as there is one.
+// await waits until running returns an address or an error, and returns that.
 func (s *Flags) await(ctx context.Context, t *terminal.Terminal) (string, error) {
 	deadline := time.NewTimer(startTimeout)
 	defer deadline.Stop()
@@ -136,14 +136,15 @@ func (s *Flags) connect(ctx context.Context, _ string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", at)
 }
 
-// RecordFlags are of commands that work on the records of a fleet too.
+// RecordFlags are the flags of commands that also work on the records of a fleet.
 type RecordFlags struct {
 	Store string `help:"Store to use instead of that of --dir: postgres://… or the path of an SQLite file." env:"FULGURITE_STORE" placeholder:"URL"`
 	Blobs string `help:"Directory of blobs to use instead of that of --dir." env:"FULGURITE_BLOBS" placeholder:"DIR" type:"path"`
 }
 
-// OpenRecords opens a store and blobs, also while a stack runs. It brings the schema of
-// the directory's own store up to date, and leaves that of a fleet to the fleet.
+// OpenRecords opens the store and the blobs. It works while a stack runs too. It migrates
+// the schema of the directory's own store, but not that of a fleet's store, which the
+// fleet migrates.
 func (s *Flags) OpenRecords(ctx context.Context, t *terminal.Terminal, r RecordFlags) (fleet.Records, error) {
 	url, own := r.Store, r.Store == ""
 	if own {

@@ -1,6 +1,6 @@
-// Package state is the directory in which everything durable lies: the flags
-// that choose it, the addresses of the stack that runs on it, the connection to
-// its Temporal, its records, and how much space is left.
+// Package state manages the directory that holds everything durable: the flags that
+// choose it, the addresses of the stack that runs on it, the connection to its Temporal
+// server, its records, and its free disk space.
 package state
 
 import (
@@ -17,13 +17,13 @@ import (
 	"github.com/fulgurite/fulgurite/internal/stack"
 )
 
-// Flags are of every command.
+// Flags are the flags that every command has.
 type Flags struct {
 	Dir     string `help:"Directory of all state." default:".fulgurite" env:"FULGURITE_DIR" type:"path"`
 	Verbose bool   `help:"Log what the parts do to standard error." short:"v"`
 }
 
-// Layout says where things lie in the directory.
+// Layout returns the layout of the directory.
 func (s *Flags) Layout() stack.Layout { return stack.Layout(s.Dir) }
 
 // DirFlag returns the flag by which another command finds the directory.
@@ -34,8 +34,9 @@ func (s *Flags) DirFlag() string {
 	return " --dir " + s.Dir
 }
 
-// Logger writes errors for people, or everything with --verbose. It is silent about
-// errors once ctx is done: what is cut off complains, which is no news to who ended it.
+// Logger returns a logger that writes errors, or with --verbose also information. Without
+// --verbose it writes nothing once ctx is done: errors of interrupted work are expected
+// then.
 func (s *Flags) Logger(ctx context.Context, w io.Writer) *zap.Logger {
 	enabled := zap.LevelEnablerFunc(func(l zapcore.Level) bool {
 		return s.Verbose && l >= zapcore.InfoLevel || l >= zapcore.ErrorLevel && ctx.Err() == nil
@@ -43,7 +44,8 @@ func (s *Flags) Logger(ctx context.Context, w io.Writer) *zap.Logger {
 	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig()), zapcore.AddSync(w), enabled))
 }
 
-// ServerLogger is for the embedded Temporal server: silent unless --verbose.
+// ServerLogger returns the logger of the embedded Temporal server. It is nil, which means
+// silent, unless --verbose is given.
 func (s *Flags) ServerLogger(ctx context.Context, w io.Writer) *zap.Logger {
 	if !s.Verbose {
 		return nil
@@ -60,8 +62,8 @@ func WriteJSON(path string, v any) error {
 	return ReplaceFile(path, append(data, '\n'))
 }
 
-// ReplaceFile writes a file, and its directory where there is none. Nobody sees a
-// part of it.
+// ReplaceFile writes a file, and makes its directory if there is none. A reader never
+// sees a part of the file.
 func ReplaceFile(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err

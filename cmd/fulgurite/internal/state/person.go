@@ -5,7 +5,7 @@ import (
 	"os/user"
 )
 
-// Person is who runs this process, as user@host.
+// Person returns the user who runs this process, as user@host.
 func Person() string {
 	name, host := "unknown", "unknown"
 	if u, err := user.Current(); err == nil {

@@ -12,23 +12,25 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 )
 
-// How much space there has to be where the state lies, in bytes.
+// Thresholds for the free space of the directory's file system, in bytes.
 const (
 	// spaceToStart is the disk space that a stack needs to start and to show anything.
 	spaceToStart = 32 << 20
-	// spaceLow is when somebody should make room: minutes of a small run.
+	// spaceLow is the space below which a warning asks to make room. A small run fills it
+	// in minutes.
 	spaceLow = 16 << 20
-	// spaceNone is when the databases can't write any more.
+	// spaceNone is the space below which the databases can't write any more.
 	spaceNone = 1 << 20
 )
 
 // spaceEvery is how often a stack looks.
 const spaceEvery = time.Second
 
-// space is how much is free where the state lies, or will lie.
+// space returns the free bytes of the file system where the directory is or will be made.
 func (s *Flags) space() (int64, error) { return FreeSpace(s.Dir) }
 
-// FreeSpace is how many bytes may be written where a path lies, or will lie.
+// FreeSpace returns how many bytes may be written to the file system where path is or
+// will be made.
 func FreeSpace(path string) (int64, error) {
 	for dir := path; ; dir = filepath.Dir(dir) {
 		var fsys syscall.Statfs_t
@@ -52,8 +54,8 @@ func (s *Flags) CheckSpace() error {
 	return err
 }
 
-// FreeForRun is how much is free for the runs of this directory's stack, in bytes.
-// known is false where another stack is asked, whose disk is not ours to see.
+// FreeForRun returns how many bytes are free for runs of this directory's stack. known is
+// false if commands use another stack, whose disk this process can't see.
 func (s *Flags) FreeForRun() (free int64, known bool) {
 	if _, err := s.running(); errors.Is(err, ErrNoStack) {
 		return 0, false
@@ -62,8 +64,9 @@ func (s *Flags) FreeForRun() (free int64, known bool) {
 	return free, err == nil
 }
 
-// SpaceWarning says that space is low or gone, and what that means; it is empty where
-// there is enough. full says that nothing can be written.
+// SpaceWarning returns a text that says that space is low or used up, and what follows
+// from that. It is empty if there is enough space. full is true if nothing can be written
+// any more.
 func (s *Flags) SpaceWarning() (text string, full bool) {
 	free, err := s.space()
 	switch {
@@ -75,8 +78,8 @@ func (s *Flags) SpaceWarning() (text string, full bool) {
 	return fmt.Sprintf("the disk of %s is full: runs wait, and go on when there is space again", s.Dir), true
 }
 
-// WatchSpace says once when space gets low, when it is gone, and when there is enough
-// again, until ctx ends.
+// WatchSpace prints a message when space gets low, when it is used up, and when there is
+// enough again, each once. It returns when ctx ends.
 func (s *Flags) WatchSpace(ctx context.Context, t *terminal.Terminal) {
 	tick := time.NewTicker(spaceEvery)
 	defer tick.Stop()

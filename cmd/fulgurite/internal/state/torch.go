@@ -8,19 +8,19 @@ import (
 	"github.com/fulgurite/fulgurite/model/torch"
 )
 
-// TorchDir is where the Python environment of engine torch lies that `fulgurite doctor
-// --install-torch` made, if it did.
+// TorchDir returns the directory of the Python environment of engine torch. It exists
+// only if `fulgurite doctor --install-torch` has made it.
 func (s *Flags) TorchDir() string { return filepath.Join(s.Dir, "torch") }
 
-// UseTorch has engines of this process take the directory's own Python environment, if
-// there is one and the person has named no other.
+// UseTorch makes engines of this process use the directory's own Python environment, if
+// there is one and the environment variable names no other.
 func (s *Flags) UseTorch() error {
 	python := filepath.Join(s.TorchDir(), "bin", "python")
 	if os.Getenv(torch.EnvPython) != "" {
 		return nil
 	}
 	if _, err := os.Stat(python); err != nil {
-		return nil // there is none, or nobody may use it
+		return nil // it does not exist or can't be run
 	}
 	if err := os.Setenv(torch.EnvPython, python); err != nil {
 		return fmt.Errorf("name the Python of engine torch: %w", err)

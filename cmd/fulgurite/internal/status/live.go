@@ -14,12 +14,12 @@ import (
 	"github.com/fulgurite/fulgurite/store"
 )
 
-// liveTimeout bounds the questions to Temporal. Without an answer the record has to do.
+// liveTimeout limits the time to ask Temporal. After that, the record is used.
 const liveTimeout = 10 * time.Second
 
-// live is a run with the status that Temporal has, and the connection to Temporal if there
-// is one. doubt says why a run that the record has as running could not be asked for; of one
-// that ended the record is enough.
+// live returns a run with its status in Temporal, and the connection to Temporal, which
+// is nil if there is none. If Temporal can't be asked about a run that is recorded as
+// running, doubt says why. For a run that has ended, the record suffices.
 func live(ctx context.Context, s *state.Flags, t *terminal.Terminal, r record.Run) (run record.Run, c client.Client, doubt string) {
 	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
 	defer cancel()
@@ -36,7 +36,7 @@ func live(ctx context.Context, s *state.Flags, t *terminal.Terminal, r record.Ru
 	return run, c, doubt
 }
 
-// liveAll is live for a list of runs.
+// liveAll does what live does, for a list of runs.
 func liveAll(ctx context.Context, s *state.Flags, t *terminal.Terminal, runs []record.Run) ([]record.Run, string) {
 	going := false
 	for _, r := range runs {
@@ -62,7 +62,7 @@ type LiveStore struct {
 	Terminal *terminal.Terminal
 }
 
-// Run is the run of that name.
+// Run returns the run of that name.
 func (l LiveStore) Run(ctx context.Context, name string) (record.Run, error) {
 	r, err := l.Store.Run(ctx, name)
 	if err != nil {

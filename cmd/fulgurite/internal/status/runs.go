@@ -44,7 +44,7 @@ func (c *List) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) er
 	return nil
 }
 
-// shortLine is the beginning of a text that fits into a table.
+// shortLine returns the beginning of a text, cut to fit into a table.
 func shortLine(text string, most int) string {
 	line, rest, _ := strings.Cut(text, "\n")
 	if letters := []rune(line); len(letters) > most {

@@ -36,8 +36,8 @@ type Status struct {
 	Error string `json:"error,omitempty"`
 	// Progress is absent when Temporal can't be asked.
 	Progress *workflows.Progress `json:"progress,omitempty"`
-	// Only is the split of a run that trains nothing, and Evaluated what has been done of
-	// its evaluation while it is under way.
+	// Only is the split of a run that trains nothing. Evaluated counts what its
+	// evaluation has done, while the run is under way.
 	Only      string           `json:"evaluation_only,omitempty"`
 	Evaluated *workflows.Count `json:"evaluated,omitempty"`
 	// Collected are the versions that gave up their files.
@@ -172,13 +172,13 @@ func read(ctx context.Context, s *state.Flags, t *terminal.Terminal, name string
 	if out.Only != "" {
 		out.Evaluated = &workflows.Count{}
 		if out.Progress.Phase == workflows.PhaseEvaluation {
-			_ = runstate.Query(ctx, temporal, out.Progress.Subject, out.Evaluated) // one that has just ended leaves it at nothing
+			_ = runstate.Query(ctx, temporal, out.Progress.Subject, out.Evaluated) // if the evaluation has just ended, Evaluated stays empty
 		}
 	}
 	return out, nil
 }
 
-// readEvaluations fills in what was evaluated.
+// readEvaluations adds the recorded evaluations.
 func (s *Status) readEvaluations(ctx context.Context, records fleet.Records, run record.Run) error {
 	if run.Status == record.Refused {
 		return nil // its spec may be anything
@@ -196,8 +196,9 @@ func (s *Status) readEvaluations(ctx context.Context, records fleet.Records, run
 	return err
 }
 
-// unrecorded is the status of a run that Temporal knows and the store does not: one that
-// has just started, that no worker has prepared yet, or that was refused before.
+// unrecorded returns the status of a run that Temporal knows and the store does not: a
+// run that has just started, that no worker has prepared yet, or that was refused before
+// it was recorded.
 func unrecorded(ctx context.Context, s *state.Flags, t *terminal.Terminal, name string) (Status, bool) {
 	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
 	defer cancel()
@@ -218,7 +219,7 @@ func unrecorded(ctx context.Context, s *state.Flags, t *terminal.Terminal, name 
 	return out, true
 }
 
-// Unrecorded is a run as its workflow alone tells it.
+// Unrecorded returns a run with what its workflow tells about it.
 func Unrecorded(ctx context.Context, c client.Client, name string) (record.Run, error) {
 	d, err := c.DescribeWorkflowExecution(ctx, name, "")
 	if err != nil {

@@ -99,7 +99,7 @@ func checkType(name string) error {
 	return nil
 }
 
-// grader is the grader that the flags describe.
+// grader returns the grader that the flags describe.
 func (c *Grade) grader() (spec.Grader, error) {
 	g := spec.Grader{Type: c.Grader, Metric: c.Metric, Tolerance: c.Tolerance, KeepDistinct: c.KeepDistinct, Seconds: c.Seconds}
 	if g.Type == "" {
@@ -175,8 +175,8 @@ func (c *Grade) read(list []tasks.Task) ([]result, error) {
 	return results, errors.Join(faults...)
 }
 
-// parseResult reads one line. An id may be text or a number, a result is text; one of
-// another type counts as its JSON.
+// parseResult parses one line. The id may be a string or a number. The result should be a
+// string; for a value of another type, its JSON is the result.
 func parseResult(text []byte, byID map[string]tasks.Task) (result, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(text, &fields); err != nil {

@@ -48,7 +48,7 @@ type shared struct {
 // report is the output of the command.
 type report struct {
 	Sources  []contents `json:"sources"`
-	Overlaps []shared   `json:"overlaps"` // of those that share anything
+	Overlaps []shared   `json:"overlaps"` // only pairs of sources that share a question
 }
 
 // Run shows the tasks of sources, or of a spec. Sources that share questions are an error.
@@ -100,7 +100,7 @@ func (c *Show) Run(ctx context.Context, t *terminal.Terminal) error {
 	return leaks
 }
 
-// leak says how to mend what the report shows.
+// leak returns an error that says how to separate sources that share questions.
 func (c *Show) leak(a, b string) error {
 	sources := c.Source
 	if len(sources) > 3 {
@@ -158,7 +158,7 @@ func read(ctx context.Context, of spec.Tasks, grader spec.Grader, source string)
 	return one, nil
 }
 
-// usualGrader is the grader of a data set, or nothing.
+// usualGrader returns the usual grader of a data set, or "" if it has none.
 func usualGrader(source string) string {
 	s, err := spec.ParseSource(source)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// isSpec reports whether a spec is asked about. It stands alone, and says by itself what
-// flags say of sources.
+// isSpec reports whether the argument is a spec. It is an error to give a spec together
+// with other sources, or with flags whose settings the spec contains.
 func (c *Show) isSpec() (bool, error) {
 	at := slices.IndexFunc(c.Source, looksLikeSpec)
 	switch {

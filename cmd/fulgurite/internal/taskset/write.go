@@ -59,7 +59,7 @@ type part struct {
 	left         int // tasks that are left out
 }
 
-// named are the names of two or three parts.
+// named sets the names of two or three parts and returns them.
 func named(parts []part) ([]part, error) {
 	names := map[int][]string{2: {"train", "test"}, 3: {"train", "gate", "test"}}[len(parts)]
 	if names == nil {
@@ -71,7 +71,7 @@ func named(parts []part) ([]part, error) {
 	return parts, nil
 }
 
-// parted are the parts of one source.
+// parted splits one source into parts.
 func (c *Show) parted(source contents) ([]part, error) {
 	lists, err := tasks.Split(source.Tasks, c.Split, c.Seed)
 	if err != nil {
@@ -84,7 +84,8 @@ func (c *Show) parted(source contents) ([]part, error) {
 	return named(parts)
 }
 
-// ofSources are sources, each without what leaks into a later one.
+// ofSources makes one part of each source, without the tasks that leak into a later
+// source.
 func ofSources(sources []contents) ([]part, error) {
 	var lists [][]tasks.Task
 	for _, one := range sources {
@@ -98,8 +99,8 @@ func ofSources(sources []contents) ([]part, error) {
 	return named(parts)
 }
 
-// ofSpec are the splits of a spec, each without what leaks into a later one. Stages of the
-// train split may share what they like, and get a file each.
+// ofSpec makes parts of the splits of a spec, each without the tasks that leak into a
+// later split. Stages of the train split may share tasks, and each gets its own file.
 func ofSpec(sources []contents) ([]part, error) {
 	at := slices.IndexFunc(sources, func(one contents) bool { return one.Split != sources[0].Split })
 	if at < 0 {

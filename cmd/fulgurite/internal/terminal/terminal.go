@@ -1,5 +1,5 @@
-// Package terminal is where a command writes, and how it says that it was
-// called wrongly.
+// Package terminal is the output of commands. It also defines the errors for a wrong
+// command line.
 package terminal
 
 import (
@@ -23,7 +23,7 @@ type Terminal struct {
 	Style    chart.Style
 }
 
-// New is the terminal of a process.
+// New returns the terminal of a process.
 func New(out, err *os.File) *Terminal {
 	return &Terminal{Out: out, Err: err, Style: chart.StyleOf(out, os.Getenv), TTY: term.IsTerminal(int(out.Fd()))}
 }
@@ -52,7 +52,7 @@ func Escape(text string) string {
 	return b.String()
 }
 
-// Count says how many things there are: "1 task", "2 tasks".
+// Count returns a number of things as text, such as "1 task" or "2 tasks".
 func Count(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing

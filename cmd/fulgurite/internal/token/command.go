@@ -1,5 +1,5 @@
-// Package token holds the commands that make, list and revoke the tokens by which people
-// log in to the page.
+// Package token holds the commands that make, list and revoke tokens. With a token, a
+// person logs in to the page.
 package token
 
 import (
@@ -29,7 +29,7 @@ type place struct {
 
 func (p place) file(s *state.Flags) access.File { return access.File(cmp.Or(p.File, DefaultFile(s))) }
 
-// DefaultFile is where a directory has its tokens.
+// DefaultFile returns the path of a directory's file of tokens.
 func DefaultFile(s *state.Flags) string { return filepath.Join(s.Dir, "tokens.json") }
 
 type create struct {
@@ -85,7 +85,7 @@ type listed struct {
 	Expired bool           `json:"expired"`
 }
 
-// Run lists the tokens; a file that is not there has none.
+// Run lists the tokens. If the file does not exist, there are none.
 func (c *list) Run(s *state.Flags, t *terminal.Terminal) error {
 	all, err := c.Place.file(s).Tokens()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -117,7 +117,7 @@ type revoke struct {
 	Place place  `embed:""`
 }
 
-// Run takes the token away.
+// Run revokes the token.
 func (c *revoke) Run(s *state.Flags, t *terminal.Terminal) error {
 	err := c.Place.file(s).Revoke(c.Name)
 	if errors.Is(err, access.ErrToken) {

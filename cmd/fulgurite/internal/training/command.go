@@ -65,8 +65,9 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	return nil
 }
 
-// drawOwn draws the curve of a run that is on record in the directory, and returns the path of
-// its SVG. A run that is not, or a record that can't be read, has none.
+// drawOwn draws the curve of a run that is recorded in the directory, and returns the
+// path of its SVG. It returns "" if the run is not recorded there, or if the record can't
+// be read.
 func drawOwn(ctx context.Context, s *state.Flags, t *terminal.Terminal, r workflows.TrainingResult) string {
 	if !s.Own() {
 		return ""
@@ -83,8 +84,9 @@ func drawOwn(ctx context.Context, s *state.Flags, t *terminal.Terminal, r workfl
 	return svg
 }
 
-// passes are how often tasks of the test split are solved by several attempts, before and
-// after training: nil where each was attempted once, or where this machine has no record.
+// passes returns how often several attempts solve the tasks of the test split, before and
+// after training. Both are nil if each task was attempted once, or if this machine has no
+// record of the run.
 func passes(ctx context.Context, s *state.Flags, t *terminal.Terminal, r workflows.TrainingResult, sp spec.Spec) (before, after *evaluation.Passes) {
 	if r.Before == nil || r.After == nil || sp.Evaluation.Samples < 2 {
 		return nil, nil
@@ -117,12 +119,12 @@ func passes(ctx context.Context, s *state.Flags, t *terminal.Terminal, r workflo
 	return before, after
 }
 
-// trainResult is the outcome of a run, with facts that its record alone does not have.
+// trainResult is the outcome of a run, with facts that are not in its record.
 type trainResult struct {
 	workflows.TrainingResult
 	Newest int `json:"newest"` // the version that was trained last
-	// Evaluated is whether versions were compared on a gate split: else nothing but the
-	// start was promoted.
+	// Evaluated is true if versions were compared on a gate split. Otherwise version 0
+	// stays promoted.
 	Evaluated bool `json:"evaluated"`
 	// PassBefore and PassAfter are of the test split, with several attempts at each task.
 	PassBefore *evaluation.Passes `json:"pass_before,omitempty"`
@@ -135,7 +137,8 @@ func refused(err error) bool {
 	return errors.As(err, &failure) && failure.Type() == activities.ErrTypeRefused
 }
 
-// runName is the first of the names given, the last being made from the file's.
+// runName returns the first name that is not empty: that of the flag, that of the spec,
+// or one made from the file's name.
 func runName(flag, inSpec, file string) (string, error) {
 	name := flag
 	if name == "" {
@@ -165,7 +168,7 @@ func summarize(t *terminal.Terminal, r workflows.TrainingResult, evaluated bool)
 	}
 }
 
-// Describe is an evaluation in a few words.
+// Describe returns the results of an evaluation as a short text.
 func Describe(e activities.Evaluation) string {
 	s := fmt.Sprintf("%.3f ± %.3f", e.Mean, e.StdError)
 	if e.Greedy != nil {

@@ -23,10 +23,10 @@ type Execution struct {
 	Name   string
 	Plan   plan.Plan
 	Detach bool // return once it is started
-	JSON   bool // standard output is for JSON alone
+	JSON   bool // write only JSON to standard output
 }
 
-// Run follows the run to its end and returns what it came to, nothing with Detach.
+// Run follows the run to its end and returns its result. With Detach the result is zero.
 func (e Execution) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) (result workflows.TrainingResult, err error) {
 	temporal, err := s.Dial(ctx, t)
 	if err != nil {
@@ -37,7 +37,7 @@ func (e Execution) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal
 	if err != nil {
 		return result, err
 	}
-	if free, known := s.FreeForRun(); known && !under { // one that is under way has taken its part
+	if free, known := s.FreeForRun(); known && !under { // a run under way has its space already
 		if err := e.Plan.CheckRoom(free, memory.Limit()); err != nil {
 			return result, err
 		}
@@ -96,7 +96,8 @@ func (e Execution) start(ctx context.Context, s *state.Flags, t *terminal.Termin
 	return run, err
 }
 
-// failed tells how a run ended that did not complete, and what can be done.
+// failed returns an error that says how a run ended that did not complete, and what can
+// be done.
 func (e Execution) failed(ctx context.Context, s *state.Flags, t *terminal.Terminal, temporal client.Client, cause error) error {
 	out := status.Status{Run: e.Name, Status: record.Failed, Error: workflows.Reason(cause)}
 	if ended, err := status.Unrecorded(ctx, temporal, e.Name); err == nil && ended.Status != record.Running && ended.Status != record.Completed {

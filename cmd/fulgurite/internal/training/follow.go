@@ -63,7 +63,7 @@ type viewer struct {
 	rewards  int // the last step whose reward was shown
 	promoted int
 	pending  int // the last candidate that was said to wait
-	poisoned int // quarantined tasks that were told
+	poisoned int // number of quarantined tasks reported so far
 	outage   outage
 }
 
@@ -124,7 +124,8 @@ func (v *viewer) showCurve(p workflows.Progress) {
 	}
 }
 
-// showWarmStart shows how far it is, from the heartbeat of its activity.
+// showWarmStart shows the progress of the warm start, which it reads from the heartbeat
+// of its activity.
 func (v *viewer) showWarmStart(ctx context.Context) {
 	if v.spec.Model.WarmStart == nil {
 		v.display.Phase("loading")

@@ -20,17 +20,18 @@ const (
 	reachTimeout = time.Second
 )
 
-// outage tells who follows a run that Temporal is away, and when it is back.
+// outage tells the user who follows a run when Temporal is away and when it is back.
 type outage struct {
 	remedy string
-	// space says that there is none where the state lies; nil where it lies elsewhere.
+	// space reports that no disk space is left for the state. It is nil if the state is
+	// on another machine.
 	space    func() (text string, full bool)
 	missed   int
 	reported bool
 	full     bool
 }
 
-// note takes the error of a question, nil where it was answered.
+// note takes the error of a query, which is nil if the query was answered.
 func (o *outage) note(ctx context.Context, c client.Client, asked error, d *progress.Display) {
 	if o.space != nil {
 		text, full := o.space()
@@ -53,7 +54,7 @@ func (o *outage) note(ctx context.Context, c client.Client, asked error, d *prog
 	o.missed, o.reported = 0, false
 }
 
-// reachable says whether Temporal answers, whatever is the matter with the run.
+// reachable reports whether Temporal answers, regardless of the run's state.
 func reachable(ctx context.Context, c client.Client) bool {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()

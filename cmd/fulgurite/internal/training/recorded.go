@@ -12,8 +12,9 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// StartRecorded is Start by a person, under an action that is on record where o has a store.
-// What can't be started for a reason that lies in the spec or in its name is refused.
+// StartRecorded starts a run as Start does, for a person, and records the action if o has
+// a store. If the run can't be started because of its spec or its name, the action is
+// refused.
 func StartRecorded(ctx context.Context, c client.Client, o operator.Operator, a record.Action, s spec.Spec) (client.WorkflowRun, record.Action, error) {
 	a.Name, a.Input.Digest = record.ActionStart, spec.Digest(s)
 	var run client.WorkflowRun

@@ -87,8 +87,8 @@ func attach(ctx context.Context, c client.Client, name, digest string) (client.W
 	return c.GetWorkflow(ctx, name, ""), nil
 }
 
-// UnderWay says whether Temporal still runs it: a run that was terminated there
-// could not close its own record.
+// UnderWay reports whether Temporal still runs the workflow. The store does not know for
+// certain, because a run that was terminated in Temporal could not close its record.
 func UnderWay(ctx context.Context, c client.Client, name string) (bool, error) {
 	d, err := c.DescribeWorkflowExecution(ctx, name, "")
 	var unknown *serviceerror.NotFound

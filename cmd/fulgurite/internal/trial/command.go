@@ -1,5 +1,6 @@
-// Package trial is `fulgurite try`: a few tasks of a spec in a stack of their own, and
-// what of them would stop learning. A warm start by itself is made in one too.
+// Package trial implements `fulgurite try`, which runs a few tasks of a spec in a
+// temporary stack and finds what would prevent learning. It also implements `fulgurite
+// warm-start`, which makes version 0 in such a stack.
 package trial
 
 import (
@@ -82,7 +83,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	})
 }
 
-// chosen are the indices of the tasks that were asked for by id.
+// chosen returns the indices of the tasks whose ids were given.
 func (c *Command) chosen(ctx context.Context, sp spec.Spec) ([]int, error) {
 	if len(c.Task) == 0 {
 		return nil, nil
@@ -104,7 +105,8 @@ func (c *Command) chosen(ctx context.Context, sp spec.Spec) ([]int, error) {
 	return out, nil
 }
 
-// checkKeep makes sure that nothing is lost or mixed up by keeping the trial.
+// checkKeep returns an error unless the directory of a trial to keep is new or empty, so
+// that no files are lost or mixed up.
 func (c *Command) checkKeep() error {
 	if c.Keep == "" {
 		return nil
@@ -145,8 +147,8 @@ func try(ctx context.Context, st *stack.Stack, warnings *observer.ObservedLogs, 
 	return out, err
 }
 
-// recorded is the spec as the trial's run has it, or the one that was given where
-// none came to be recorded.
+// recorded returns the spec that the trial's run has recorded, or the given one if none
+// was recorded.
 func (r trialReader) recorded(ctx context.Context, given spec.Spec) (spec.Spec, error) {
 	s, err := r.st.Catalog.Spec(ctx, trialRun)
 	if errors.Is(err, trace.ErrNotFound) {
@@ -155,7 +157,7 @@ func (r trialReader) recorded(ctx context.Context, given spec.Spec) (spec.Spec, 
 	return s.WithDefaults(), err
 }
 
-// firstLine is the first line of a text, for a list of causes.
+// firstLine returns the first line of a text, for a list of causes.
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
 	return line

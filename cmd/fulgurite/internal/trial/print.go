@@ -80,8 +80,8 @@ func (r *report) printVerdict(t *terminal.Terminal) {
 	list("This may stand in the way of learning:", r.Warnings)
 }
 
-// visible is a text without what a terminal would obey; its lines after the first one
-// are indented.
+// visible returns a text with its control characters escaped and all lines after the
+// first one indented.
 func visible(text, indent string) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {

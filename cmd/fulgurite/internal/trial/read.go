@@ -42,8 +42,8 @@ type attempt struct {
 	Error   string        `json:"error,omitempty"`
 	Reward  float64       `json:"reward"`
 	Calls   []call        `json:"calls"`
-	// LinesBefore is how many lines that aren't blank stood on standard output before
-	// the last one, which alone is the result.
+	// LinesBefore is the number of non-blank lines on standard output before the last
+	// one. Only the last line is the result.
 	LinesBefore int `json:"lines_before,omitempty"`
 	// Refusals count the calls that were refused, by code.
 	Refusals []trace.Refusal `json:"refusals,omitempty"`
@@ -55,15 +55,15 @@ type call struct {
 	Prompt     string  `json:"prompt"`     // as text, special tokens by name
 	Completion string  `json:"completion"` // as text
 	Trained    int     `json:"trained"`    // tokens of it that training would learn from
-	Tokens     [2]int  `json:"tokens"`     // of prompt and completion
+	Tokens     [2]int  `json:"tokens"`     // numbers of prompt and completion tokens
 	Logprob    float64 `json:"logprob"`    // of the whole completion
 	Finish     string  `json:"finish"`
-	// Advantage is the call's; absent where no credit could be assigned.
+	// Advantage is the call's advantage. It is nil if no credit could be assigned.
 	Advantage *float64 `json:"advantage,omitempty"`
 	// Untrained says why no token of the call is trained; empty if some are.
 	Untrained string `json:"untrained,omitempty"`
 	Problem   string `json:"problem,omitempty"`
-	// HiddenTools says that the request has tools and its prompt none of them.
+	// HiddenTools is true if the request offers tools but its prompt shows none of them.
 	HiddenTools bool `json:"hidden_tools,omitempty"`
 }
 
@@ -87,11 +87,11 @@ type trialReader struct {
 	input workflows.TryInput
 	trial workflows.TryResult
 	stuck *runstate.Blockage
-	step  *compare.Step // of the trial's batch; nil where there is none
-	codec dialog.Codec  // nil where the run was not prepared
+	step  *compare.Step // of the trial's batch; nil if there is none
+	codec dialog.Codec  // nil if the run was not prepared
 }
 
-// read fills in the attempts, and what follows from them.
+// read adds the attempts to the report, and what follows from them.
 func (r *trialReader) read(ctx context.Context, out *report) error {
 	if r.trial.Phase != workflows.TryPrepares {
 		if err := r.attempts(ctx, out); err != nil {
@@ -107,8 +107,8 @@ func (r *trialReader) read(ctx context.Context, out *report) error {
 	return v.conclude()
 }
 
-// attempts reads the attempts that count, and the last ones of rollouts that came to
-// no end.
+// attempts reads the attempts that count, and the last attempts of rollouts that did not
+// end.
 func (r *trialReader) attempts(ctx context.Context, out *report) error {
 	_, err := r.st.Store.Run(ctx, trialRun)
 	if errors.Is(err, trace.ErrNotFound) { // not even prepared
@@ -170,7 +170,7 @@ func (r *trialReader) tasks() []int {
 	return out
 }
 
-// last is the number of the last attempt at a rollout, 0 if there is none.
+// last returns the number of the last attempt at a rollout, or 0 if there is none.
 func (r *trialReader) last(ctx context.Context, id trace.RolloutID) (int, error) {
 	progress, err := r.st.Store.AttemptProgress(ctx, id)
 	last := 0
@@ -242,8 +242,8 @@ func (r *trialReader) call(c trace.Call) call {
 	return k
 }
 
-// hidesTools reports whether the tools of a request make no difference to what the
-// model reads. Demonstrations teach the one tool that codec compact leaves out.
+// hidesTools reports whether the prompt is the same with and without the request's tools.
+// Codec compact leaves out a single tool; that is no problem if demonstrations teach it.
 func (r *trialReader) hidesTools(q *wire.Request) bool {
 	if q == nil || len(q.Tools) == 0 || len(q.Dialog) == 0 || q.Choice.None {
 		return false
@@ -252,8 +252,8 @@ func (r *trialReader) hidesTools(q *wire.Request) bool {
 	return !taught && dialog.HidesTools(r.codec, q.Dialog, q.Tools)
 }
 
-// credit fills in what the credit of a step gives each call, by the batch that the
-// trial made.
+// credit adds the credit that a step would give each call, as computed from the trial's
+// batch.
 func (r *trialReader) credit(ctx context.Context, out *report) error {
 	var err error
 	if r.step, err = compare.Open(ctx, r.st.Store, r.st.Blobs, trialRun, model.DefaultPolicy, workflows.TryStep); err != nil {

@@ -14,14 +14,14 @@ import (
 // replays tells whether an attempt that is tried again finds its calls on record.
 type replays struct {
 	Calls       int          `json:"calls"`    // of the first attempts
-	Replayed    int          `json:"replayed"` // of them, in the second
+	Replayed    int          `json:"replayed"` // how many of them the second attempts replayed
 	Differences []difference `json:"differences"`
 }
 
 // difference is where a second attempt left the first.
 type difference struct {
 	Attempt    string `json:"attempt"`
-	Call       int    `json:"call"` // of that attempt, from 0; -1 is its end
+	Call       int    `json:"call"` // number of the attempt's call, from 0; -1 is its end
 	Difference string `json:"difference"`
 }
 
@@ -76,8 +76,8 @@ func (r *replays) add(first, second trace.Trajectory) {
 	}
 }
 
-// leaving says at which call, and how, the second attempt left the first; empty
-// if it did not.
+// leaving returns the first call at which the second attempt differs from the first, and
+// how it differs. difference is empty if the attempts agree.
 func leaving(first, second trace.Trajectory, replayed int) (call int, difference string) {
 	for _, c := range second.History {
 		if c.Divergence != nil && replayed < len(first.History) {
@@ -97,7 +97,7 @@ func leaving(first, second trace.Trajectory, replayed int) (call int, difference
 	return 0, ""
 }
 
-// verdict is an error if something was not replayed.
+// verdict returns an error if a second attempt was not replayed completely.
 func (r *replays) verdict() error {
 	if r == nil || len(r.Differences) == 0 {
 		return nil

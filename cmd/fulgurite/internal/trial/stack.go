@@ -21,9 +21,9 @@ import (
 // trialRun is the name of the run inside a trial's stack.
 const trialRun = "try"
 
-// inStack starts a whole stack in a directory of its own, by default a temporary one, so
-// that what is tried is what will run. It stops it after f, which also gets the stack's
-// warnings.
+// inStack starts a whole stack in a directory, by default a temporary one, so that a
+// trial uses the same parts as a run. It calls f with the stack and its warnings, and
+// stops the stack afterwards.
 func inStack(ctx context.Context, s *state.Flags, t *terminal.Terminal, sp spec.Spec, dir string, port int, f func(*stack.Stack, *observer.ObservedLogs) error) (err error) {
 	if dir == "" {
 		if dir, err = os.MkdirTemp("", "fulgurite-try-"); err != nil {

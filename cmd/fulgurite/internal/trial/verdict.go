@@ -9,8 +9,8 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// verdict finds what stops learning for certain, and what may, in what a trial came
-// to. It goes by what the activities of a step did, and guesses at nothing that they
+// verdict finds what certainly prevents learning, and what may prevent it, in the results
+// of a trial. It uses the results of a step's activities, and never guesses at what they
 // can tell.
 type verdict struct {
 	*trialReader
@@ -28,7 +28,7 @@ func (v *verdict) warning(format string, args ...any) {
 	v.Warnings = append(v.Warnings, fmt.Sprintf(format, args...))
 }
 
-// verdict is an error if learning is certain to be stopped.
+// verdict returns an error if a problem certainly prevents learning.
 func (r *report) verdict() error {
 	if len(r.Problems) == 0 {
 		return nil
@@ -86,24 +86,24 @@ func (v *verdict) endedEarly() bool {
 	return true
 }
 
-// tooFew reports whether the trial had fewer tasks than its credit needs, as a step
-// would not.
+// tooFew reports whether the trial had fewer tasks than its credit assignment needs,
+// although a step would have enough.
 func (v *verdict) tooFew() bool {
 	return v.spec.Credit.Assignment == credit.ValueDifference && len(v.trial.Groups) < v.spec.Training.TasksPerStep
 }
 
-// ownWords takes from an error what names the trial instead of a run.
+// ownWords removes the beginning of an error that names the trial's step and run.
 func ownWords(failure string) string {
 	return strings.TrimPrefix(failure, fmt.Sprintf("batch of step %d of %s: ", workflows.TryStep, trialRun))
 }
 
-// noCalls says why no call is on record.
+// noCalls says why no call was recorded.
 func (v *verdict) noCalls(ended bool) {
 	if v.calls > 0 || len(v.Attempts) == 0 {
 		return
 	}
 	switch {
-	case v.refused > 0: // told by code
+	case v.refused > 0: // refusals reports them by code
 		v.problem("no model call was answered: all %d were refused", v.refused)
 	case v.failed == len(v.Attempts):
 		v.problem("the agent ended before its first model call in all %d attempts: %s", v.failed, v.cause())
@@ -112,7 +112,7 @@ func (v *verdict) noCalls(ended bool) {
 	}
 }
 
-// cause is how the first attempt that failed did, with the end of what it wrote.
+// cause describes how the first failed attempt failed, with the end of its output.
 func (v *verdict) cause() string {
 	for _, a := range v.Attempts {
 		if a.Outcome != trace.AgentFailed {
@@ -145,7 +145,7 @@ func (v *verdict) quarantines() {
 	}
 	reason := firstLine(of[0].Reason)
 	switch {
-	case v.failed == len(v.Attempts): // told already
+	case v.failed == len(v.Attempts): // reported already
 	case len(of) == len(v.trial.Groups):
 		v.problem("no task can be trained on, for example: %s", reason)
 	default:

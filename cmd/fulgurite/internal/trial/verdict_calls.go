@@ -35,7 +35,7 @@ func (v *verdict) refusals() {
 	}
 }
 
-// advice says how to mend calls that are refused with a code.
+// advice says how to avoid that calls are refused with a code.
 func (v *verdict) advice(code string) string {
 	switch code {
 	case "call_limit":
@@ -74,7 +74,7 @@ func (v *verdict) tools() {
 	}
 }
 
-// replies warns of what all replies have in common.
+// replies warns of problems that all replies share.
 func (v *verdict) replies() {
 	cut, unread, problem := 0, 0, ""
 	for _, c := range v.eachCall() {

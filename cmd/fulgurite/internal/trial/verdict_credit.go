@@ -52,7 +52,7 @@ func (v *verdict) trained() int {
 	return n
 }
 
-// untrained is why the first call is not trained.
+// untrained returns why the first call without trained tokens is not trained.
 func (v *verdict) untrained() string {
 	for _, c := range v.eachCall() {
 		if c.Untrained != "" {
@@ -62,8 +62,8 @@ func (v *verdict) untrained() string {
 	return "all replies are empty"
 }
 
-// alone warns of agents that have calls in a single attempt of their group, and so are
-// compared with nobody. silent says that no advantage can come of any rewards.
+// alone warns of agents that have calls in only one attempt of their group, so that there
+// is nothing to compare them with. silent is true if no rewards could give an advantage.
 func (v *verdict) alone(silent bool) error {
 	if !v.spec.Credit.PerAgent {
 		switch c := v.spec.Credit; {
@@ -101,7 +101,8 @@ func (v *verdict) alone(silent bool) error {
 	return nil
 }
 
-// naming says how to give agents names that hold, where those of single are digests.
+// naming says how to give the agents in single stable names, if their names are digests
+// of their instructions.
 func (v *verdict) naming(single []string) string {
 	for _, c := range v.eachCall() {
 		if c.By == string(attribution.Instructions) && slices.Contains(single, c.Agent) {

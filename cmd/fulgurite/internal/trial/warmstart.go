@@ -21,7 +21,8 @@ type WarmStart struct {
 	Directory string `arg:"" help:"Where to write config.json and model.safetensors." type:"path"`
 }
 
-// Run makes version 0 of the spec in a stack that leaves nothing else behind.
+// Run makes version 0 of the spec in a temporary stack. Nothing else of the stack
+// remains.
 func (c *WarmStart) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	p, err := plan.Make(ctx, c.Spec)
 	if err != nil {

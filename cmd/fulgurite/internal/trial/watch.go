@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// hopelessAfter is the attempt from which on an activity of a trial counts as one
-	// that will not succeed: after four tries in seven seconds or more.
+	// hopelessAfter is the number of the attempt at which a trial gives an activity up:
+	// it has then failed four times in seven seconds or more.
 	hopelessAfter = 5
-	// agentHopelessAfter is hopelessAfter of an agent's activities. What fails five times by
-	// the agent's or its task's own fault comes to an end by itself.
+	// agentHopelessAfter is the same for an agent's activities. An activity that fails
+	// five times because of the agent or its task ends by itself.
 	agentHopelessAfter = 6
-	// unansweredAfter is how long no call of a trial is recorded, after one could not be
-	// answered, until the calls count as ones that nobody will answer.
+	// unansweredAfter is for how long no call may be recorded after a call could not be
+	// answered. After that, the trial assumes that calls will never be answered.
 	unansweredAfter = 30 * time.Second
-	// watchEvery is how often a trial is looked at.
+	// watchEvery is how often a trial is checked.
 	watchEvery = 250 * time.Millisecond
 	// dialLimit is how long a server may take to be connected to.
 	dialLimit = 10 * time.Second
@@ -55,7 +55,7 @@ func (l *watcher) watch(ctx context.Context, input workflows.TryInput) (out work
 	go func() {
 		b := l.hopeless(watch)
 		if b != nil {
-			// Its waiters learn from its end.
+			// The end of the workflow wakes the goroutine that waits for it.
 			_ = l.st.Client.TerminateWorkflow(watch, trialRun, "", b.Failure)
 		}
 		found <- b
@@ -98,7 +98,8 @@ func (l *watcher) hopeless(ctx context.Context) *runstate.Blockage {
 	}
 }
 
-// hopelessAttempt is the first attempt of an activity at which the trial gives it up.
+// hopelessAttempt returns the number of an activity's attempt at which the trial gives
+// up.
 func hopelessAttempt(activity string) int {
 	switch activity {
 	case "RunAgent", "BeginAttempt", "EndAttempt", "GradeRollout":
@@ -137,8 +138,8 @@ func (l *watcher) unanswered(ctx context.Context) *runstate.Blockage {
 // answered.
 const faultMessage = "gateway fault, asking again"
 
-// unreachable says that none of the spec's own servers can be connected to; empty if
-// one can, or there are none.
+// unreachable returns a text if the spec names servers and none of them accepts a
+// connection. It returns "" otherwise.
 func unreachable(ctx context.Context, s spec.Spec) string {
 	if s.Sampling.Server == nil {
 		return ""

@@ -1,4 +1,4 @@
-// Package version is `fulgurite version`.
+// Package version implements `fulgurite version`.
 package version
 
 import (
