@@ -33,10 +33,10 @@ type Retrier struct {
 	}
 }
 
-// Retry lets a run go on where it ended: its workflow is reset to before the first
-// thing that failed or was cut off, so that everything a person decided is in its
-// history still, and what is on record is not done again. Whoever asks twice gets the
-// same execution. Reason is kept in Temporal.
+// Retry continues a run where it ended, and returns its new execution. It resets the
+// workflow to before the first command that failed or was cut off. So the history still
+// has everything that a person decided, and what is on record is not done again. Asking
+// twice gives the same execution. Temporal keeps the reason.
 func (r Retrier) Retry(ctx context.Context, run record.Run, reason string) (execution string, err error) {
 	d, err := closed(ctx, r.Client, run)
 	if err != nil {
@@ -50,10 +50,6 @@ func (r Retrier) Retry(ctx context.Context, run record.Run, reason string) (exec
 		return "", fmt.Errorf("%w: it is under way", ErrNotRetried)
 	case enums.WORKFLOW_EXECUTION_STATUS_COMPLETED:
 		return "", fmt.Errorf("%w: it has completed", ErrNotRetried)
-	}
-	// ReopenRun compares the row.
-	if run, err = Of(ctx, r.Client, run); err != nil {
-		return "", err
 	}
 	events, err := historyOf(ctx, r.Client, d)
 	if err != nil {
@@ -87,7 +83,8 @@ const (
 	closeTimeout = 5 * time.Second
 )
 
-// closed is latest, but waits for a workflow that is about to end.
+// closed returns what latest returns, but first waits for a workflow that is about to
+// end.
 func closed(ctx context.Context, c client.Client, run record.Run) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
 	limit := time.NewTimer(closeTimeout)
 	defer limit.Stop()
@@ -136,10 +133,10 @@ func rewind(ctx context.Context, c client.Client, namespace string, d *workflows
 	return r.RunId, nil
 }
 
-// Point is the workflow task of a run's history at which a retry can go on: the first
-// one of the unfinished step that asked for something that failed or was cut off. It is
-// 0 if there is none. whole says that all commands of the unfinished steps are issued
-// again.
+// Point returns the workflow task of a run's history at which a retry can go on: the
+// first task of the unfinished step that asked for something that failed or was cut off.
+// It is 0 if there is none. whole reports that all commands of the unfinished steps are
+// issued again.
 func Point(run string, events []*history.HistoryEvent) (at int64, whole bool) {
 	h := summarize(events)
 	if h.first == 0 {
@@ -154,8 +151,8 @@ func Point(run string, events []*history.HistoryEvent) (at int64, whole bool) {
 			at = min(at, c.task)
 		}
 	}
-	// A child that ended after that point would be waited for for ever: Temporal reported
-	// its end to the execution before the reset.
+	// The run would wait forever for a child that ended after that point: Temporal
+	// reported the child's end to the execution before the reset.
 	for {
 		before := at
 		for _, c := range h.commands {
@@ -169,9 +166,9 @@ func Point(run string, events []*history.HistoryEvent) (at int64, whole bool) {
 	}
 }
 
-// unfinishedSince is the workflow task that asked for the first child of the unfinished
-// step, 0 for none. If a run fails although nothing fails under it, the results of that
-// step are at fault, and the whole step is done again.
+// unfinishedSince returns the workflow task that asked for the first child of the
+// unfinished step, 0 if there is none. If a run fails although nothing fails under it,
+// the results of that step are at fault, and the whole step is done again.
 func (h eventSummary) unfinishedSince(run string) int64 {
 	at := int64(0)
 	for _, c := range h.commands {
@@ -191,8 +188,8 @@ type command struct {
 	failed  bool   // it ended without completing
 }
 
-// step is the step of a command: for a child that of its id, for an activity the one
-// that was under way.
+// step returns the step of a command: for a child the step in its id, for an activity the
+// step that was under way.
 func (c *command) step(run string) int {
 	var kind string
 	step := c.after + 1
@@ -206,12 +203,12 @@ func (c *command) step(run string) int {
 	return step
 }
 
-// eventSummary has the parts of a history that Point needs.
+// eventSummary holds the parts of a history that Point needs.
 type eventSummary struct {
-	first    int64 // workflow task that completed
-	last     int64 // of those before anybody asked to cancel
+	first    int64 // the first workflow task that completed
+	last     int64 // the last one before a request to cancel
 	failed   bool  // the workflow failed
-	steps    int   // that were finished, in this execution or before it
+	steps    int   // steps that were finished, in this execution or before it
 	commands map[int64]*command
 }
 
@@ -274,7 +271,8 @@ func summarize(events []*history.HistoryEvent) eventSummary {
 	return h
 }
 
-// resumed is how many steps were finished before an execution that continues another.
+// resumed returns how many steps were finished before an execution that continues
+// another.
 func resumed(started *history.HistoryEvent) int {
 	var in workflows.TrainingInput
 	payloads := started.GetWorkflowExecutionStartedEventAttributes().GetInput()

@@ -14,19 +14,20 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// openAI is a server that takes messages and gives text: OpenAI's own API, llama.cpp,
-// Ollama, LiteLLM in front of any. Prompts come in tokens of dialog.Messages and
-// replies go back in them.
+// openAI is a server that takes messages and returns text: OpenAI's own API, llama.cpp,
+// Ollama, or LiteLLM in front of any of them. Prompts are in tokens of dialog.Messages,
+// and replies are returned in such tokens.
 type openAI struct {
 	mu sync.Mutex
-	// omitted are the fields that the server has refused. All later requests leave them
-	// out, so each costs one refused request.
+	// omitted holds the fields that the server has refused. All later requests leave them
+	// out, so each field costs one refused request.
 	omitted []string
 }
 
-// optionalFields are fields without which a request still asks for the same reply, or for
-// one that says less of itself. max_tokens has another name at some.
-var optionalFields = []string{"max_tokens", "logprobs", "stream_options", "seed", "parallel_tool_calls"}
+// optionalFields lists fields that a request may leave out: it then still asks for the
+// same reply, or for one with less information. Some servers have another name for
+// max_tokens.
+var optionalFields = []string{"max_tokens", "logprobs", "stream_options", "seed"}
 
 // openAIRequest is the body of POST /v1/chat/completions and, with Prompt, of
 // /v1/completions.
@@ -40,7 +41,7 @@ type openAIRequest struct {
 	TopP          float64          `json:"top_p"`
 	Seed          *int64           `json:"seed,omitempty"`
 	Stop          []string         `json:"stop,omitempty"`
-	Logprobs      any              `json:"logprobs,omitempty"` // true; of a text 0
+	Logprobs      any              `json:"logprobs,omitempty"` // true, or 0 for a text completion
 	Tools         []openAITool     `json:"tools,omitempty"`
 	ToolChoice    any              `json:"tool_choice,omitempty"`
 	Format        any              `json:"response_format,omitempty"`
@@ -53,7 +54,7 @@ type openAITool struct {
 	Function dialog.Tool `json:"function"`
 }
 
-// openAIRequestOf says what a prompt and a form ask for, in the server's words.
+// openAIRequestOf translates a prompt and a form into the server's request.
 func openAIRequestOf(name string, r model.DecodeRequest) (openAIRequest, error) {
 	asked, err := dialog.ReadPrompt(r.Prompt)
 	if err != nil {
@@ -103,7 +104,7 @@ func openAIRequestOf(name string, r model.DecodeRequest) (openAIRequest, error) 
 	return out, nil
 }
 
-// without leaves out what the server refuses.
+// without returns q without the fields that the server refuses.
 func (q openAIRequest) without(fields []string) openAIRequest {
 	for _, f := range fields {
 		switch f {
@@ -145,8 +146,8 @@ func (p *openAI) sample(ctx context.Context, s *Sampler, at *replica, name strin
 	return out.end()
 }
 
-// ask repeats the request without the fields that the server refuses, until the server
-// takes it.
+// ask repeats the request, without the fields that the server refuses, until the server
+// accepts it.
 func (p *openAI) ask(ctx context.Context, s *Sampler, url string, in openAIRequest) (*http.Response, error) {
 	for {
 		p.mu.Lock()
@@ -205,7 +206,7 @@ func (t openAIToken) text() []byte {
 	return text
 }
 
-// openAIWords are a message, or what an event adds to it.
+// openAIWords is a message, or the part that an event adds to it.
 type openAIWords struct {
 	Content   *string          `json:"content"`
 	Refusal   *string          `json:"refusal"`
@@ -229,7 +230,7 @@ type openAIEvent struct {
 		Text     string          `json:"text"`
 		Logprobs json.RawMessage `json:"logprobs"`
 		Finish   string          `json:"finish_reason"`
-		// Stopped is the stop text that ended the reply, where the server says so.
+		// Stopped is the stop text that ended the reply, if the server reports it.
 		Stopped any `json:"stop_reason"`
 	} `json:"choices"`
 	Usage *dialog.Usage   `json:"usage"`
