@@ -42,7 +42,7 @@ func (t *Trainer) ScoreReference(ctx context.Context, in ScoreReferenceInput) (_
 // of a step.
 func (t *Trainer) score(ctx context.Context, numbers string, of StepGroups, by model.VersionID, f func(context.Context, *update.Maker, update.Run, []trace.Trajectory) ([]byte, error)) (string, error) {
 	subject := fmt.Sprintf("%s of step %d by %s", numbers, of.Step, by)
-	return alone(ctx, t, subject, func(ctx context.Context, m *update.Maker) (string, error) {
+	return exclusively(ctx, t, subject, func(ctx context.Context, m *update.Maker) (string, error) {
 		run, err := t.run(ctx, of.Run)
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", subject, err)

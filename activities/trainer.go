@@ -75,9 +75,9 @@ func (t *Trainer) progress() TrainerProgress {
 	return TrainerProgress{Work: t.maker.Work(), Updates: t.maker.Updates()}
 }
 
-// alone runs f, which makes subject. Only one f runs at a time. While an execution waits
-// for the lock, it sends heartbeats with the progress of the one that holds it.
-func alone[Result any](ctx context.Context, t *Trainer, subject string, f func(context.Context, *update.Maker) (Result, error)) (Result, error) {
+// exclusively runs f, which makes subject. Only one f runs at a time. While an execution
+// waits for the lock, it sends heartbeats with the progress of the one that holds it.
+func exclusively[Result any](ctx context.Context, t *Trainer, subject string, f func(context.Context, *update.Maker) (Result, error)) (Result, error) {
 	b := beat{progress: func() any { return t.progress() }, stall: cmp.Or(t.Stall, stall)}
 	return beating(ctx, b, func(ctx context.Context) (made Result, err error) {
 		if err = t.lock.acquire(ctx); err != nil {
@@ -104,7 +104,7 @@ func alone[Result any](ctx context.Context, t *Trainer, subject string, f func(c
 func (t *Trainer) once(ctx context.Context, target update.Target, produce func(context.Context, *update.Maker, update.Run) (model.Version, error)) (VersionResult, error) {
 	v, ok, err := update.Existing(ctx, t.Versions, target)
 	if !ok && err == nil {
-		v, err = alone(ctx, t, "version "+target.ID.String(), func(ctx context.Context, m *update.Maker) (model.Version, error) {
+		v, err = exclusively(ctx, t, "version "+target.ID.String(), func(ctx context.Context, m *update.Maker) (model.Version, error) {
 			if v, ok, err := update.Existing(ctx, t.Versions, target); ok || err != nil {
 				return v, err // it was made while this execution waited for the lock
 			}

@@ -21,9 +21,9 @@ const (
 	// is waited for: it is asked about many workflows at once.
 	stateEvery   = time.Second / 2
 	stateTimeout = 2 * time.Second
-	// silence is the number of polls without news after which a comment is sent to keep
+	// quietPolls is the number of polls without news after which a comment is sent to keep
 	// the connection open.
-	silence = 15
+	quietPolls = 15
 	// renewEvery is the number of milliseconds after which the lists of runs and of
 	// processes are loaded again while a reader has them open.
 	renewEvery = 2000
@@ -133,7 +133,7 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case err == nil && now != last:
 			last, news = now, "event: change\ndata: "+now+"\n\n"
-		case quiet%silence != silence-1: // the store may be back at the next look
+		case quiet%quietPolls != quietPolls-1: // the store may be back at the next look
 			continue
 		}
 		if _, err := s.Guard.Who(r); err != nil { // the token was revoked or has expired

@@ -45,7 +45,7 @@ type stepBody struct {
 	Outcomes     []tally
 	Quarantined  []record.Quarantine
 	Chosen       string // how many tasks a curriculum chose for each reason, or ""
-	Metrics      []tallyOf
+	Metrics      []namedValue
 	Reserve      string
 	ReserveCount int
 	Lag          *float64 // how many steps behind the sampling versions were, on average
@@ -65,8 +65,8 @@ type tally struct {
 	Share float64
 }
 
-// tallyOf is a number with a name.
-type tallyOf struct {
+// namedValue is a number with a name.
+type namedValue struct {
 	Name  string
 	Value float64
 }
@@ -185,7 +185,7 @@ func (s *Server) beside(ctx context.Context, run record.Run, b *stepBody) error 
 	for _, one := range steps {
 		if one.Step == b.Step {
 			for _, name := range slices.Sorted(maps.Keys(one.Metrics)) {
-				b.Metrics = append(b.Metrics, tallyOf{name, one.Metrics[name]})
+				b.Metrics = append(b.Metrics, namedValue{name, one.Metrics[name]})
 			}
 			b.Next = stepPath(run.Name, trace.Train, b.Step+1)
 		}

@@ -32,7 +32,7 @@ type versionBody struct {
 	Unread      string // why its manifest is not shown
 	Manifest    model.Manifest
 	Canary      *canaryRow
-	Metrics     []tallyOf
+	Metrics     []namedValue
 	Splits      []trace.Kind
 	Versions    string // path of the list of versions
 	Promoted    *int
@@ -96,7 +96,7 @@ func (s *Server) version(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(found.Metrics)) {
-		b.Metrics = append(b.Metrics, tallyOf{name, found.Metrics[name]})
+		b.Metrics = append(b.Metrics, namedValue{name, found.Metrics[name]})
 	}
 	s.readFiles(ctx, &b)
 	v := runView("version", run, "Versions", link{Text: "Versions", Path: b.Versions}, link{Text: fmt.Sprintf("Version %d", n)})

@@ -28,13 +28,14 @@ const (
 ON CONFLICT (run, policy, number, digest) DO UPDATE SET noted = excluded.noted`
 	deletePending = `DELETE FROM pending_files WHERE run = $1 AND policy = $2 AND number = $3 AND digest = $4`
 
-	// over is true for a pending file f if it was noted before a time and its version is
-	// no longer being made, because the version is on record or the run has ended.
-	over = `f.noted < $1 AND (EXISTS (SELECT 1 FROM versions v WHERE v.run = f.run AND v.policy = f.policy AND v.number = f.number)
+	// isAbandoned is true for a pending file f if it was noted before a time and its
+	// version is no longer being made, because the version is on record or the run has
+	// ended.
+	isAbandoned = `f.noted < $1 AND (EXISTS (SELECT 1 FROM versions v WHERE v.run = f.run AND v.policy = f.policy AND v.number = f.number)
 OR EXISTS (SELECT 1 FROM runs r WHERE r.name = f.run AND r.status <> 'running'))`
-	selectAbandoned = `SELECT DISTINCT digest FROM pending_files f WHERE ` + over + ` ORDER BY digest`
-	selectPending   = `SELECT DISTINCT digest FROM pending_files f WHERE NOT (` + over + `)`
-	deleteAbandoned = `DELETE FROM pending_files AS f WHERE ` + over
+	selectAbandoned = `SELECT DISTINCT digest FROM pending_files f WHERE ` + isAbandoned + ` ORDER BY digest`
+	selectPending   = `SELECT DISTINCT digest FROM pending_files f WHERE NOT (` + isAbandoned + `)`
+	deleteAbandoned = `DELETE FROM pending_files AS f WHERE ` + isAbandoned
 )
 
 // MarkCollected records that the files of some versions of a policy are deleted: the

@@ -21,11 +21,11 @@ a.calls, a.tokens, a.begun FROM attempts a` + joinGrade
 
 	// Few attempts are cut off. So only their rows are looked up in the table that
 	// replaces %s.
-	cutOff = ` FROM attempts a CROSS JOIN rollouts r CROSS JOIN %s x WHERE a.run = $1 AND a.policy = $2 AND a.outcome IN ('', 'infra_fault')
+	fromInterrupted = ` FROM attempts a CROSS JOIN rollouts r CROSS JOIN %s x WHERE a.run = $1 AND a.policy = $2 AND a.outcome IN ('', 'infra_fault')
 AND r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task AND r.sample = a.sample AND r.attempt > a.attempt
 AND x.run = a.run AND x.kind = a.kind AND x.step = a.step AND x.task = a.task AND x.sample = a.sample AND x.attempt = a.attempt
 GROUP BY a.kind, a.step, a.task, a.sample, a.attempt`
-	lastActivity = `SELECT a.kind, a.step, a.task, a.sample, a.attempt, MAX(%s)` + cutOff
+	lastActivity = `SELECT a.kind, a.step, a.task, a.sample, a.attempt, MAX(%s)` + fromInterrupted
 )
 
 // Trials returns what became of every attempt of a run, by kind, step, task, sample and

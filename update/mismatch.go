@@ -15,11 +15,11 @@ type mismatchLimits struct {
 	servers     int // number of external servers that sample; 0 if there is nothing to limit
 	mean, worst float64
 	sampled     model.VersionID // the one version that a step samples from
-	// usual is how far the mean may be from 0 without a warning if engine torch samples.
+	// warnAbove is how far the mean may be from 0 without a warning if engine torch samples.
 	// A larger mean does not end the run: there is no server that could be repaired, and
 	// each version was checked with its canary.
-	usual float64
-	torch bool
+	warnAbove float64
+	torch     bool
 }
 
 // limitsOf returns the limits of the step that makes version v.
@@ -30,7 +30,7 @@ func limitsOf(s spec.Spec, v model.VersionID) mismatchLimits {
 	case server != nil:
 		l.servers, l.mean, l.worst = len(server.URLs), server.MismatchMean(s.Training.Lag), server.WorstMismatch
 	case s.Sampling.Engine == spec.EngineTorch:
-		l.torch, l.usual = true, spec.Server{}.MismatchMean(s.Training.Lag)
+		l.torch, l.warnAbove = true, spec.Server{}.MismatchMean(s.Training.Lag)
 	}
 	return l
 }
@@ -43,7 +43,7 @@ func (l mismatchLimits) hasWorst() bool { return l.servers > 0 || l.torch }
 // rounding explains.
 func (l mismatchLimits) unusual(s credit.Stats) (mean float64, warn bool) {
 	mean = meanGap(s)
-	return mean, l.usual > 0 && !(mean <= l.usual)
+	return mean, l.warnAbove > 0 && !(mean <= l.warnAbove)
 }
 
 func meanGap(s credit.Stats) float64 { return s.Gap / math.Max(1, float64(s.Count)) }

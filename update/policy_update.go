@@ -70,7 +70,7 @@ func (p *policyUpdate) update(ctx context.Context, l learner, u int) (map[string
 		}
 		putServers(metrics, servers)
 		if mean, warn := p.limits.unusual(sum); warn {
-			p.warn(ctx, "what sampled has other log-probabilities than the trainer", "version", p.limits.sampled.String(), "train/mismatch", mean, "usual", p.limits.usual)
+			p.warn(ctx, "what sampled has other log-probabilities than the trainer", "version", p.limits.sampled.String(), "train/mismatch", mean, "usual", p.limits.warnAbove)
 		}
 	}
 	metrics["train/gradient_norm"], metrics[learningRate] = norm, p.adamW.LearningRate

@@ -53,8 +53,9 @@ func ours(t *testing.T) map[string]service {
 	return all
 }
 
-// beside returns the environment variables that the command reads without a flag.
-func beside() []string { return []string{"PGPASSWORD", workers.ServingKey} }
+// unflaggedVariables returns the environment variables that the command reads without a
+// flag.
+func unflaggedVariables() []string { return []string{"PGPASSWORD", workers.ServingKey} }
 
 func TestComposeRunsCommandsThatExist(t *testing.T) {
 	for name, s := range ours(t) {
@@ -65,7 +66,7 @@ func TestComposeRunsCommandsThatExist(t *testing.T) {
 			}
 			parsed, err := workers.Parse(s.Command, io.Discard)
 			require.NoError(t, err)
-			known := beside()
+			known := unflaggedVariables()
 			for _, flag := range parsed.Flags() {
 				known = append(known, flag.Envs...)
 			}

@@ -80,7 +80,7 @@ func (r *run) lookUp(t token) any {
 	switch {
 	case v != nil && v != any(missing{}):
 		return v
-	case r.scope.trusts(t.text):
+	case r.scope.assumesBound(t.text):
 		return missing{}
 	}
 	return &undefined{what: t.text}
@@ -112,9 +112,9 @@ func (r *run) variable(s *scope, name string) any {
 	return nil
 }
 
-// trusts reports whether the name belongs to a body that always gives it a value. Python
-// then does not check that it has one.
-func (s *scope) trusts(name string) bool {
+// assumesBound reports whether the name belongs to a body that always gives it a value.
+// Python then does not check that it has one.
+func (s *scope) assumesBound(name string) bool {
 	for ; s != nil; s = s.outer {
 		if s.names.owns(name) {
 			return s.names.given[name]

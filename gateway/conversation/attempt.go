@@ -175,8 +175,8 @@ func (a *Attempt) load(ctx context.Context) error {
 
 // add adds a recorded call.
 func (a *Attempt) add(c *Call) {
-	if c.laid == nil { // else it was read again
-		a.lay(c)
+	if c.sequence == nil { // else it was read again
+		a.shareTokens(c)
 	}
 	a.calls = append(a.calls, c)
 	a.bytes += c.bytes

@@ -28,7 +28,7 @@ type Call struct {
 	Writers   int  // requests that are being answered with it
 	Delivered bool // its response was once written completely, as far as known
 
-	laid      []int32 // prompt and completion, with room for a call that continues it
+	sequence  []int32 // prompt and completion, with room for a call that continues it
 	continued bool    // another call already uses the room
 	bytes     int     // memory that the call takes, without what it shares with its parent
 
@@ -36,9 +36,9 @@ type Call struct {
 	// Requests of the Responses API may name the reply that they continue. For such
 	// requests the call keeps its own request, and the dialog with the reply but without
 	// instructions.
-	asked  *wire.Request
-	said   []dialog.Message
-	forgot bool // requests can't name it any more
+	request *wire.Request
+	dialog  []dialog.Message
+	hidden  bool // requests can't name it any more
 }
 
 // NewCall returns the call of a record; r is the request that the call answers.
@@ -52,7 +52,7 @@ func NewCall(record *trace.Exchange, stem string, r *Request, created time.Time)
 func (c *Call) parse(r *Request) {
 	c.Parsed = r.Parse(c.Completion, c.Stem)
 	if c.api() == wire.Responses {
-		c.asked, c.said, c.forgot = r.Request, append(r.uninstructed(), c.Message), r.Forget
+		c.request, c.dialog, c.hidden = r.Request, append(r.uninstructed(), c.Message), r.Forget
 	}
 }
 

@@ -26,7 +26,7 @@ func (a *Attempt) Resume(r *Request) error {
 		return f
 	}
 	n := instructions(r.Request)
-	r.Dialog = slices.Concat(r.Dialog[:n], c.said, r.Dialog[n:])
+	r.Dialog = slices.Concat(r.Dialog[:n], c.dialog, r.Dialog[n:])
 	r.resumed, r.named = true, c
 	return nil
 }
@@ -35,7 +35,7 @@ func (a *Attempt) Resume(r *Request) error {
 // it was deleted.
 func (a *Attempt) named(id string) *Call {
 	for _, c := range slices.Backward(a.calls) {
-		if c.ID == id && c.api() == wire.Responses && !c.forgot {
+		if c.ID == id && c.api() == wire.Responses && !c.hidden {
 			return c
 		}
 	}
@@ -89,10 +89,10 @@ func (a *Attempt) Recalled(ctx context.Context, id string, answer func(c *Call) 
 // Forget hides the reply from later requests that name it. Nothing is deleted from the
 // journal, so a gateway that reads the attempt from it finds the reply again. Only the
 // answer function of Recalled may call Forget.
-func (c *Call) Forget() { c.forgot = true }
+func (c *Call) Forget() { c.hidden = true }
 
 // Body returns the body of the reply.
 func (c *Call) Body() []byte { return c.Response }
 
 // InputItems lists the input of the call's request.
-func (c *Call) InputItems() []byte { return c.asked.InputItems(c.Stem) }
+func (c *Call) InputItems() []byte { return c.request.InputItems(c.Stem) }

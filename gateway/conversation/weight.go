@@ -20,10 +20,11 @@ func (a *Attempt) weigh() {
 	a.weight.Store(int64(weight))
 }
 
-// lay stores the tokens of a call after those of the call that it continues. The first
-// such call shares the array of its parent, so memory grows only with the new tokens of a
-// dialog. No other goroutine may have the call yet. The caller holds the lock.
-func (a *Attempt) lay(c *Call) {
+// shareTokens stores the tokens of a call after those of the call that it continues. The
+// first such call shares the array of its parent, so memory grows only with the new
+// tokens of a dialog. No other goroutine may have the call yet. The caller holds the
+// lock.
+func (a *Attempt) shareTokens(c *Call) {
 	n, all := len(c.Prompt), len(c.Prompt)+len(c.Completion)
 	room, before := all, []int32(nil)
 	if c.Parent >= 0 && c.Parent < len(a.calls) && a.calls[c.Parent].begins(c.Prompt) {
@@ -31,15 +32,15 @@ func (a *Attempt) lay(c *Call) {
 			parent.continued = true
 			// Twice the room, so that the arrays that a dialog has outgrown take no more
 			// memory than the last one.
-			room, before = 2*all, parent.laid
+			room, before = 2*all, parent.sequence
 		}
 	}
 	if cap(before) < all {
 		before = make([]int32, 0, room)
 		c.bytes += 4 * room
 	}
-	c.laid = append(append(before, c.Prompt[len(before):]...), c.Completion...)
-	c.Prompt, c.Completion = c.laid[:n:n], c.laid[n:all:all]
+	c.sequence = append(append(before, c.Prompt[len(before):]...), c.Completion...)
+	c.Prompt, c.Completion = c.sequence[:n:n], c.sequence[n:all:all]
 	c.bytes += callWeight + 4*cap(c.Logprobs) + cap(c.Untrained) + cap(c.Form) + cap(c.Response)
 	for _, text := range []string{c.Message.Content, c.Message.Reasoning, c.ParseError, c.Problem} {
 		c.bytes += len(text)
@@ -47,7 +48,7 @@ func (a *Attempt) lay(c *Call) {
 	for _, tc := range c.Message.ToolCalls {
 		c.bytes += messageWeight + len(tc.Function.Arguments)
 	}
-	if c.asked != nil { // the body, and the texts that were decoded from it
-		c.bytes += 2*cap(c.asked.Body) + messageWeight*len(c.said)
+	if c.request != nil { // the body, and the texts that were decoded from it
+		c.bytes += 2*cap(c.request.Body) + messageWeight*len(c.dialog)
 	}
 }

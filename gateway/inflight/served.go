@@ -36,7 +36,7 @@ func (h *servedCalls) Admit(ctx context.Context) ([]Slot, error) {
 			created: h.config.Now(), done: make(chan struct{}),
 		}
 		decode.Emit = p.feed.emitFor(h.request)
-		slots[i] = Slot{pending: p, counted: true, wait: GoSafely(func() {
+		slots[i] = Slot{pending: p, answersRequest: true, wait: GoSafely(func() {
 			defer close(p.done)
 			p.err = &conversation.Fault{Cause: fmt.Errorf("sampling %s was interrupted", h.version)} // remains if it panics
 			p.call, p.err = h.sample(ctx, p, decode)

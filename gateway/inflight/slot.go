@@ -28,11 +28,11 @@ type Calls interface {
 
 // Slot is where one choice of a request waits for its call.
 type Slot struct {
-	call    *conversation.Call // the slot's call, once there is one
-	pending *pendingCall       // the call that the slot waits for; nil if the call was on record
-	counted bool               // the pending call answers this request
-	first   bool               // this request reserved the pending call
-	wait    func()             // returns when what this request began has ended
+	call           *conversation.Call // the slot's call, once there is one
+	pending        *pendingCall       // the call that the slot waits for; nil if the call was on record
+	answersRequest bool               // the pending call answers this request
+	first          bool               // this request reserved the pending call
+	wait           func()             // returns when what this request began has ended
 	// joined counts the calls that other requests began.
 	joined *atomic.Int64
 }
@@ -59,7 +59,7 @@ func (s *Slot) Done() <-chan struct{} { return s.pending.done }
 // Since returns the tokens sampled after the first n, and a channel that is closed when
 // there are more. It returns nothing if the call does not answer this request.
 func (s *Slot) Since(n int) (tokens []int32, logprobs []float32, more <-chan struct{}) {
-	if !s.counted {
+	if !s.answersRequest {
 		return nil, nil, nil
 	}
 	return s.pending.feed.since(n)
@@ -76,7 +76,7 @@ func (s *Slot) Wait(ctx context.Context) (*conversation.Call, error) {
 		return nil, fmt.Errorf("wait for call: %w", ctx.Err())
 	}
 	switch {
-	case !s.counted:
+	case !s.answersRequest:
 		return nil, ErrAgain
 	case s.pending.err != nil:
 		return nil, s.pending.err
@@ -166,7 +166,7 @@ func (h *attemptCalls) claim(s *Slot, form conversation.Canonical, exchange stri
 		}
 		h.count.rejoined.Add(1)
 	case s.pending != nil:
-		if s.counted = s.pending.waiters > 0; s.counted {
+		if s.answersRequest = s.pending.waiters > 0; s.answersRequest {
 			s.pending.waiters++
 		}
 		s.joined = &h.count.rejoined
@@ -175,7 +175,7 @@ func (h *attemptCalls) claim(s *Slot, form conversation.Canonical, exchange stri
 		if err != nil {
 			return err
 		}
-		s.pending, s.first, s.counted = p, true, true
+		s.pending, s.first, s.answersRequest = p, true, true
 	}
 	return nil
 }
@@ -200,7 +200,7 @@ func (h *attemptCalls) release(slots []Slot, delivered bool) {
 			continue
 		}
 		c := s.call
-		if c == nil && s.counted && !s.pending.leave() {
+		if c == nil && s.answersRequest && !s.pending.leave() {
 			c = s.pending.call
 		}
 		if c != nil {

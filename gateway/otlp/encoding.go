@@ -44,7 +44,7 @@ func (e Encoding) Decode(body []byte) (Batch, error) {
 	var request collector.ExportTraceServiceRequest
 	var err error
 	if e == JSON {
-		if body, err = withBytes(body); err == nil {
+		if body, err = hexIDsToBase64(body); err == nil {
 			err = protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(body, &request)
 		}
 	} else {

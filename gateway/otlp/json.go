@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// withBytes rewrites ids into Protobuf's JSON form: OTLP writes the bytes of ids in hex,
-// Protobuf writes all bytes in base64.
-func withBytes(body []byte) ([]byte, error) {
+// hexIDsToBase64 rewrites ids into Protobuf's JSON form: OTLP writes the bytes of ids in
+// hex, Protobuf writes all bytes in base64.
+func hexIDsToBase64(body []byte) ([]byte, error) {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.UseNumber() // times are integers of 64 bits
 	var export map[string]any

@@ -17,10 +17,10 @@ const (
 // tries counts the wrong tokens that were presented, by address.
 type tries struct {
 	mu   sync.Mutex
-	from map[string]vain
+	from map[string]failedTries
 }
 
-type vain struct {
+type failedTries struct {
 	count int
 	since time.Time
 }
@@ -41,7 +41,7 @@ func (t *tries) fail(address string, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.from == nil || len(t.from) >= mostTriers {
-		kept := map[string]vain{}
+		kept := map[string]failedTries{}
 		for key, v := range t.from {
 			if now.Sub(v.since) < triesWindow && len(kept) < mostTriers/2 {
 				kept[key] = v
@@ -51,7 +51,7 @@ func (t *tries) fail(address string, now time.Time) {
 	}
 	v := t.from[address]
 	if now.Sub(v.since) >= triesWindow {
-		v = vain{since: now}
+		v = failedTries{since: now}
 	}
 	v.count++
 	t.from[address] = v

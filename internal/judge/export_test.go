@@ -20,7 +20,7 @@ func Shape(a Attempt) (version int, digest string) {
 		panic(err)
 	}
 	var text string
-	for _, m := range p.again("A", fmt.Errorf("why")) {
+	for _, m := range p.retryMessages("A", fmt.Errorf("why")) {
 		text += m.Role + "\n" + m.Content + "\n"
 	}
 	sum := sha256.Sum256([]byte(text))

@@ -67,9 +67,9 @@ func (p prompt) messages() []openai.ChatCompletionMessage {
 	}
 }
 
-// again returns the messages that ask the judge again after an answer that could not be
-// parsed.
-func (p prompt) again(answer string, why error) []openai.ChatCompletionMessage {
+// retryMessages returns the messages that ask the judge again after an answer that could
+// not be parsed.
+func (p prompt) retryMessages(answer string, why error) []openai.ChatCompletionMessage {
 	return append(p.messages(),
 		openai.ChatCompletionMessage{Role: openai.ChatMessageRoleAssistant, Content: truncate(answer)},
 		openai.ChatCompletionMessage{Role: openai.ChatMessageRoleUser, Content: fmt.Sprintf(complaint, why, p.calls)},

@@ -51,7 +51,7 @@ func (j *Judge) judge(ctx context.Context, r request) ([]float64, error) {
 		if err == nil {
 			return j.storeScores(ctx, r, scores)
 		}
-		messages, why = r.again(answer, err), err
+		messages, why = r.retryMessages(answer, err), err
 		if err := j.storeNonsense(ctx, r, try, answer, why); err != nil {
 			return nil, err
 		}

@@ -63,7 +63,7 @@ func (l *ledger) checkChoice(made record.Choice, scores []record.StepScore) erro
 		e.Before = &before
 	}
 	first, last := curriculum.Window(settings, curriculum.Finished(e.Spec.Training, made.Step), made.Step, e.Before)
-	e.Scores = between(scores, first, last)
+	e.Scores = scoresBetween(scores, first, last)
 	again, err := e.Choose(made.Step)
 	if err != nil {
 		return err
@@ -93,8 +93,8 @@ func (l *ledger) scores() []record.StepScore {
 	return out
 }
 
-// between returns the scores of steps first to last. scores must be sorted by step.
-func between(scores []record.StepScore, first, last int) []record.StepScore {
+// scoresBetween returns the scores of steps first to last. scores must be sorted by step.
+func scoresBetween(scores []record.StepScore, first, last int) []record.StepScore {
 	at := func(step int) int {
 		i, _ := slices.BinarySearchFunc(scores, step, func(s record.StepScore, step int) int { return cmp.Compare(s.Step, step) })
 		return i

@@ -13,8 +13,8 @@ import (
 	"github.com/fulgurite/fulgurite/internal/runstate"
 )
 
-// kept returns a recorded history.
-func kept(t *testing.T, file string) (run string, events []*history.HistoryEvent) {
+// readHistory returns a recorded history.
+func readHistory(t *testing.T, file string) (run string, events []*history.HistoryEvent) {
 	t.Helper()
 	data, err := os.ReadFile("../../testsuite/histories/" + file + ".json")
 	require.NoError(t, err)
@@ -34,7 +34,7 @@ func cut(events []*history.HistoryEvent, n int) []*history.HistoryEvent { return
 func TestNothingIsPendingInWhatARunGoesOnFrom(t *testing.T) {
 	t.Parallel()
 	for _, file := range []string{"training-plain", "training-lag", "training-sampled", "training-refilled", "training-resumed", "training-approval"} {
-		run, events := kept(t, file)
+		run, events := readHistory(t, file)
 		for n := 5; n <= len(events); n++ {
 			at, _ := runstate.Point(run, cut(events, n))
 			if at == 0 {
@@ -58,7 +58,7 @@ func TestNothingIsPendingInWhatARunGoesOnFrom(t *testing.T) {
 
 func TestAFailedRunGoesOnFromWhatFailed(t *testing.T) {
 	t.Parallel()
-	run, events := kept(t, "training-failed")
+	run, events := readHistory(t, "training-failed")
 	at, whole := runstate.Point(run, events)
 	asked := map[int64]int64{} // the workflow task by child
 	for _, e := range events {

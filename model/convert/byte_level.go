@@ -35,7 +35,7 @@ func (b *byteLevelBPE) read(m gguf.Metadata, _ *vocabulary) (bool, error) {
 			return false, fmt.Errorf("%w: %s: element %d is %q, want two tokens", ErrFormat, mergesKey, i, merge)
 		}
 	}
-	return b.pre.begins, nil
+	return b.pre.addsBOS, nil
 }
 
 // inVocabulary reports whether a special token is also listed in the vocabulary. Behind

@@ -17,9 +17,9 @@ type preTokenizer struct {
 	// without merges.
 	json              string
 	nfc, ignoreMerges bool
-	// begins tells that a text begins with the beginning-of-text token unless the file
+	// addsBOS tells that a text begins with the beginning-of-text token unless the file
 	// says otherwise.
-	begins bool
+	addsBOS bool
 }
 
 // preTokenizers returns the known ones, with the patterns from the models' own
@@ -39,7 +39,7 @@ func preTokenizers() []preTokenizer {
 	return []preTokenizer{
 		{names: []string{"gpt-2"}, json: gpt2},
 		{names: []string{"smollm"}, json: `{"type":"Sequence","pretokenizers":[{"type":"Digits","individual_digits":true},` + gpt2 + `]}`},
-		{names: []string{"llama-bpe", "llama3", "llama-v3"}, json: split(`\p{N}{1,3}`), ignoreMerges: true, begins: true},
+		{names: []string{"llama-bpe", "llama3", "llama-v3"}, json: split(`\p{N}{1,3}`), ignoreMerges: true, addsBOS: true},
 		{names: []string{"qwen2", "deepseek-r1-qwen"}, json: split(`\p{N}`), nfc: true},
 	}
 }

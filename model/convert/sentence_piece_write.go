@@ -47,32 +47,33 @@ func (f *tokenizerJSON) writeSentencePiece(tokens []string, kinds []int32) (gguf
 	}, nil
 }
 
-// step holds the parts of a normalizer or a pre_tokenizer that matter for SentencePiece.
-type step struct {
-	Type          string          `json:"type"`
-	Normalizers   []step          `json:"normalizers"`
-	Prepend       string          `json:"prepend"`
-	Pattern       json.RawMessage `json:"pattern"`
-	Content       string          `json:"content"`
-	PrependScheme string          `json:"prepend_scheme"`
-	Split         *bool           `json:"split"`
+// normalizerStep holds the parts of a normalizer or a pre_tokenizer that matter for
+// SentencePiece.
+type normalizerStep struct {
+	Type          string           `json:"type"`
+	Normalizers   []normalizerStep `json:"normalizers"`
+	Prepend       string           `json:"prepend"`
+	Pattern       json.RawMessage  `json:"pattern"`
+	Content       string           `json:"content"`
+	PrependScheme string           `json:"prepend_scheme"`
+	Split         *bool            `json:"split"`
 }
 
 // isSentencePiece reports whether merging starts from characters. Otherwise it starts
 // from bytes: checkTokenizer admits only these two kinds.
 func (f *tokenizerJSON) isSentencePiece() bool {
-	var p step
+	var p normalizerStep
 	return json.Unmarshal(f.PreTokenizer, &p) != nil || p.Type == "" || p.Type == "Metaspace"
 }
 
 // addSpacePrefix reports whether llama.cpp has to put a space before a text, and before
 // what follows a special token.
 func (f *tokenizerJSON) addSpacePrefix() (bool, error) {
-	var n, p *step
+	var n, p *normalizerStep
 	for _, part := range []struct {
 		name string
 		text json.RawMessage
-		into **step
+		into **normalizerStep
 	}{{"normalizer", f.Normalizer, &n}, {"pre_tokenizer", f.PreTokenizer, &p}} {
 		if len(part.text) == 0 {
 			continue
@@ -82,14 +83,14 @@ func (f *tokenizerJSON) addSpacePrefix() (bool, error) {
 		}
 	}
 	if p != nil {
-		return false, p.isExported(n)
+		return false, p.checkExportable(n)
 	}
 	if n == nil {
-		n = &step{}
+		n = &normalizerStep{}
 	}
 	steps := n.Normalizers
 	if n.Type != "Sequence" {
-		steps = []step{*n}
+		steps = []normalizerStep{*n}
 	}
 	prefix := len(steps) > 1 && steps[0].Type == "Prepend" && steps[0].Prepend == wordStart
 	if prefix {
@@ -101,11 +102,11 @@ func (f *tokenizerJSON) addSpacePrefix() (bool, error) {
 	return prefix, nil
 }
 
-// isExported returns an error for a Metaspace that llama.cpp cannot express. llama.cpp
+// checkExportable returns an error for a Metaspace that llama.cpp cannot express. llama.cpp
 // puts a space both before a text and after each special token, or in neither place. The
 // scheme "first", which puts it before the text only, is exported as neither: in a chat,
 // text follows a special token and gets no space.
-func (s *step) isExported(n *step) error {
+func (s *normalizerStep) checkExportable(n *normalizerStep) error {
 	switch {
 	case n != nil:
 		return fmt.Errorf("%w: tokenizer.json: both a normalizer and a pre_tokenizer Metaspace", ErrUnsupported)

@@ -46,7 +46,7 @@ type projection struct {
 
 // projections returns the linear layers of a layer, in the order of Architecture.Tensors.
 func (l *layout) projections() []projection {
-	hidden, feed := straight(l.HiddenSize), straight(l.FeedForward)
+	hidden, feed := identityIndex(l.HiddenSize), identityIndex(l.FeedForward)
 	query, key, keys := l.heads(l.Heads), l.heads(l.KVHeads), l.KVHeads*l.h
 	return []projection{
 		{"q_proj", adaptedQKV, hidden, query, l.d, l.o, 0},
@@ -69,7 +69,7 @@ func newAdapterLayout(l *layout, numbers model.LoRA) *adapterLayout {
 	for _, t := range numbers.Targets {
 		targets[t] = true
 	}
-	rank := straight(numbers.Rank)
+	rank := identityIndex(numbers.Rank)
 	for range l.Layers {
 		var at [adaptedMatrices][]lowRank
 		a.width = 0
@@ -87,7 +87,7 @@ func newAdapterLayout(l *layout, numbers model.LoRA) *adapterLayout {
 	}
 	if l.ValueHead {
 		scalar := []int{0}
-		a.head = matrix{a.matrix(scalar, l.v, straight(l.HiddenSize), l.d), l.v, l.d}
+		a.head = matrix{a.matrix(scalar, l.v, identityIndex(l.HiddenSize), l.d), l.v, l.d}
 		a.valueBias = a.vector(scalar, scalar, l.v)
 	}
 	return a

@@ -17,7 +17,7 @@ func (s *shard) backward(g []float32) {
 	}
 	s.outputBackward(g)
 	for l := len(s.states) - 1; l >= 0; l-- {
-		if s.again {
+		if s.recomputes {
 			s.layer(l, nil)
 		}
 		s.leaveBackward(l, g)
@@ -189,7 +189,7 @@ func (s *shard) enterBackward(layer int, g []float32) {
 	a, at, d := &s.states[layer], &s.layers[layer], s.dqkv
 	if s.QKNorm {
 		s.headNormBackward(layer, g)
-		d = s.draw
+		d = s.dRaw
 	}
 	if s.QKVBias && s.adapter == nil {
 		for r := range s.rows {
@@ -205,17 +205,17 @@ func (s *shard) enterBackward(layer int, g []float32) {
 	s.normBackward(at.norm1, s.dh, a.x, a.inverse1, g)
 }
 
-// headNormBackward computes draw, the gradient of queries, keys and values before the
+// headNormBackward computes dRaw, the gradient of queries, keys and values before the
 // norms of queries and keys, from dqkv, the gradient after these norms.
 func (s *shard) headNormBackward(layer int, g []float32) {
 	a, at := &s.states[layer], &s.layers[layer]
 	keys, values, heads := s.o, s.o+s.KVHeads*s.h, s.Heads+s.KVHeads
 	qNorm, kNorm := s.vectorAt(at.qNorm, s.h), s.vectorAt(at.kNorm, s.h)
-	clear(s.draw)
+	clear(s.dRaw)
 	s.eachFrozen(func(thread *shardThread, first, last int) {
 		dQuery, dKey := s.vectorGradient(thread, g, at.qNorm, s.h), s.vectorGradient(thread, g, at.kNorm, s.h)
 		for r := first; r < last; r++ {
-			d, raw, to, inverse := s.dqkv[r*s.q:], a.raw[r*s.q:], s.draw[r*s.q:], a.inverseQK[r*heads:]
+			d, raw, to, inverse := s.dqkv[r*s.q:], a.raw[r*s.q:], s.dRaw[r*s.q:], a.inverseQK[r*heads:]
 			s.NormBackward(d, raw, qNorm, inverse, to, dQuery, s.Heads, s.HeadDim)
 			s.NormBackward(d[keys:], raw[keys:], kNorm, inverse[s.Heads:], to[keys:], dKey, s.KVHeads, s.HeadDim)
 			copy(to[values:s.q], d[values:s.q])

@@ -58,7 +58,7 @@ func newLayout(a model.Architecture) *layout {
 		q: (a.Heads + 2*a.KVHeads) * h, o: a.Heads * h, group: a.Heads / a.KVHeads,
 		scale: float32(1 / math.Sqrt(float64(a.HeadDim))), epsilon: float32(a.NormEpsilon),
 	}
-	hidden, feed, vocab := straight(a.HiddenSize), straight(a.FeedForward), straight(a.VocabSize)
+	hidden, feed, vocab := identityIndex(a.HiddenSize), identityIndex(a.FeedForward), identityIndex(a.VocabSize)
 	query, key, single := l.heads(a.Heads), l.heads(a.KVHeads), l.heads(1)
 	scalar := []int{0}
 
@@ -103,8 +103,8 @@ func (l *layout) pageShape() kvcache.Shape {
 	return kvcache.Shape{Layers: l.Layers, Heads: l.KVHeads, HeadSize: l.h}
 }
 
-// straight returns the index of an axis that is padded at its end: element i lies at i.
-func straight(n int) []int {
+// identityIndex returns the index of an axis that is padded at its end: element i lies at i.
+func identityIndex(n int) []int {
 	index := make([]int, n)
 	for i := range index {
 		index[i] = i

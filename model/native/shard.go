@@ -11,16 +11,16 @@ import (
 // next.
 type shard struct {
 	*pass
-	sequences []sequence
-	trees     []int // indices of the sequences that share nothing with earlier ones
-	rows      int
-	readers   readers
-	training  bool          // a backward pass follows
-	again     bool          // the backward pass computes activations again; only each layer's x is kept
-	states    []activations // of the layers; if they are not kept, all layers share the memory of all but x
-	x         []float32     // R·D, after the last layer
-	inverse   []float32     // R
-	normed    []float32     // R·D
+	sequences  []sequence
+	trees      []int // indices of the sequences that share nothing with earlier ones
+	rows       int
+	readers    readers
+	training   bool          // a backward pass follows
+	recomputes bool          // the backward pass computes activations again; only each layer's x is kept
+	states     []activations // of the layers; if they are not kept, all layers share the memory of all but x
+	x          []float32     // R·D, after the last layer
+	inverse    []float32     // R
+	normed     []float32     // R·D
 	// logits holds the logits of a chunk of positions, chunk·V; the backward pass
 	// replaces them by their gradient. If there are several chunks, it computes them
 	// again.
@@ -30,7 +30,7 @@ type shard struct {
 
 	logprobs, entropies              []float32 // for all sequences' positions; for a critic, values and zeros
 	gradient, entropyGradient        []float32 // likewise
-	dx, dh, dqkv, draw, dact, dmixed []float32
+	dx, dh, dqkv, dRaw, dact, dmixed []float32
 	dlow                             []float32 // like activations.low
 
 	threads []shardThread // one for each thread that works on the shard
@@ -89,7 +89,7 @@ func (s *shard) load(sequences []sequence, training bool) {
 	s.chunk = min(s.rows, max(kernel.Lanes, s.logitNumbers/s.v))
 	var one arena // counts the memory of one layer
 	s.takeActivations(&one, s.rows)
-	s.again = training && s.Layers*(one.used+attention) > s.keepNumbers
+	s.recomputes = training && s.Layers*(one.used+attention) > s.keepNumbers
 	s.memory.layOut(func() { s.takeMemory(attention) })
 	s.outcomes = slices.Grow(s.outcomes[:0], s.answers())[:s.answers()]
 	s.readers.load(sequences, s.rows)
@@ -104,7 +104,7 @@ func (s *shard) takeMemory(attention int) {
 	a, rows := &s.memory, s.rows
 	for l := range s.states {
 		switch {
-		case l == 0 || s.training && !s.again:
+		case l == 0 || s.training && !s.recomputes:
 			s.states[l] = s.takeActivations(a, rows)
 			s.states[l].attention = a.alloc(attention)
 		default:
@@ -141,7 +141,7 @@ func (s *shard) takeMemory(attention int) {
 		s.dx, s.dh, s.dqkv = a.alloc(rows*s.d), a.alloc(rows*s.d), a.alloc(rows*s.q)
 		s.dact, s.dmixed = a.alloc(rows*s.f), a.alloc(rows*s.o)
 		if s.QKNorm {
-			s.draw = a.alloc(rows * s.q)
+			s.dRaw = a.alloc(rows * s.q)
 		}
 		if s.adapter != nil {
 			s.dlow = a.alloc(rows * s.adapter.width)
@@ -278,8 +278,8 @@ func (s *shard) outcome(thread *shardThread, q *sequence, t int, logits []float3
 	return s.tokenOutcome(thread.choice.gather(logits), n, thread.choice.indexOf(token), q.scale)
 }
 
-// ask lets the objective write the gradients of all positions.
-func (s *shard) ask(objective model.Objective) {
+// applyObjective lets the objective write the gradients of all positions.
+func (s *shard) applyObjective(objective model.Objective) {
 	clear(s.gradient)
 	clear(s.entropyGradient)
 	for _, q := range s.sequences {

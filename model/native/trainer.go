@@ -228,7 +228,7 @@ func (t *trainer) update(ctx context.Context, rows []model.Row, objective model.
 			s := t.shards[worker]
 			s.load(shards[i], true)
 			s.forward()
-			s.ask(objective)
+			s.applyObjective(objective)
 			s.backward(lanes[lane])
 		}
 	})

@@ -29,9 +29,9 @@ type Adapter struct {
 	Write func(directory string) error
 }
 
-// placed is an adapter in a directory that servers read. One without a directory is the
-// base itself.
-type placed struct {
+// placedAdapter is an adapter in a directory that servers read. One without a directory
+// is the base itself.
+type placedAdapter struct {
 	served
 	directory string
 	rank      int // 0 if it is not known
@@ -70,30 +70,30 @@ func (s *Sampler) admit(ctx context.Context, at *replica, v model.VersionID) (se
 
 // place finds the adapter of a version, and writes it if it is one of ours. Its name and
 // its directory contain the digest of its weights, so they never mean other weights.
-func (s *Sampler) place(ctx context.Context, v model.VersionID) (placed, error) {
+func (s *Sampler) place(ctx context.Context, v model.VersionID) (placedAdapter, error) {
 	if s.options.Adapter != nil {
 		a, err := s.options.Adapter(ctx, v)
 		if err != nil {
-			return placed{}, err
+			return placedAdapter{}, err
 		}
 		if a != nil {
 			name := adapterName(v, a.Weights)
-			p := placed{served{name, a.Weights}, filepath.Join(s.options.Directory, name), a.Rank, a.Canary}
+			p := placedAdapter{served{name, a.Weights}, filepath.Join(s.options.Directory, name), a.Rank, a.Canary}
 			if err := a.Write(p.directory); err != nil {
-				return placed{}, fmt.Errorf("write %s: %w", p.directory, err)
+				return placedAdapter{}, fmt.Errorf("write %s: %w", p.directory, err)
 			}
 			return p, nil
 		}
 	}
 	if v.Number == 0 {
-		return placed{served: served{s.options.Model, "server:" + s.options.Model}}, nil
+		return placedAdapter{served: served{s.options.Model, "server:" + s.options.Model}}, nil
 	}
 	directory := s.directoryOf(v)
 	weights, err := readAdapter(directory)
 	if err != nil {
-		return placed{}, err
+		return placedAdapter{}, err
 	}
-	return placed{served: served{adapterName(v, weights), weights}, directory: directory}, nil
+	return placedAdapter{served: served{adapterName(v, weights), weights}, directory: directory}, nil
 }
 
 func adapterName(v model.VersionID, weights string) string {
@@ -103,7 +103,7 @@ func adapterName(v model.VersionID, weights string) string {
 // loadAdapter loads an adapter and admits it if it is the right one. The name of an
 // adapter contains a digest of its weights, so that other weights get another name: a
 // server may have cached what an adapter of this name computed for prompts.
-func (s *Sampler) loadAdapter(ctx context.Context, at *replica, a placed) error {
+func (s *Sampler) loadAdapter(ctx context.Context, at *replica, a placedAdapter) error {
 	if err := s.protocol.load(ctx, s, at, a.name, a.directory); err != nil {
 		return explain(err, a)
 	}
@@ -119,7 +119,7 @@ func (s *Sampler) loadAdapter(ctx context.Context, at *replica, a placed) error 
 }
 
 // verify reports why a loaded adapter can't be sampled from.
-func (s *Sampler) verify(ctx context.Context, at *replica, a placed) error {
+func (s *Sampler) verify(ctx context.Context, at *replica, a placedAdapter) error {
 	if a.canary == nil || len(a.canary.Rows) == 0 {
 		return s.checkSlots(ctx, at)
 	}
@@ -139,7 +139,7 @@ func forgotten(err error) error {
 }
 
 // explain adds to err what to do if a server refuses to load an adapter.
-func explain(err error, a placed) error {
+func explain(err error, a placedAdapter) error {
 	var r *refusal
 	if !errors.As(err, &r) {
 		return err

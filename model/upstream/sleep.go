@@ -14,8 +14,8 @@ const (
 	// longestSleep is how long a call waits for a server that sleeps. After that the call
 	// is a fault and is made again.
 	longestSleep = 30 * time.Minute
-	// glance is the interval at which such a call checks whether the server is awake.
-	glance = 250 * time.Millisecond
+	// pollInterval is the interval at which such a call checks whether the server is awake.
+	pollInterval = 250 * time.Millisecond
 )
 
 // SharesGPU reports whether the servers sleep while a trainer computes.
@@ -119,7 +119,7 @@ func (s *Sampler) awake(ctx context.Context, at *replica) error {
 		if time.Now().After(until) {
 			return fmt.Errorf("%w: %s has slept for %v; POST /wake_up wakes it", ErrAway, at.url, longestSleep)
 		}
-		if !wait.For(ctx, glance) {
+		if !wait.For(ctx, pollInterval) {
 			return ctx.Err()
 		}
 	}

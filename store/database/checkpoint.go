@@ -33,11 +33,11 @@ type checkpointer struct {
 	logger *zap.Logger
 	every  int // copyPages
 
-	appended int           // pages that the writer had appended when it last asked for a copy
-	rest     atomic.Bool   // whether the writer is to copy the rest
-	asked    chan struct{} // requests a copy from run
-	stop     context.CancelFunc
-	stopped  chan struct{} // closed by run
+	appended       int           // pages that the writer had appended when it last asked for a copy
+	writerMustCopy atomic.Bool   // whether the writer is to copy the rest
+	asked          chan struct{} // requests a copy from run
+	stop           context.CancelFunc
+	stopped        chan struct{} // closed by run
 }
 
 func newCheckpointer(path string, logger *zap.Logger) (*checkpointer, error) {
@@ -64,8 +64,8 @@ func (c *checkpointer) Close() error {
 
 // committed is called by the writer with its connection, after a commit.
 func (c *checkpointer) committed(ctx context.Context, conn *sql.Conn) error {
-	if c.rest.Load() { // run copies nothing meanwhile
-		defer c.rest.Store(false)
+	if c.writerMustCopy.Load() { // run copies nothing meanwhile
+		defer c.writerMustCopy.Store(false)
 		_, err := copyLog(ctx, conn)
 		return err
 	}
@@ -89,14 +89,14 @@ func (c *checkpointer) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if c.rest.Load() {
+		if c.writerMustCopy.Load() {
 			continue
 		}
 		length, err := copyLog(ctx, c.db)
 		if err != nil && !errors.Is(err, context.Canceled) {
 			c.failed(err)
 		}
-		c.rest.Store(length >= restart*c.every)
+		c.writerMustCopy.Store(length >= restart*c.every)
 	}
 }
 

@@ -9,16 +9,16 @@ import (
 // Hang is a time during which a client or a server was suspended.
 type Hang struct{ From, Until time.Time }
 
-// delay is how long after a hang a request may still arrive that was made before or
+// thawDelay is how long after a hang a request may still arrive that was made before or
 // during the hang. It was waiting in the suspended process or in a socket's buffer.
-const delay = time.Second
+const thawDelay = time.Second
 
 // earliestRequest returns the earliest time at which the request for something may have
 // been made that began at the given time.
 func earliestRequest(began time.Time, hangs []Hang) time.Time {
 	at := began
 	for _, h := range hangs {
-		if began.After(h.From) && began.Before(h.Until.Add(delay)) && h.From.Before(at) {
+		if began.After(h.From) && began.Before(h.Until.Add(thawDelay)) && h.From.Before(at) {
 			at = h.From
 		}
 	}

@@ -40,8 +40,8 @@ type callText struct {
 	// batch of its step has none.
 	Advantages *spread `json:"advantages,omitempty"`
 
-	new     int    // index of the first message that follows the parent's and its reply
-	request string // the raw request, if it can't be parsed
+	firstNew   int    // index of the first message that follows the parent's and its reply
+	rawRequest string // the raw request, if it can't be parsed
 }
 
 // addText reads the texts of the attempt.
@@ -63,13 +63,13 @@ func (a *attemptCalls) addText(ctx context.Context, batches *batchReader, seen s
 		}
 		r := requests[i]
 		if r == nil {
-			text.request = string(c.Request)
+			text.rawRequest = string(c.Request)
 			continue
 		}
 		bySeq[c.Seq] = r
 		text.Messages, text.Text, text.Tools = r.Dialog, r.Text, r.Tools
 		if parent := bySeq[c.Parent]; parent != nil {
-			text.new = dialog.Shared(parent.Dialog, r.Dialog)
+			text.firstNew = dialog.Shared(parent.Dialog, r.Dialog)
 		}
 	}
 	return nil
@@ -131,14 +131,14 @@ func (c namedCall) printText(t *terminal.Terminal, toolsBefore []dialog.Tool) {
 			printIndented(t, "    ", tool.Description)
 		}
 	}
-	if c.new > 0 {
-		t.Printf("  (after the %d messages of call %d and its reply)\n", c.new, *c.Parent)
+	if c.firstNew > 0 {
+		t.Printf("  (after the %d messages of call %d and its reply)\n", c.firstNew, *c.Parent)
 	}
-	for _, m := range c.Messages[c.new:] {
+	for _, m := range c.Messages[c.firstNew:] {
 		printMessage(t, string(m.Role), m)
 	}
 	printPart(t, "prompt", c.Text)
-	printPart(t, "request, which this release can't read", c.request)
+	printPart(t, "request, which this release can't read", c.rawRequest)
 	for i, m := range c.Replies {
 		who := "reply"
 		if len(c.Replies) > 1 {

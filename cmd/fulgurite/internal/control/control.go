@@ -32,9 +32,9 @@ func (m message) action(name record.ActionName, input record.ActionInput) record
 	return record.Action{ID: operator.NewID(), Run: m.Run_, Name: name, By: cmp.Or(m.By, state.Person()), Reason: m.Reason, Input: input}
 }
 
-// meant returns the input for the version that a flag names. With version 0, the input
-// names none, and the run decides.
-func meant(version int) record.ActionInput {
+// versionInput returns the input for the version that a flag names. With version 0, the
+// input names none, and the run decides.
+func versionInput(version int) record.ActionInput {
 	if version == 0 {
 		return record.ActionInput{}
 	}
@@ -49,7 +49,7 @@ type Approve struct {
 
 // Run sends the action to the run.
 func (c *Approve) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
-	return c.Message.send(ctx, s, t, record.ActionApprove, meant(c.Version))
+	return c.Message.send(ctx, s, t, record.ActionApprove, versionInput(c.Version))
 }
 
 // Reject is `fulgurite reject`.
@@ -60,7 +60,7 @@ type Reject struct {
 
 // Run sends the action to the run.
 func (c *Reject) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
-	return c.Message.send(ctx, s, t, record.ActionReject, meant(c.Version))
+	return c.Message.send(ctx, s, t, record.ActionReject, versionInput(c.Version))
 }
 
 // Pause is `fulgurite pause`.

@@ -53,7 +53,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 			return err
 		}
 	}
-	r := newReport(c.concerning(append(findAll(ctx, c.Limit, c.probes(s, sp)), findings...)))
+	r := newReport(c.markAbsent(append(findAll(ctx, c.Limit, c.probes(s, sp)), findings...)))
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -71,8 +71,8 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	return nil
 }
 
-// concerning marks as absent what is missing here but belongs on another machine.
-func (c *Command) concerning(findings []Finding) []Finding {
+// markAbsent marks as absent what is missing here but belongs on another machine.
+func (c *Command) markAbsent(findings []Finding) []Finding {
 	for i, f := range findings {
 		others := c.For == "gpu" && (f.Subject == "server" || f.Subject == "agent" || strings.HasPrefix(f.Text, "agent.") || strings.HasPrefix(f.Text, "grader."))
 		if others && f.State == Missing {

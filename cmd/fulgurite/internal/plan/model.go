@@ -119,7 +119,7 @@ func (p *Plan) Room(ranks int) torch.Room {
 	if r.Single { // its files say how large it is
 		r.Parameters = int64(p.Parameters)
 		if l == nil {
-			r.Offered = p.offered
+			r.Offered = p.offeredParameters
 		} else {
 			r.Adapter = p.Sizes.Weights / number
 		}

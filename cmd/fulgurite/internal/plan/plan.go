@@ -47,9 +47,9 @@ type Plan struct {
 	// the model's type.
 	Targets []string `json:"targets,omitempty"`
 
-	architecture model.Architecture // of the base
-	offered      int64              // size of the adapter that Room suggests, if the base has a Config
-	pool         curriculum.Pool
+	architecture      model.Architecture // of the base
+	offeredParameters int64              // size of the adapter that Room suggests, if the base has a Config
+	pool              curriculum.Pool
 }
 
 // Run prints the plan of a spec.
@@ -149,7 +149,7 @@ func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 	}
 	p.architecture = architecture
 	if files != nil {
-		p.Parameters, p.offered = int(files.Parameters()), files.AdapterParameters(torch.OfferedRank, nil)
+		p.Parameters, p.offeredParameters = int(files.Parameters()), files.AdapterParameters(torch.OfferedRank, nil)
 		p.Sizes = newFileSizes(sp, files, p.Steps, p.Gates)
 	} else {
 		p.Sizes = newSizes(sp, architecture, p.Steps, p.Gates)
