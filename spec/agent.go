@@ -54,7 +54,7 @@ func (a Agent) check(f *Faults) {
 	}
 }
 
-// kinds are the given ways to run the agent.
+// kinds returns the ways to run the agent that the spec gives.
 func (a Agent) kinds() []string {
 	var kinds []string
 	for _, k := range []struct {
@@ -89,7 +89,7 @@ func (t Temporal) check(f *Faults) {
 	}
 }
 
-// Kind says whether the agent is a workflow or an activity.
+// Kind returns "an activity" or "a workflow", whichever the agent is.
 func (t Temporal) Kind() string {
 	if t.Activity != "" {
 		return "an activity"
@@ -97,9 +97,9 @@ func (t Temporal) Kind() string {
 	return "a workflow"
 }
 
-// WithoutSecrets is s without the agent's environment and the headers of its service.
-// These may be secret, only the worker that runs the agent needs them, and Temporal
-// shows its payloads to everybody who may look.
+// WithoutSecrets returns s without the agent's environment and the headers of its service.
+// They may be secret and only the worker that runs the agent needs them, but Temporal
+// shows its payloads to everyone who has access.
 func (s Spec) WithoutSecrets() Spec {
 	s.Agent.Environment = nil
 	if s.Agent.Service != nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/fulgurite/fulgurite/credit"
 )
 
-// An algorithm is a preset: names and numbers of parts that a spec leaves out.
-// Whatever a spec gives itself stays.
+// An algorithm is a preset: the names and numbers of the parts that a spec leaves out. It
+// never changes what a spec gives itself.
 type algorithm struct {
 	credit Credit
 	loss   Loss
@@ -16,9 +16,9 @@ type algorithm struct {
 // Algorithms lists the presets by name.
 func Algorithms() []string { return sortedKeys(algorithms()) }
 
-// algorithms returns the presets. Each follows the paper that docs/credit.md names,
-// except that no preset has a KL to a reference; credit/golden/presets.py has them once
-// more.
+// algorithms returns the presets by name. Each follows the paper that docs/credit.md
+// names, except that no preset has a KL to a reference. credit/golden/presets.py has the
+// same presets a second time, in Python.
 func algorithms() map[string]algorithm {
 	grouped := Credit{Mean: credit.Group, Std: credit.Group}
 	centred := Credit{Mean: credit.Group, Std: credit.None}
@@ -45,7 +45,7 @@ func algorithms() map[string]algorithm {
 	}
 }
 
-// expanded fills in the algorithm's settings where the spec has none.
+// expanded returns s with the algorithm's settings where the spec has none.
 func (s Spec) expanded() Spec {
 	a, ok := algorithms()[s.Algorithm]
 	if !ok {
@@ -54,14 +54,14 @@ func (s Spec) expanded() Spec {
 	c, preset := &s.Credit, a.credit
 	c.Assignment = cmp.Or(c.Assignment, preset.Assignment)
 	c.Tokens = cmp.Or(c.Tokens, preset.Tokens)
-	if !c.estimated() { // which replaces every comparison
+	if !c.estimated() { // an estimate replaces every comparison
 		c.Combine = cmp.Or(c.Combine, preset.Combine)
 		c.Mean, c.Std = cmp.Or(c.Mean, preset.Mean), cmp.Or(c.Std, preset.Std)
 		c.LeaveOneOut = c.LeaveOneOut || preset.LeaveOneOut && c.Mean == credit.Group
 	}
 	c.Whiten = cmp.Or(c.Whiten, preset.Whiten)
 	l, loss := &s.Loss, a.loss
-	if l.Type == "" || l.Type == loss.Type { // another loss has other bounds
+	if l.Type == "" || l.Type == loss.Type { // the preset's bounds do not fit another loss
 		l.Type, l.ClipLow, l.ClipHigh = loss.Type, cmp.Or(l.ClipLow, loss.ClipLow), cmp.Or(l.ClipHigh, loss.ClipHigh)
 	}
 	l.Aggregation = cmp.Or(l.Aggregation, loss.Aggregation)

@@ -142,8 +142,8 @@ func TestNumbersByNameAreReadFromFiles(t *testing.T) {
 	require.ErrorContains(t, err, "credit.rewards.final (line 7): text where a number is expected")
 }
 
-// A run is told from another by the digest of its parts: those of a preset change
-// only where the preset was wrong.
+// Runs are compared by the digest of their specs, in which a preset is written out. So the
+// digest of a preset changes only if the preset was wrong.
 func TestPresetsKeepTheirDigests(t *testing.T) {
 	t.Parallel()
 	digests := map[string]string{

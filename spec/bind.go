@@ -8,14 +8,15 @@ import (
 	"github.com/fulgurite/fulgurite/credit"
 )
 
-// binder puts a node's values into a Spec and collects the values that do not fit.
+// binder sets the fields of a Spec from a node, and collects the values that do not fit.
 type binder struct{ faults Faults }
 
 func (b *binder) add(line int, key, remedy, format string, args ...any) {
 	b.faults.List = append(b.faults.List, Fault{Key: key, Line: line, Message: fmt.Sprintf(format, args...), Remedy: remedy})
 }
 
-// bind sets target, whose key is key. An empty value in the file is an absent one.
+// bind sets target, the field of the given key. It treats an empty value in the file as an
+// absent key.
 func (b *binder) bind(target reflect.Value, n node, key string) {
 	if n.value == nil {
 		return
@@ -65,7 +66,7 @@ func (b *binder) fields(target reflect.Value, n node, key string) {
 	}
 }
 
-// mapping takes keys of the user's own, with values of one kind.
+// mapping binds a mapping whose keys the user chooses. All its values have one kind.
 func (b *binder) mapping(target reflect.Value, n node, key string) {
 	entries, ok := n.value.([]entry)
 	if !ok {
@@ -82,7 +83,7 @@ func (b *binder) mapping(target reflect.Value, n node, key string) {
 	target.Set(bound)
 }
 
-// expected describes an element of a list in a user's words.
+// expected returns what an element of a list must be, in the words of messages to users.
 func expected(element reflect.Value) string {
 	if element.Kind() == reflect.Struct {
 		return "a mapping"
@@ -155,7 +156,7 @@ func (b *binder) zero(n node, key string) {
 	}
 }
 
-// shown is the value as a message shows it.
+// shown returns the value in the form in which messages show it.
 func (n node) shown() any {
 	switch v := n.value.(type) {
 	case string:
@@ -228,8 +229,8 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// defaultOf returns the default of key, if there is one. Keys that have an effect only
-// beside others are treated as if they had one.
+// defaultOf returns the default of key, if it has one. A key that has an effect only
+// together with other keys counts as if it had that effect.
 func defaultOf(key string) (any, bool) {
 	v := reflect.ValueOf(exemplar())
 	for part := range strings.SplitSeq(key, ".") {
@@ -255,11 +256,11 @@ func defaultOf(key string) (any, bool) {
 	return v.Interface(), true
 }
 
-// exemplar returns a spec with every default at once, and nothing that has no default.
+// exemplar returns a spec with all defaults at once. Fields without a default are empty.
 func exemplar() Spec {
 	s := complete()
 	s.Agent.Command, s.Tasks, s.Grader.Type = nil, Tasks{}, ""
-	s.Training.Curriculum.Type = "" // it has none
+	s.Training.Curriculum.Type = "" // the type of a curriculum has no default
 	plain := Spec{}.WithDefaults()
 	s.Credit.Assignment = plain.Credit.Assignment
 	s.Loss.Aggregation, s.Loss.Length, s.Loss.Correction = plain.Loss.Aggregation, 0, plain.Loss.Correction
@@ -267,7 +268,7 @@ func exemplar() Spec {
 	return s
 }
 
-// complete is a spec in which every key with a default has an effect.
+// complete returns a spec in which every key with a default has an effect.
 func complete() Spec {
 	return Spec{
 		Model:    Model{LoRA: &LoRA{}, WarmStart: &WarmStart{}},
@@ -296,7 +297,7 @@ type entry struct {
 	value node
 }
 
-// kind says what n is, in a user's words.
+// kind returns what kind of value n is, in the words of messages to users.
 func (n node) kind() string {
 	switch n.value.(type) {
 	case nil:
@@ -314,12 +315,12 @@ func (n node) kind() string {
 	}
 }
 
-// syntaxFault is a file that can't be read at all.
+// syntaxFault returns the fault of a file that can't be read at all.
 func syntaxFault(line int, message string) *Faults {
 	return &Faults{List: []Fault{{Line: line, Message: message}}}
 }
 
-// twice is the fault of a key that its mapping has already.
+// twice returns the fault of a key that occurs a second time in its mapping.
 func twice(again, first entry) *Faults {
 	return syntaxFault(again.line, fmt.Sprintf("key %q stands twice, first in line %d", again.key, first.line))
 }

@@ -11,94 +11,112 @@ import (
 
 // Credit says how rewards become advantages.
 type Credit struct {
-	// Rewards weighs the named rewards of an attempt; without it "final" alone
-	// counts.
+	// Rewards holds the weights of an attempt's named rewards, by name. "final" is the
+	// reward that the grader gives. Absent means that "final" alone counts, with weight 1.
 	Rewards map[string]float64 `json:"rewards,omitempty"`
-	// Combine says what becomes of several rewards: "sum" adds them up before they
-	// are compared, "separate" compares each by itself and adds what comes out (GDPO).
+	// Combine says what happens with several rewards: "sum" adds them before they are
+	// compared with others, "separate" compares each by itself and adds the results
+	// (GDPO).
 	Combine string `json:"combine,omitempty"`
-	// Signals weighs what calls earn by themselves: "tool_error", "exception",
-	// "parse_failure", "repeated_call", "recovered", and "emitted" for what the agent
-	// gave a call.
+	// Signals holds the weights of what a call earns by itself, by name: "tool_error",
+	// "exception", "parse_failure", "repeated_call", "recovered", and "emitted", a factor
+	// for rewards that the agent gave the call. Absent means that calls earn nothing by
+	// themselves.
 	Signals map[string]float64 `json:"signals,omitempty"`
-	// Overlong punishes attempts that come close to the most tokens they may take
-	// (DAPO).
+	// Overlong takes a penalty from the reward of attempts that come close to the largest
+	// allowed number of sampled tokens (DAPO). Absent means no penalty.
 	Overlong *Overlong `json:"overlong,omitempty"`
-	// FormatPenalty is taken from the reward of an attempt with a reply that could
-	// not be parsed.
+	// FormatPenalty is subtracted from the reward of an attempt with a reply that could
+	// not be parsed. Absent or 0 means no penalty.
 	FormatPenalty float64 `json:"format_penalty,omitempty"`
-	// KLInReward takes from the reward of every trained token how far the policy that
-	// sampled it was from version 0, as PPO, RLOO and REINFORCE++ do.
+	// KLInReward subtracts from the reward of every trained token an estimate of how far
+	// the policy that sampled it was from version 0, times a weight, as PPO, RLOO and
+	// REINFORCE++ do. Absent means no penalty.
 	KLInReward *KL `json:"kl_in_reward,omitempty"`
-	// TrainAgents is a regular expression (RE2) that matches the whole names of the
-	// agents whose calls are trained; without it all are.
+	// TrainAgents is a regular expression (RE2). Only the calls of agents whose complete
+	// name it matches are trained. Absent means that the calls of all agents are trained.
 	TrainAgents string `json:"train_agents,omitempty"`
-	// Assignment gives the calls of a trajectory their advantages: "identical",
-	// "discounted", "last_call", "gigpo", "turn_gae", "value_difference" or "judge".
+	// Assignment says how the calls of a trajectory get their advantages. "identical":
+	// each gets the trajectory's. "discounted": less of it, the earlier the call.
+	// "last_call": the last call gets all of it. "gigpo": the trajectory's, plus the
+	// step's among steps from equal states. "turn_gae": by a critic, call by call.
+	// "value_difference": by how much the call changed the estimated success. "judge": the
+	// trajectory's, plus a language model's score of the call.
 	Assignment credit.Assignment `json:"assignment,omitempty"`
-	// Discount per call, or per token where Tokens is "gae".
+	// Discount is the factor for each call of "discounted", "gigpo" and "turn_gae", or for
+	// each token with credit.tokens "gae". Absent means 0.95, with "turn_gae" 0.99, with
+	// "gae" 1.
 	Discount float64 `json:"discount,omitempty"`
-	// Lambda of generalized advantage estimation.
+	// Lambda is λ of generalized advantage estimation. Only with credit.assignment
+	// "turn_gae" or credit.tokens "gae".
 	Lambda float64 `json:"lambda,omitempty"`
-	// StepWeight of "gigpo" weighs what is compared at equal states against what is
-	// compared over whole trajectories.
+	// StepWeight is the weight in "gigpo" of the comparison at equal states, next to the
+	// comparison of complete trajectories. Only with credit.assignment "gigpo".
 	StepWeight float64 `json:"step_weight,omitempty"`
-	// Tokens gives the tokens of a call their advantages: "uniform", each the
-	// call's, or "gae", by a critic (PPO).
+	// Tokens says how the tokens of a call get their advantages: "uniform" gives each
+	// token the call's, "gae" gives each token its own, by a critic (PPO).
 	Tokens credit.Spread `json:"tokens,omitempty"`
-	// Judge scores calls, for the assignment "judge".
+	// Judge is a language model that scores calls. Only with credit.assignment "judge",
+	// which needs it.
 	Judge *Judge `json:"judge,omitempty"`
-	// Mean is what rewards are compared with: the mean of the "group", of the
-	// "batch", "running" for that of the steps before (RAE), or "none".
+	// Mean is what rewards are compared with: the mean of the "group" or of the "batch",
+	// "running" for the running mean of the steps before (RAE), or "none". Absent means
+	// "none" with a critic or "value_difference", else "group".
 	Mean credit.Level `json:"mean,omitempty"`
-	// Std is whose deviation divides them: that of the "group", of the "batch",
-	// "none", or "mean" for the mean itself (MaxRL).
+	// Std is what the difference from the mean is divided by: the deviation of the "group"
+	// or of the "batch", "mean" for the mean of the group itself (MaxRL), or "none".
+	// Absent means "none" with a critic, "value_difference" or credit.mean "running", else
+	// "group".
 	Std credit.Level `json:"std,omitempty"`
-	// LeaveOneOut leaves a sample out of its own mean (RLOO).
+	// LeaveOneOut leaves a sample out of the mean that it is compared with (RLOO). Only
+	// with credit.mean "group".
 	LeaveOneOut bool `json:"leave_one_out,omitempty"`
-	// PerAgent compares the calls of an agent with those of the same agent alone.
+	// PerAgent compares the calls of an agent only with calls of the same agent.
 	PerAgent bool `json:"per_agent,omitempty"`
-	// Whiten brings the advantages of all trained tokens of a "batch" to mean 0 and
-	// deviation 1, or is "none".
+	// Whiten is "batch" to bring the advantages of all trained tokens of a step to mean 0
+	// and deviation 1, or "none" to leave them. Absent means "batch" with a critic, else
+	// "none".
 	Whiten credit.Level `json:"whiten,omitempty"`
 }
 
-// Overlong is a soft limit of an attempt's sampled tokens.
+// Overlong is a soft limit on an attempt's sampled tokens.
 type Overlong struct {
-	// Tokens is where the whole penalty is reached.
+	// Tokens is the number of sampled tokens of an attempt from which on the complete
+	// penalty is subtracted from its reward.
 	Tokens int `json:"tokens"`
-	// Buffer is over how many tokens before that it rises from 0.
+	// Buffer is the number of tokens over which the penalty rises from 0 before
+	// credit.overlong.tokens is reached. At most credit.overlong.tokens.
 	Buffer int `json:"buffer"`
-	// Penalty is taken from the reward.
+	// Penalty is the complete penalty, which is subtracted from the reward.
 	Penalty float64 `json:"penalty,omitempty"`
 }
 
-// Judge is a language model that scores the calls of an attempt, behind an API as
+// Judge is a language model that scores the calls of an attempt. It has an API like
 // OpenAI's.
 type Judge struct {
-	// URL of the API, with its /v1.
+	// URL is the address of the judge's API, which is like OpenAI's, with its /v1.
 	URL string `json:"url"`
-	// Model is its name there.
+	// Model is the name of the model at the judge's API.
 	Model string `json:"model"`
-	// Key names the environment variable, of the process that asks, that holds the
-	// API key.
+	// Key is the name of the environment variable that holds the API key. The process that
+	// asks the judge reads it.
 	Key string `json:"key,omitempty"`
 	// Rubric says in words what makes a call good.
 	Rubric string `json:"rubric,omitempty"`
-	// Requests is the most that one step may make.
+	// Requests is the largest number of requests to the judge in one step.
 	Requests int `json:"requests,omitempty"`
-	// Seconds that one answer may take.
+	// Seconds is the longest time, in seconds, that one answer may take.
 	Seconds float64 `json:"seconds,omitempty"`
 }
 
 // Critic is a model that estimates returns.
 type Critic struct {
-	// LearningRate of its AdamW, constant.
+	// LearningRate is the learning rate of the critic's AdamW. It is constant.
 	LearningRate float64 `json:"learning_rate,omitempty"`
-	// Passes over a step's batch.
+	// Passes is the number of passes over each step's batch.
 	Passes int `json:"passes,omitempty"`
-	// Clip is how far an update may move an estimate before it stops counting; 0
-	// does not clip.
+	// Clip is how far an update may move an estimate before a further move stops counting.
+	// 0, the default, does not clip.
 	Clip float64 `json:"clip,omitempty"`
 }
 
@@ -112,7 +130,7 @@ const (
 	SignalEmitted      = "emitted"
 )
 
-// Signals lists them.
+// Signals returns the names of all signals.
 func Signals() []string {
 	return []string{SignalToolError, SignalException, SignalParseFailure, SignalRepeatedCall, SignalRecovered, SignalEmitted}
 }
@@ -120,8 +138,8 @@ func Signals() []string {
 // Critical reports whether the credit needs a critic.
 func (c Credit) Critical() bool { return c.Assignment == credit.TurnGAE || c.Tokens == credit.GAE }
 
-// estimated reports whether an estimate of the return is the baseline, so that
-// nothing else is.
+// estimated reports whether an estimate of the return is the baseline. There is then no
+// other baseline.
 func (c Credit) estimated() bool { return c.Critical() || c.Assignment == credit.ValueDifference }
 
 // discounts reports whether Discount has an effect.
@@ -129,7 +147,7 @@ func (c Credit) discounts() bool {
 	return c.Critical() || c.Assignment == credit.Discounted || c.Assignment == credit.GiGPO
 }
 
-// Plan is the credit in the terms of package credit.
+// Plan returns the credit in the terms of package credit.
 func (c Credit) Plan() credit.Plan {
 	p := credit.Plan{
 		Normalization: credit.Normalization{Mean: c.Mean, Std: c.Std, LeaveOneOut: c.LeaveOneOut},
@@ -162,7 +180,7 @@ func (c Credit) withDefaults() Credit {
 		c.Discount = cmp.Or(c.Discount, 0.99)
 		level, whiten = credit.None, credit.Batch
 	case c.Assignment == credit.ValueDifference:
-		level = credit.None // a difference has no need of one
+		level = credit.None // a difference needs no baseline
 	case c.discounts():
 		c.Discount = cmp.Or(c.Discount, 0.95)
 	}
@@ -178,18 +196,18 @@ func (c Credit) withDefaults() Credit {
 	c.Mean, c.Std = cmp.Or(c.Mean, level), cmp.Or(c.Std, level)
 	c.Whiten = cmp.Or(c.Whiten, whiten)
 	if c.Judge != nil {
-		j := *c.Judge // the caller's stays as it is
+		j := *c.Judge // the caller's copy does not change
 		j.Requests = cmp.Or(j.Requests, 1000)
 		j.Seconds = cmp.Or(j.Seconds, 60)
 		c.Judge = &j
 	}
 	if c.KLInReward != nil {
-		kl := *c.KLInReward // the caller's stays as it is
+		kl := *c.KLInReward // the caller's copy does not change
 		kl.Estimator = cmp.Or(kl.Estimator, credit.KL1)
 		c.KLInReward = &kl
 	}
 	if c.Overlong != nil {
-		o := *c.Overlong // the caller's stays as it is
+		o := *c.Overlong // the caller's copy does not change
 		o.Penalty = cmp.Or(o.Penalty, 1)
 		c.Overlong = &o
 	}
@@ -254,7 +272,8 @@ func (c Credit) check(f *Faults, t Training) {
 	}
 }
 
-// checkRewards looks at what is summed up before it is compared.
+// checkRewards checks the settings of the rewards, signals and penalties that are summed
+// up before they are compared.
 func (c Credit) checkRewards(f *Faults) {
 	f.choice("credit.combine", c.Combine)
 	f.unused("credit.combine", c.Combine == CombineSeparate && len(c.Rewards) < 2, "credit.rewards names no two rewards")
@@ -291,7 +310,8 @@ func (c Credit) checkRewards(f *Faults) {
 	}
 }
 
-// checkJudge expects a request for each rollout of a step.
+// checkJudge checks the judge, which needs at least one request for each rollout of a
+// step.
 func (c Credit) checkJudge(f *Faults, rollouts int) {
 	j := c.Judge
 	switch {
@@ -315,7 +335,7 @@ func (c Credit) checkJudge(f *Faults, rollouts int) {
 
 func (s Spec) checkCritic(f *Faults) {
 	if s.Critic == nil {
-		return // defaults give one where it is needed
+		return // WithDefaults adds a critic if one is needed
 	}
 	f.unused("critic", !s.Credit.Critical(), "neither credit.assignment nor credit.tokens asks for one")
 	f.number("critic.learning_rate", s.Critic.LearningRate, positive(1))

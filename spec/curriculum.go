@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Names of how a step's tasks are chosen.
+// Ways to choose a step's tasks.
 const (
 	CurriculumUniform      = "uniform"
 	CurriculumBand         = "band"
@@ -20,86 +20,96 @@ func curricula() []string {
 	return []string{CurriculumUniform, CurriculumBand, CurriculumEasiestFirst, CurriculumStages}
 }
 
-// mostStages bounds the stages of a curriculum.
+// mostStages is the largest number of stages in a curriculum.
 const mostStages = 100
 
 // Curriculum says which tasks a step attempts.
 type Curriculum struct {
-	// Type is "uniform" (every task once an epoch, which is what no curriculum does too),
-	// "band" (tasks whose recorded pass rate lies between two bounds), "easiest_first" or
-	// "stages".
+	// Type is "uniform" (every task once an epoch, as without a curriculum), "band" (tasks
+	// whose recorded pass rate lies between two bounds), "easiest_first" (first the
+	// easiest tasks, later all) or "stages" (one source of tasks after the other).
 	Type string `json:"type"`
-	// Low is the pass rate that the tasks of "band" are above.
+	// Low is the lower bound of "band": it draws tasks whose estimated pass rate is above
+	// this number, which may be 0. Only with type "band".
 	Low *float64 `json:"low,omitempty"`
-	// High is the pass rate that the tasks of "band" are below.
+	// High is the upper bound of "band": it draws tasks whose estimated pass rate is below
+	// this number. Only with type "band".
 	High float64 `json:"high,omitempty"`
-	// Explore is the share of a step's tasks that "band" takes from outside of it: those
-	// that were not attempted for longest.
+	// Explore is the share of a step's tasks that "band" takes from outside of the band:
+	// those that were not attempted for the longest time. 0 explores nothing. Only with
+	// type "band".
 	Explore *float64 `json:"explore,omitempty"`
-	// Forget is the share of its weight that a recorded result loses with each step. What is
-	// left of less than a thousandth does not count.
+	// Forget is the share of its weight that a recorded result loses with each step, from
+	// 0.001 to 0.9. A result with less than a thousandth of its weight does not count.
+	// Only with type "band", or "easiest_first" without difficulty.
 	Forget float64 `json:"forget,omitempty"`
-	// Difficulty is the key in the metadata of tasks by which "easiest_first" orders them, a
-	// number; without it their recorded pass rate does.
+	// Difficulty is a key in the metadata of tasks. "easiest_first" orders the tasks by
+	// the number under this key, smallest first. Absent means that it orders them by their
+	// recorded pass rate.
 	Difficulty string `json:"difficulty,omitempty"`
-	// Start is the share of the tasks, the easiest, that "easiest_first" chooses from in
-	// the first step.
+	// Start is the share of the tasks, the easiest ones, that "easiest_first" chooses from
+	// in the first step. Absent means 0.2.
 	Start float64 `json:"start,omitempty"`
-	// Steps until "easiest_first" chooses from all tasks; the share grows by the same amount
-	// each step. Half of the run's steps without it.
+	// Steps is the number of steps until "easiest_first" chooses from all tasks. The share
+	// grows by the same amount each step. Absent or 0 means half of the run's steps.
 	Steps int `json:"steps,omitempty"`
-	// Stages follow each other in "stages".
+	// Stages are the parts of the run with type "stages", in order: 2 to 100 of them.
 	Stages []Stage `json:"stages,omitempty"`
 }
 
 // Stage is a part of a run whose tasks come from one source.
 type Stage struct {
-	// Name of the stage, where runs are shown; its number without it.
+	// Name of the stage, as the run shows it. Absent means the number of the stage, from
+	// 1.
 	Name string `json:"name,omitempty"`
-	// Tasks is a source of tasks as tasks.train is; without it the stage takes those of
+	// Tasks is a source of tasks, written like tasks.train. Absent means the tasks of
 	// tasks.train.
 	Tasks string `json:"tasks,omitempty"`
-	// Where says which tasks of the source belong to the stage; without it all do.
+	// Where selects the tasks of the source that belong to the stage. Absent means all of
+	// them.
 	Where *Where `json:"where,omitempty"`
-	// Until says when the next stage begins: as soon as one of its conditions holds. The
-	// last stage has none.
+	// Until holds the conditions that end the stage. The next stage begins as soon as one
+	// of them holds. The last stage has none.
 	Until Until `json:"until,omitzero"`
 }
 
-// Where filters tasks by a key of their metadata.
+// Where selects tasks by a key of their metadata.
 type Where struct {
-	// Field is the key.
+	// Field is a key of the tasks' metadata. Only tasks whose value under it is allowed
+	// are selected.
 	Field string `json:"field"`
-	// Values are the texts, numbers or truth values that it may have, written as text.
+	// Values lists the allowed values: texts, or numbers and truth values written as text.
 	Values []string `json:"values,omitempty"`
-	// AtLeast is the least number that it may have.
+	// AtLeast is the smallest allowed number. Absent means no lower bound.
 	AtLeast *float64 `json:"at_least,omitempty"`
-	// AtMost is the largest number that it may have.
+	// AtMost is the largest allowed number. Absent means no upper bound.
 	AtMost *float64 `json:"at_most,omitempty"`
 }
 
-// Until are the conditions that end a stage. They are looked at when a step begins, with
-// the results of the steps that were finished by then.
+// Until holds the conditions that end a stage. They are checked when a step begins,
+// against the results of the steps that were finished by then.
 type Until struct {
-	// Steps is how many steps the stage has.
+	// Steps is the number of steps after which the stage ends. Absent or 0 means no such
+	// condition.
 	Steps int `json:"steps,omitempty"`
-	// Reward is the least mean reward over the last steps of the stage, Over in number.
+	// Reward ends the stage when the mean reward of its last finished steps is at least
+	// this number. until.over says how many steps.
 	Reward *float64 `json:"reward,omitempty"`
-	// Over is how many steps Reward is the mean of.
+	// Over is the number of steps in the mean of until.reward. Absent means 5.
 	Over int `json:"over,omitempty"`
-	// Evaluation is the least mean reward, on the gate split, of the newest version that
-	// was evaluated in the stage.
+	// Evaluation ends the stage when the newest version that was evaluated on the gate
+	// split during the stage has at least this mean reward. It needs tasks.gate.
 	Evaluation *float64 `json:"evaluation,omitempty"`
 }
 
-// Chooses reports whether a curriculum decides about the tasks of a step. Without one they
-// come from the stream, epoch after epoch.
+// Chooses reports whether a curriculum decides about the tasks of a step. Otherwise the
+// tasks are taken from the stream, epoch after epoch.
 func (t Training) Chooses() bool {
 	return t.Curriculum != nil && t.Curriculum.Type != CurriculumUniform
 }
 
-// TrainSources are the sources that the train split is made of, in order and each once:
-// tasks.train, then those of stages.
+// TrainSources returns the sources that make up the train split, each once and in order:
+// tasks.train, then the sources of stages.
 func (s Spec) TrainSources() []string {
 	var out []string
 	if s.Tasks.Train != "" {
@@ -115,7 +125,7 @@ func (s Spec) TrainSources() []string {
 	return out
 }
 
-// Title is what a stage is called: its name, or its number from 1.
+// Title returns the name of a stage as it is shown: its name, or its number from 1.
 func (c Curriculum) Title(stage int) string {
 	return cmp.Or(c.Stages[stage].Name, fmt.Sprint(stage+1))
 }
@@ -124,11 +134,11 @@ func (c *Curriculum) withDefaults() *Curriculum {
 	if c == nil {
 		return nil
 	}
-	out := *c // the caller's stays as it is
+	out := *c // the caller's copy does not change
 	switch c.Type {
 	case CurriculumUniform:
 		if len(c.Stages) == 0 && c.Low == nil && c.Explore == nil && c.High == 0 && c.Forget == 0 && c.Difficulty == "" && c.Start == 0 && c.Steps == 0 {
-			return nil // the same as none
+			return nil // the same as no curriculum
 		}
 	case CurriculumBand:
 		low, explore := 0.1, 0.1
@@ -150,7 +160,7 @@ func (c *Curriculum) withDefaults() *Curriculum {
 	return &out
 }
 
-// checkCurriculum expects the defaults to be filled in.
+// checkCurriculum checks the curriculum of s, whose defaults must be filled in.
 func (s Spec) checkCurriculum(f *Faults) {
 	c := s.Training.Curriculum
 	if c == nil {

@@ -9,9 +9,9 @@ const (
 	defaultMemoryBytes = 2 << 30
 )
 
-// WithDefaults fills in every field that is zero and has a default. It leaves fields
-// alone that have no effect beside the others, so that Validate can tell which of them
-// somebody wrote. A second time changes nothing.
+// WithDefaults fills in every field that is zero and has a default. It leaves a field
+// empty if the field has no effect together with the others, so that Validate can tell
+// whether the user wrote it. Calling it again on the result changes nothing.
 func (s Spec) WithDefaults() Spec {
 	s = s.expanded()
 	s.Seed = cmp.Or(s.Seed, 1)

@@ -8,13 +8,14 @@ import (
 	"github.com/fulgurite/fulgurite/credit"
 )
 
-// Digest names the content of s: "sha256:<hex>" of its JSON with all defaults
-// written out. Two files that mean the same have one digest, whatever their
-// order, layout and format, whether they repeat defaults, and in every release:
-// a key that the first one did not have is left out where it has its default.
+// Digest returns a name for the content of s: "sha256:<hex>" of its JSON with all defaults
+// written out. Two files that mean the same have the same digest, whatever their order,
+// layout and format, and whether or not they repeat defaults. The digest is also the same
+// in every release: a key that the first release did not have is left out if it has its
+// default.
 func Digest(s Spec) string {
 	s = s.WithDefaults()
-	s.Algorithm = "" // its parts are written out
+	s.Algorithm = "" // the spec contains its parts
 	s = withoutLater(s)
 	data, err := json.Marshal(s)
 	if err != nil {
@@ -24,7 +25,8 @@ func Digest(s Spec) string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(data))
 }
 
-// withoutLater empties the keys that the first release would not have written.
+// withoutLater returns s without the keys that the first release did not write, if they
+// have their defaults.
 func withoutLater(s Spec) Spec {
 	later(&s, func(s *Spec) *int { return &s.Model.Context })
 	later(&s, func(s *Spec) *string { return &s.Sampling.History })
@@ -42,7 +44,7 @@ func withoutLater(s Spec) Spec {
 	return s
 }
 
-// later empties a key that has its default.
+// later empties a key if it has its default.
 func later[T comparable](s *Spec, key func(*Spec) *T) {
 	var none T
 	without := *s

@@ -8,7 +8,8 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// Runs of before sampling.engine have no such key in their stored specs, and keep their digest.
+// Runs that are older than sampling.engine have no such key in their stored specs, and
+// their digests stay the same.
 func TestTheSamplingEngineFollowsTorchAlone(t *testing.T) {
 	t.Parallel()
 	for written, want := range map[string]string{

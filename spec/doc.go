@@ -2,8 +2,8 @@
 // and the input of TrainingWorkflow. It holds the types, their defaults, validation and
 // the published JSON Schema.
 //
-// It is a leaf. It reads spec files but starts nothing: a spec that passes
-// [Spec.Validate] can still name a task file with a bad line, which package
-// tasks reports. Unknown keys are errors, and all faults of a spec are reported
-// at once, each with the path of its key.
+// The package reads spec files, but starts nothing, and imports no other package of
+// Fulgurite except credit. A spec that passes [Spec.Validate] can still name a task file
+// with a bad line, which package tasks reports. Unknown keys are errors. All faults of a
+// spec are reported at once, as [Faults], each with the path of its key.
 package spec

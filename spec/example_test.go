@@ -19,7 +19,7 @@ training:
 algorithm: dapo
 `
 
-// A spec file says little; the rest are defaults and what the algorithm stands for.
+// A spec file is short. Defaults and the algorithm fill in the rest.
 func ExampleParse() {
 	s, err := spec.Parse([]byte(smallSpec), "spec.yaml")
 	if err != nil {
@@ -35,7 +35,7 @@ func ExampleParse() {
 	// group group identical
 }
 
-// All faults of a file come at once, each with its key, its line and what to do.
+// Parse reports all faults of a file at once, each with its key, its line and what to do.
 func ExampleFaults() {
 	_, err := spec.Parse([]byte(smallSpec+`
 loss:
@@ -52,7 +52,7 @@ credit:
 	//   loss.aggregation: unknown name "tokens_mean"; did you mean token_mean? There are token_mean, sequence_mean, constant
 }
 
-// Two files that mean the same have one digest.
+// Two files that mean the same have the same digest.
 func ExampleDigest() {
 	short, err := spec.Parse([]byte(smallSpec), "spec.yaml")
 	if err != nil {

@@ -9,19 +9,20 @@ import (
 
 // Fault is one thing wrong with a spec.
 type Fault struct {
-	// Key is the path of the key, as in "training.optimizer.schedule"; empty for
-	// the whole file.
+	// Key is the path of the key, as in "training.optimizer.schedule". It is empty if the
+	// fault is about the whole file.
 	Key string
-	// Line of the file, from 1; 0 where it is not known.
+	// Line is the line in the file, from 1. It is 0 if the line is not known.
 	Line int
 	// Message says what is wrong, and Remedy what to do about it.
 	Message string
 	Remedy  string
-	// meant is the path of the key that was probably meant, for an unknown one.
+	// meant is the path of the key that the user probably meant by an unknown key. It is
+	// empty for all other faults.
 	meant string
 }
 
-// String is the fault on one line.
+// String returns the fault on one line.
 func (f Fault) String() string {
 	var b strings.Builder
 	b.WriteString(f.Key)
@@ -40,16 +41,18 @@ func (f Fault) String() string {
 	return b.String()
 }
 
-// Faults are all that is wrong with a spec. It is the error of Parse, Load, Validate, CheckFiles and Check.
+// Faults holds everything that is wrong with a spec. It is the error of Parse, Load,
+// Validate, CheckFiles and Check.
 type Faults struct {
-	// Name of the file, empty if there is none.
+	// Name is the name of the file; empty if there is no file.
 	Name string
 	List []Fault
-	// bounds has the bounds of the checked numbers, by key.
+	// bounds records the bounds of the numbers that were checked, by key. Nothing is
+	// recorded if it is nil.
 	bounds map[string]bounds
 }
 
-// Error lists the faults, one on a line.
+// Error returns the faults, one on each line.
 func (f *Faults) Error() string {
 	name := f.Name
 	if name == "" {
@@ -66,7 +69,7 @@ func (f *Faults) Error() string {
 	return b.String()
 }
 
-// err is f as an error, nil when there is no fault.
+// err returns f as an error, or nil if there is no fault.
 func (f *Faults) err() error {
 	if len(f.List) == 0 {
 		return nil
@@ -78,8 +81,8 @@ func (f *Faults) add(key, remedy, format string, args ...any) {
 	f.List = append(f.List, Fault{Key: key, Message: fmt.Sprintf(format, args...), Remedy: remedy})
 }
 
-// join adds the faults in err, except those about keys that already have one:
-// they follow from it.
+// join adds the faults in err. It leaves out those about keys that already have a fault,
+// because they follow from it.
 func (f *Faults) join(err error) {
 	var more *Faults
 	if !errors.As(err, &more) {

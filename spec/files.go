@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// eachPath visits the paths of s by their keys, so that visit may change them. Names of
-// generators and of built-in models, and of programs without a slash, are not paths.
+// eachPath calls visit with each path in s and its key. visit may change the path.
+// Generators, built-in models, and programs without a slash in their name are not paths.
 func (s *Spec) eachPath(visit func(key string, path *string)) {
 	one := func(key string, path *string) {
 		if *path != "" {
@@ -61,10 +61,10 @@ func (s *Spec) eachPath(visit func(key string, path *string)) {
 	one("grader.directory", &s.Grader.Directory)
 }
 
-// Resolve makes every relative path of s absolute under directory: task files,
+// Resolve returns s with every relative path made absolute under directory: task files,
 // demonstrations, the base model and an adapter, working directories, and programs whose
-// name has a slash. Absent working directories become directory. Names of generators and
-// of built-in models stay as they are.
+// name has a slash. Working directories that s does not give are set to directory. Names
+// of generators and of built-in models stay as they are.
 func (s Spec) Resolve(directory string) Spec {
 	if s.Model.WarmStart != nil {
 		w := *s.Model.WarmStart
@@ -103,8 +103,8 @@ func (s Spec) Resolve(directory string) Spec {
 	return s
 }
 
-// CheckAbsolute reports, as *Faults, the paths of s that Resolve would change. A spec
-// that is not a file has no directory that they could be relative to.
+// CheckAbsolute reports, as *Faults, the relative paths in s. A spec that is not read from
+// a file has no directory that they could be relative to.
 func (s Spec) CheckAbsolute() error {
 	f := &Faults{}
 	s.eachPath(func(key string, path *string) {
@@ -115,7 +115,7 @@ func (s Spec) CheckAbsolute() error {
 	return f.err()
 }
 
-// Check reports what Validate and CheckFiles find, together.
+// Check reports the faults that Validate and CheckFiles find, together.
 func (s Spec) Check() error {
 	f := &Faults{}
 	f.join(s.Validate())
@@ -123,9 +123,9 @@ func (s Spec) Check() error {
 	return f.err()
 }
 
-// CheckFiles reports, as *Faults, the files and programs that s names and that are
-// missing on this machine. Programs count as missing only if they should run here:
-// an agent with a queue of its own may live on other machines.
+// CheckFiles reports, as *Faults, the files and programs that s names but that are missing
+// on this machine. It looks for the agent's programs and directory only if the agent uses
+// the default queue: the workers of another queue may be on other machines.
 func (s Spec) CheckFiles() error {
 	f := &Faults{}
 	if base := s.Model.Base; base != "" && base != BaseTiny {
@@ -223,7 +223,8 @@ func (f *Faults) executable(key string, command []string) {
 	}
 }
 
-// reason is the cause in err without the path, which the message has already.
+// reason returns the cause in err without the path, because the message already contains
+// the path.
 func reason(err error) string {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):

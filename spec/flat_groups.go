@@ -2,8 +2,9 @@ package spec
 
 import "github.com/fulgurite/fulgurite/credit"
 
-// teachesFlat says why a group of equal attempts teaches under c, or why nobody can know
-// before the groups of a step are chosen; empty where such a group teaches nothing.
+// teachesFlat returns the reason why a group of equal attempts teaches something under c,
+// or why this can't be known before the groups of a step are chosen. It returns "" if such
+// a group teaches nothing.
 func (c Credit) teachesFlat() string {
 	switch {
 	case c.Critical():
@@ -22,8 +23,9 @@ func (c Credit) teachesFlat() string {
 	return ""
 }
 
-// FlatByCredit reports whether the credit of a group decides whether it teaches nothing;
-// otherwise equal final rewards do. c has its defaults.
+// FlatByCredit reports whether the credit of a group has to be computed to find out
+// whether the group teaches nothing. Otherwise it teaches nothing if its final rewards are
+// equal. c must have its defaults.
 func (c Credit) FlatByCredit() bool {
 	if c.teachesFlat() != "" {
 		return false
@@ -34,7 +36,8 @@ func (c Credit) FlatByCredit() bool {
 		c.TrainAgents != "" || c.PerAgent || c.Assignment == credit.GiGPO
 }
 
-// checkDynamicSampling refuses to replace flat groups if the credit can have none.
+// checkDynamicSampling refuses to replace flat groups if there can be none under this
+// credit.
 func (s Spec) checkDynamicSampling(f *Faults) {
 	if why := s.Credit.teachesFlat(); s.Training.DynamicSampling > 0 && why != "" {
 		f.unused("training.dynamic_sampling", s.Training.SamplesPerTask > 1, why)

@@ -1,20 +1,21 @@
 package spec
 
-// Limits on the size of a step, so that no run fails at one of Temporal's limits
-// half-way. testsuite's TestTheLargestSpecsRun runs these shapes.
+// Limits on the size of a step. They prevent a run from failing half-way at one of
+// Temporal's own limits. TestTheLargestSpecsRun of package testsuite runs steps of these
+// sizes.
 const (
-	// mostSamples bounds the history of a group's workflow, which Temporal ends at
-	// 51,200 events: a sample takes up to 20, of an agent that is a workflow.
+	// mostSamples bounds the history of a group's workflow, which Temporal ends at 51,200
+	// events. One sample takes up to 20 events, if the agent is a workflow.
 	mostSamples = 1000
-	// mostGroups bounds the history of the run: a group takes 6 to 8 events, and twice
-	// as many if its task is quarantined. Steps that overlap share one history.
+	// mostGroups bounds the history of the run. A group takes 6 to 8 events, and twice as
+	// many if its task is quarantined. Steps that overlap share one history.
 	mostGroups = 5000
-	// mostRollouts bounds the input of AssignCredit, which Temporal refuses at 2 MiB: a
-	// reward and the number of its attempt take up to 28 bytes, a group 60.
+	// mostRollouts bounds the input of AssignCredit, which Temporal refuses above 2 MiB. A
+	// reward with the number of its attempt takes up to 28 bytes, a group 60.
 	mostRollouts = 50000
 )
 
-// checkStep reports a step that one history can't hold.
+// checkStep reports a step that is too large for one history or one payload of Temporal.
 func (t Training) checkStep(f *Faults) {
 	if t.TasksPerStep < 1 || t.SamplesPerTask < 1 || t.Lag < 0 || t.DynamicSampling < 0 {
 		return // reported already
@@ -29,8 +30,8 @@ func (t Training) checkStep(f *Faults) {
 	}
 }
 
-// Total is how many steps a run makes over a train split of the given size: the
-// steps asked for, or as many as the epochs need.
+// Total returns how many steps a run makes over a train split of the given number of
+// tasks: the steps that the spec gives, or as many as the epochs need.
 func (t Training) Total(tasks int) int {
 	if t.Epochs > 0 {
 		return (t.Epochs*tasks + t.TasksPerStep - 1) / t.TasksPerStep
@@ -38,7 +39,7 @@ func (t Training) Total(tasks int) int {
 	return t.Steps
 }
 
-// checkMoments checks what keeps the optimizer's moments.
+// checkMoments checks that the engine can store the optimizer's moments in the given type.
 func (s Spec) checkMoments(f *Faults) {
 	if s.Training.Optimizer.Moments == MomentsInt8 && s.Model.Engine != EngineTorch {
 		f.add("training.optimizer.moments", `leave it out, or give model.engine "torch"`, "engine %s keeps moments in F32", s.Model.Engine)

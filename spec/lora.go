@@ -8,23 +8,24 @@ import (
 	"strings"
 )
 
-// mostServedRank is the largest --max-lora-rank of vLLM.
+// mostServedRank is the largest rank that vLLM can serve, by its flag --max-lora-rank.
 const mostServedRank = 512
 
-// moduleName is the last part of the name of a layer, as PyTorch has them.
+// moduleName matches the last part of a layer's name in PyTorch.
 var moduleName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
 
-// sha256Digest is how a digest is written.
+// sha256Digest matches a digest as specs write it.
 var sha256Digest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
-// LoRATargets are the linear layers that an adapter can adapt, and by default does.
+// LoRATargets returns the linear layers that an adapter can adapt. By default it adapts
+// all of them.
 func LoRATargets() []string {
 	return []string{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 }
 
 func (l LoRA) withDefaults() LoRA {
 	if l.Adapter != "" {
-		return l // the adapter has its own
+		return l // the adapter's configuration has these values
 	}
 	l.Rank = cmp.Or(l.Rank, 8)
 	l.Alpha = cmp.Or(l.Alpha, 16)

@@ -11,42 +11,60 @@ import (
 // Loss is the policy loss.
 type Loss struct {
 	// Type is "ppo_clip", "gspo", "cispo", "dppo_tv", "importance_sampling" or
-	// "cross_entropy".
+	// "cross_entropy". docs/credit.md has the formulas.
 	Type credit.LossType `json:"type,omitempty"`
-	// ClipLow is how far below 1 the probability ratio still counts; of "dppo_tv" how
-	// far a probability may fall.
+	// ClipLow is how far below 1 the probability ratio still counts; with "dppo_tv" how
+	// far a probability may fall. Absent means 0.2, with "gspo" 0.0003, with "cispo" 1,
+	// unless algorithm sets it. Not with "importance_sampling" and "cross_entropy".
 	ClipLow float64 `json:"clip_low,omitempty"`
-	// ClipHigh is how far above 1 the probability ratio still counts; of "dppo_tv" how
-	// far a probability may rise.
+	// ClipHigh is how far above 1 the probability ratio still counts; with "dppo_tv" how
+	// far a probability may rise. Absent means 0.28, with "gspo" 0.0004, with "cispo" 4,
+	// with "dppo_tv" 0.2, unless algorithm sets it. Not with "importance_sampling" and
+	// "cross_entropy".
 	ClipHigh float64 `json:"clip_high,omitempty"`
-	// DualClip bounds the loss of bad tokens that became likely, as a multiple of
-	// the advantage; 0 does not.
+	// DualClip bounds the loss of tokens that have a negative advantage and became likely:
+	// at this multiple of the advantage, more than 1. Absent or 0 means no bound. Only
+	// with "ppo_clip".
 	DualClip float64 `json:"dual_clip,omitempty"`
-	// Aggregation is "token_mean", "sequence_mean" or "constant".
+	// Aggregation says how the losses of tokens become one number: with "token_mean" every
+	// token counts the same, with "sequence_mean" every trajectory, and "constant" divides
+	// the sum of each trajectory by loss.length.
 	Aggregation credit.Aggregation `json:"aggregation,omitempty"`
-	// Length is what "constant" divides the sum over a trajectory's tokens by; the
-	// most tokens that an attempt may sample by default.
+	// Length is what "constant" divides the sum over a trajectory's tokens by. Absent
+	// means the largest number of tokens that an attempt may sample. Only with
+	// loss.aggregation "constant".
 	Length int `json:"length,omitempty"`
-	// KL holds the policy to version 0.
+	// KL is a penalty that holds the policy close to version 0. Absent means no penalty in
+	// the loss.
 	KL *KL `json:"kl,omitempty"`
-	// Entropy is the weight of a bonus for the entropy of the policy.
+	// Entropy is the weight of a bonus for the entropy of the policy. Absent or 0 means no
+	// bonus.
 	Entropy float64 `json:"entropy,omitempty"`
-	// Correction for what sampled differing from what is trained: "none",
-	// "decoupled", "mis", "sequence", "geometric" or "k3". With a lag "decoupled" is
-	// the default.
+	// Correction says what is done if the policy that sampled differs from the policy at
+	// the start of the step. "none" does nothing. All others use the ratio of the two
+	// policies as a weight: "decoupled" truncates it for each token, "mis" leaves tokens
+	// out beyond the bounds, "sequence" truncates its product over a call, "geometric"
+	// leaves calls out by its geometric mean, "k3" leaves calls out by their estimated
+	// divergence. Absent means "decoupled" with a training.lag, else "none".
 	Correction credit.CorrectionKind `json:"correction,omitempty"`
-	// ImportanceCap truncates the weights of "decoupled" and "sequence", and is
-	// beyond what "mis", "geometric" and "k3" leave tokens or calls out.
+	// ImportanceCap is the upper bound of the weights of loss.correction. "decoupled" and
+	// "sequence" truncate weights to it; "mis", "geometric" and "k3" leave out tokens or
+	// calls that are beyond it. Absent means 2, with "geometric" 1.01, with "k3" 0.01. Not
+	// with "none".
 	ImportanceCap float64 `json:"importance_cap,omitempty"`
-	// ImportanceFloor is below what "mis" and "geometric" leave them out.
+	// ImportanceFloor is the lower bound of the weights of loss.correction: "mis" and
+	// "geometric" leave out tokens or calls below it. Absent means 0.5, with "geometric"
+	// 0.99. Only with these two.
 	ImportanceFloor float64 `json:"importance_floor,omitempty"`
 }
 
-// KL is a penalty for leaving a frozen reference.
+// KL is a penalty on the divergence from a frozen reference, version 0.
 type KL struct {
-	// Estimator is "k1", "k2", "k3" or, in a loss, "unbiased".
+	// Estimator says how the divergence from version 0 is estimated: "k1", "k2", "k3" or,
+	// only in loss.kl, "unbiased". Absent means "k3" in loss.kl and "k1" in
+	// credit.kl_in_reward.
 	Estimator credit.Estimator `json:"estimator,omitempty"`
-	// Weight of the penalty.
+	// Weight is the factor of the penalty.
 	Weight float64 `json:"weight"`
 }
 
@@ -80,7 +98,7 @@ func (l Loss) withDefaults(lag, tokens int) Loss {
 		l.Length = cmp.Or(l.Length, tokens)
 	}
 	if l.KL != nil {
-		kl := *l.KL // the caller's stays as it is
+		kl := *l.KL // the caller's copy does not change
 		kl.Estimator = cmp.Or(kl.Estimator, credit.KL3)
 		l.KL = &kl
 	}
@@ -93,7 +111,8 @@ func (l Loss) withDefaults(lag, tokens int) Loss {
 	return l
 }
 
-// importance are the bounds where none are given; 0 is no such bound.
+// importance returns the default bounds of the correction's weights; 0 means that there is
+// no such bound.
 func (l Loss) importance() (floor, most float64) {
 	switch l.Correction {
 	case credit.Decoupled, credit.Sequence:
@@ -160,7 +179,7 @@ func (l Loss) checkCorrection(f *Faults) {
 	}
 }
 
-// Objective is the loss in the terms of package credit.
+// Objective returns the loss in the terms of package credit.
 func (l Loss) Objective() (credit.Objective, error) {
 	o := credit.Objective{
 		Surrogate:  l.Type.Surrogate(l.ClipLow, l.ClipHigh, l.DualClip),

@@ -6,12 +6,13 @@ import (
 	"github.com/fulgurite/fulgurite/credit"
 )
 
-// free reports whether a program or an agent decides on the number of the reward.
+// free reports whether a program, the task's own tests or the agent decide on the number
+// of the reward. Only then may the number be negative.
 func (g Grader) free() bool {
 	return g.Type == GraderCommand || g.Type == GraderTasks || g.Type == GraderHarbor || g.Type == GraderAgent
 }
 
-// Least is the smallest final reward that the grader can give.
+// Least returns the smallest final reward that the grader can give.
 func (g Grader) Least() float64 {
 	switch {
 	case !g.free():
@@ -22,8 +23,8 @@ func (g Grader) Least() float64 {
 	return -g.Limit
 }
 
-// checkMean refuses rewards that can be negative if they are divided by their mean: the
-// mean of rewards of both signs may be next to 0, and says nothing about success.
+// checkMean refuses rewards that can be negative if the credit divides by their mean. The
+// mean of rewards of both signs may be close to 0, and does not measure success.
 func (s Spec) checkMean(f *Faults) {
 	c := s.Credit
 	if c.Std != credit.ByMean {

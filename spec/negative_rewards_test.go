@@ -45,7 +45,7 @@ func TestMaxRLRefusesRewardsOfBothSigns(t *testing.T) {
 	}
 }
 
-// A run that an older release began goes on, and can still be steered.
+// A run that an older release began continues, and its numbers can still be set.
 func TestSetRefusesOnlyWhatItBreaks(t *testing.T) {
 	t.Parallel()
 	s := with(func(s *spec.Spec) { s.Algorithm, s.Agent.FailureReward = "maxrl", -1 })

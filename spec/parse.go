@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// Parse reads the spec in data, which is JSON if name ends in ".json" and YAML
-// otherwise. It fills in no defaults and looks for no files. Every unknown key,
-// value of the wrong kind, and zero where zero would become a default is
-// reported, with its line, as *Faults; if there are any, what Validate finds in
-// the rest comes with them.
+// Parse reads the spec in data, which is JSON if name ends in ".json" and YAML otherwise.
+// It fills in no defaults and looks for no files. It reports, as *Faults with lines, every
+// unknown key, every value of the wrong kind, and every zero that would silently become a
+// default. If there are any such faults, it also reports the faults that Validate finds in
+// the rest.
 func Parse(data []byte, name string) (Spec, error) {
 	s, err := parse(data, name)
 	if err != nil {
@@ -24,7 +24,7 @@ func Parse(data []byte, name string) (Spec, error) {
 	return s, nil
 }
 
-// parse also returns the readable parts of a faulty spec.
+// parse does the work of Parse, and returns the readable parts of a faulty spec too.
 func parse(data []byte, name string) (Spec, error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	read := readYAML
@@ -56,7 +56,7 @@ func parse(data []byte, name string) (Spec, error) {
 }
 
 // Load reads the spec file at path and resolves its relative paths against the file's
-// directory. If Parse finds faults, Load reports missing files with them.
+// directory. If Parse finds faults, Load also reports missing files.
 func Load(path string) (Spec, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -69,8 +69,8 @@ func Load(path string) (Spec, error) {
 	return LoadText(data, path, filepath.Dir(absolute))
 }
 
-// LoadText is Load for a text that does not come from a file: its relative paths are
-// resolved against directory, and errors call it name.
+// LoadText does the same as Load for a text that is not in a file. It resolves relative
+// paths against directory, and errors name the text name.
 func LoadText(data []byte, name, directory string) (Spec, error) {
 	s, err := parse(data, name)
 	s = s.Resolve(directory)
@@ -84,8 +84,8 @@ func LoadText(data []byte, name, directory string) (Spec, error) {
 	return s, nil
 }
 
-// Stored reads the spec that a run's row holds. PrepareRun wrote it with all defaults
-// of its release; keys that a later release added are absent.
+// Stored reads the spec in a run's row of the store. PrepareRun wrote it with all defaults
+// of its release, so keys that a later release added are absent.
 func Stored(raw json.RawMessage) (Spec, error) {
 	var s Spec
 	err := json.Unmarshal(raw, &s)

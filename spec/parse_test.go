@@ -13,7 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// minimal is the smallest spec that is one.
+// minimal is the smallest complete spec.
 const minimal = `
 agent: {func: calculator}
 tasks: {train: "arithmetic:train"}
@@ -28,7 +28,7 @@ func parse(t *testing.T, text string) spec.Spec {
 	return s
 }
 
-// faults are what is wrong with text.
+// faults returns the faults that Parse finds in text.
 func faults(t *testing.T, text, name string) *spec.Faults {
 	t.Helper()
 	_, err := spec.Parse([]byte(text), name)
@@ -81,7 +81,7 @@ func TestZeroIsNeverSilentlyTheDefault(t *testing.T) {
 		require.Contains(t, f.List[0].Remedy, "leave the key out for its default", text)
 		require.Equal(t, 1, f.List[0].Line, text)
 	}
-	s := parse(t, minimal+"sampling: {temperature: 0}\n") // a pointer: 0 is seen, and Validate refuses it
+	s := parse(t, minimal+"sampling: {temperature: 0}\n") // the field is a pointer, so Parse keeps the 0 and Validate refuses it
 	require.ErrorContains(t, s.Validate(), "sampling.temperature")
 	parse(t, minimal+"promotion: {margin: 0}\n")
 }
@@ -183,7 +183,7 @@ func TestSpecSurvivesJSON(t *testing.T) {
 		want := drawSpec(t).WithDefaults()
 		data, err := json.Marshal(want)
 		require.NoError(t, err)
-		for _, name := range []string{"a.json", "a.yaml"} { // JSON is YAML
+		for _, name := range []string{"a.json", "a.yaml"} { // JSON is also YAML
 			got, err := spec.Parse(data, name)
 			require.NoError(t, err, "%s: %s", name, data)
 			require.Empty(t, cmp.Diff(want, got))

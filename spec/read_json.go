@@ -42,7 +42,7 @@ type jsonReader struct {
 	decoder *json.Decoder
 }
 
-// line of the token read last.
+// line returns the line of the token that was read last.
 func (r *jsonReader) line() int { return lineAt(r.data, r.decoder.InputOffset()) }
 
 func (r *jsonReader) value() (node, error) {
@@ -105,7 +105,7 @@ func (r *jsonReader) list() ([]node, error) {
 	return items, err
 }
 
-// number is text as the narrowest of int64, uint64 and float64.
+// number returns text as the first of int64, uint64 and float64 that can hold it.
 func number(text string) (any, error) {
 	if i, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return i, nil

@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// readYAML turns a YAML 1.2 file of one document into a node. Anchors, aliases and
-// merge keys are followed.
+// readYAML turns a YAML 1.2 file with one document into a node. It resolves anchors,
+// aliases and merge keys.
 func readYAML(data []byte) (node, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var document, second yaml.Node
@@ -29,9 +29,9 @@ func readYAML(data []byte) (node, error) {
 	return (&yamlReader{}).value(document.Content[0])
 }
 
-// yamlFault describes a fault of the text and its place. For a quotation, list or mapping
-// that isn't closed, the place is the line in which it begins: the parser misses its end
-// only at the end of the file.
+// yamlFault returns the fault of a text that is not YAML, with its place. For a quotation,
+// list or mapping that isn't closed, the place is the line in which it begins, because the
+// parser notices the missing end only at the end of the file.
 func yamlFault(err error) *Faults {
 	var e *yaml.LoadError
 	if !errors.As(err, &e) {
@@ -48,12 +48,14 @@ func yamlFault(err error) *Faults {
 	return syntaxFault(line, message)
 }
 
-// unclosed reports whether an error's context needs an end.
+// unclosed reports whether an error is about something that has to be closed: a quotation,
+// list or mapping.
 func unclosed(context string) bool {
 	return strings.Contains(context, "flow") || strings.Contains(context, "quoted")
 }
 
-// manyAliases bounds what aliases of aliases can unfold to.
+// manyAliases bounds how many aliases are followed, because aliases of aliases can expand
+// to a huge document.
 const manyAliases = 1000
 
 type yamlReader struct {
@@ -83,7 +85,7 @@ func (r *yamlReader) value(n *yaml.Node) (node, error) {
 	return out, err
 }
 
-// scalar is the value of unquoted or tagged text. Dates are text here.
+// scalar returns the value of unquoted or tagged text. A date stays text.
 func scalar(n *yaml.Node) (any, error) {
 	var value any = n.Value
 	switch n.ShortTag() {
@@ -125,7 +127,7 @@ func (r *yamlReader) mapping(n *yaml.Node) ([]entry, error) {
 		}
 		entries = append(entries, e)
 	}
-	for _, m := range merged { // the text itself wins, then the one merged first
+	for _, m := range merged { // keys of the mapping itself win, then keys that were merged first
 		if !slices.ContainsFunc(entries, func(o entry) bool { return o.key == m.key }) {
 			entries = append(entries, m)
 		}
@@ -133,7 +135,7 @@ func (r *yamlReader) mapping(n *yaml.Node) ([]entry, error) {
 	return entries, nil
 }
 
-// mergeable are the entries of the value of a merge key: a mapping, or a list of
+// mergeable returns the entries that a merge key adds. Its value is a mapping or a list of
 // mappings.
 func mergeable(n node) ([]entry, error) {
 	switch v := n.value.(type) {

@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// bounds are the limits of a number; above and below exclude the ends.
+// bounds are the limits of a number. above and below exclude the limits themselves.
 type bounds struct {
 	low, high    float64
 	above, below bool
 }
 
-// positive is more than 0, and at most high.
+// positive returns the bounds of a number that is more than 0 and at most high.
 func positive(high float64) bounds { return bounds{low: 0, high: high, above: true} }
 
-// fraction is more than 0 and less than 1.
+// fraction returns the bounds of a number that is more than 0 and less than 1.
 func fraction() bounds { return bounds{low: 0, high: 1, above: true, below: true} }
 
 func (b bounds) hold(v float64) bool {
@@ -73,14 +73,15 @@ func (f *Faults) oneOf(key, v string, allowed []string) {
 	f.add(key, remedy, "unknown name %q", v)
 }
 
-// unused reports a key that was written but has no effect beside the others.
+// unused reports a key that the user wrote but that has no effect together with the other
+// keys.
 func (f *Faults) unused(key string, written bool, why string) {
 	if written {
 		f.add(key, why+": remove the key", "unused key")
 	}
 }
 
-// program checks a command as far as that goes without looking for it.
+// program checks the text of a command. It does not look for the program.
 func (f *Faults) program(key string, command []string) {
 	for i, argument := range command {
 		if strings.ContainsRune(argument, 0) {
@@ -92,7 +93,7 @@ func (f *Faults) program(key string, command []string) {
 	}
 }
 
-// nearest is the name closest to v among names, if it is close at all.
+// nearest returns the name that is closest to v, if one is close enough to be meant.
 func nearest(v string, names []string) (string, bool) {
 	best, least := "", 1+len(v)/3
 	for _, name := range names {
@@ -103,7 +104,7 @@ func nearest(v string, names []string) (string, bool) {
 	return best, best != ""
 }
 
-// distance is the number of insertions, deletions and replacements of bytes between a
+// distance returns the number of insertions, deletions and replacements of bytes between a
 // and b (Levenshtein 1966).
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
@@ -125,7 +126,7 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// names are the names of package credit as text.
+// names returns names of package credit as strings.
 func names[N ~string](all ...N) []string {
 	out := make([]string, len(all))
 	for i, n := range all {

@@ -10,16 +10,16 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// indicators are the characters with which YAML may mean something.
+// indicators are the characters that can have a special meaning in YAML.
 const indicators = `-?:,[]{}#&*!|>'"%@` + "`"
 
-// plainText draws text that YAML 1.2 lets stand without quotes, by its productions 126 to
-// 131 (ns-plain): in brackets the characters ,[]{} are excluded, a colon ends a key only
+// plainText draws text that YAML 1.2 allows without quotes, by its productions 126 to 131
+// (ns-plain): in brackets the characters ,[]{} are excluded, a colon ends a key only
 // before a space or the end, and # begins a comment only after a space.
 func plainText(t *rapid.T, inBrackets bool) string {
 	safe := func(r rune) bool { return r != ' ' && (!inBrackets || !strings.ContainsRune(",[]{}", r)) }
 	runes := []rune("abwrite.*()|^$\\/+=<~0_é " + "\U0001F600" + indicators)
-	for i, r := range runes { // twice, so that the text is not mostly letters
+	for i, r := range runes { // each twice, so that the text is not mostly letters
 		if strings.ContainsRune("?:-#", r) {
 			runes = append(runes, runes[i])
 		}
@@ -44,7 +44,8 @@ func plainText(t *rapid.T, inBrackets bool) string {
 		}
 		out = append(out, r)
 	}
-	// What was left out may have been what made a colon or an indicator safe.
+	// A colon or an indicator may have been allowed only because of a character that was
+	// left out.
 	s := strings.TrimRight(string(out), " :")
 	for strings.Contains(s, ": ") || strings.Contains(s, " #") {
 		s = strings.NewReplacer(": ", "", " #", "").Replace(s)
@@ -55,7 +56,7 @@ func plainText(t *rapid.T, inBrackets bool) string {
 	return s
 }
 
-// Agents' names are matched by regular expressions, in which such characters are usual.
+// Regular expressions match names of agents, and such characters are usual in them.
 func TestPlainTextIsWhatItSaysInEveryPlace(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -1,7 +1,7 @@
 package spec
 
 import (
-	"embed" // the doc comments of the types are the schema's descriptions
+	"embed" // the schema takes its descriptions from the types' doc comments
 	"encoding/json"
 	"fmt"
 	"go/ast"
@@ -18,13 +18,14 @@ import (
 //go:embed spec.go credit.go loss.go curriculum.go
 var source embed.FS
 
-// SchemaID is where the schema is published.
+// SchemaID is the address at which the schema is published.
 const SchemaID = "https://raw.githubusercontent.com/fulgurite/fulgurite/main/docs/spec.schema.json"
 
-// Schema is the JSON Schema (draft 2020-12) of spec files, for editors and other
-// tools. Names of keys, their kinds and descriptions come from the Go types;
-// allowed names, bounds and defaults from the same tables as Validate and
-// WithDefaults. It does not say what keys mean to each other: Validate does.
+// Schema returns the JSON Schema (draft 2020-12) of spec files, for editors and other
+// tools. The Go types give the names of keys, their kinds and, by their comments, the
+// descriptions. The tables that Validate and WithDefaults use give the allowed names,
+// bounds and defaults. The schema does not express how keys depend on each other: only
+// Validate checks that.
 func Schema() ([]byte, error) {
 	described, err := comments()
 	if err != nil {
@@ -46,7 +47,7 @@ func Schema() ([]byte, error) {
 	return append(data, '\n'), nil
 }
 
-// refine adds to the properties below key the restrictions that Go types can't express.
+// refine adds the restrictions that Go types can't express to the properties below key.
 func refine(schema *jsonschema.Schema, key string, limits map[string]bounds) {
 	for pair := schema.Properties.Oldest(); pair != nil; pair = pair.Next() {
 		path, property := join(key, pair.Key), pair.Value
@@ -83,8 +84,8 @@ func (b bounds) refine(property *jsonschema.Schema) {
 	}
 }
 
-// comments are the doc comments of the spec's types, as "Type.", and of their
-// fields, as "Type.Field", each on one line.
+// comments returns the doc comments of the spec's types, under "Type.", and of their
+// fields, under "Type.Field". Each is one line.
 func comments() (map[string]string, error) {
 	files, err := source.ReadDir(".")
 	if err != nil {
@@ -109,7 +110,7 @@ func comments() (map[string]string, error) {
 	return found, nil
 }
 
-// describe adds the comments of a declaration of types.
+// describe adds the comments of the types that a declaration declares.
 func describe(found map[string]string, types *ast.GenDecl) {
 	text := func(group *ast.CommentGroup) string { return strings.Join(strings.Fields(group.Text()), " ") }
 	for _, s := range types.Specs {

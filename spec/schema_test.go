@@ -35,7 +35,7 @@ func TestPublishedSchemaIsCurrent(t *testing.T) {
 	require.Equal(t, string(want), string(got), "go test ./spec -run Schema -update writes it anew")
 }
 
-// property is what the tests look at in the schema.
+// property holds the parts of a schema that the tests look at.
 type property struct {
 	Type                 string              `json:"type"`
 	Description          string              `json:"description"`
@@ -54,7 +54,7 @@ func schema(t *testing.T) property {
 	return root
 }
 
-// walk calls visit with every key below p.
+// walk calls visit with every key below p and its property.
 func walk(p property, path string, visit func(path string, p property)) {
 	for name, below := range p.Properties {
 		key := strings.TrimPrefix(path+"."+name, ".")
@@ -77,7 +77,7 @@ func TestEveryKeyIsDescribedInTheSchema(t *testing.T) {
 	require.Greater(t, keys, 50)
 }
 
-// row is a row of a table of docs/spec.md: key, kind, default, meaning.
+// row matches a row of a table in docs/spec.md: key, kind, default, meaning.
 var row = regexp.MustCompile("(?m)^\\| `([a-z0-9_]+(?:\\.[a-z0-9_]+)*)` \\|([^|]*)\\|([^|]*)\\|([^|]+)\\|$")
 
 func TestEveryKeyIsDocumentedWithItsDefault(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Trainable reports, as *Faults, why weights can't be trained with s although it can
-// be tried and evaluated.
+// Trainable reports, as *Faults, why no weights can be trained with s, although s can be
+// tried and evaluated.
 func (s Spec) Trainable() error {
 	server := s.WithDefaults().Sampling.Server
 	f := &Faults{}
@@ -24,11 +24,12 @@ func (s Spec) Trainable() error {
 	return f.err()
 }
 
-// defaultMismatch is five times what BF16 does to the log-probability of a token of text
-// under SmolLM2-135M, on average (0.04), and a fraction of what wrong weights do.
+// defaultMismatch, in nats, is five times the average effect of BF16 on the
+// log-probability of a token of text under SmolLM2-135M (0.04), and a fraction of the
+// effect of wrong weights.
 const defaultMismatch = 0.2
 
-// defaultVersions is how the type of server changes weights.
+// defaultVersions returns how servers of this type load versions.
 func (s Server) defaultVersions() string {
 	switch s.Type {
 	case ServerSGLang:
@@ -86,7 +87,7 @@ func (s Server) check(f *Faults, all Spec) {
 	}
 }
 
-// url checks an address of HTTP.
+// url checks that address is an HTTP or HTTPS address.
 func (f *Faults) url(key, address string) {
 	u, err := url.Parse(address)
 	if address == "" || err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
@@ -94,7 +95,8 @@ func (f *Faults) url(key, address string) {
 	}
 }
 
-// MismatchMean is the limit of train/mismatch in a run with that lag; 0 is no limit.
+// MismatchMean returns the limit of train/mismatch in a run with the given lag; 0 means no
+// limit.
 func (s Server) MismatchMean(lag int) float64 {
 	if s.Mismatch == 0 && lag == 0 {
 		return defaultMismatch

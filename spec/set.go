@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Set returns s with other numbers for some of the keys that may change while a
-// run is under way: those that only later steps read. Keys are written as in
-// error messages ("loss.clip_low"). A key that can't be set and a spec that
-// would then be impossible are *Faults, and nothing is changed. Faults that s had before
-// do not count: a run goes on under a release that would refuse to begin it.
+// Set returns s with new numbers for some of the keys that may change while a run is under
+// way. These are the keys that only later steps read. Keys are written as in error
+// messages ("loss.clip_low"). Set returns *Faults, and changes nothing, if a key can't be
+// set or if the new spec would be impossible. Faults that s already had do not count, so
+// that a run can continue under a release that would refuse to begin it.
 func (s Spec) Set(values map[string]float64) (Spec, error) {
 	s = s.WithDefaults()
 	numbers, before := s.settable(), s.Validate()
@@ -35,7 +35,7 @@ func (s Spec) SettableKeys() []string {
 	return sortedKeys(s.settable())
 }
 
-// SettableValues are the numbers that those keys have.
+// SettableValues returns the current numbers of the keys that Set can change.
 func (s Spec) SettableValues() map[string]float64 {
 	s = s.WithDefaults()
 	out := map[string]float64{}
@@ -45,13 +45,13 @@ func (s Spec) SettableValues() map[string]float64 {
 	return out
 }
 
-// settable is a number of a spec that Set can change.
+// settable reads and changes one number of a spec.
 type settable struct {
 	value func() float64
 	set   func(float64)
 }
 
-// newer are the faults that a spec did not have before.
+// newer returns the faults in after that are not in before.
 func newer(before, after error) error {
 	var had, has *Faults
 	if !errors.As(after, &has) || !errors.As(before, &had) {
@@ -66,8 +66,8 @@ func newer(before, after error) error {
 	return left.err()
 }
 
-// settable are the keys that Set knows. Those of parts that s does not have are not
-// among them.
+// settable returns the keys that Set can change. It leaves out keys of optional parts that
+// s does not have.
 func (s *Spec) settable() map[string]settable {
 	number := func(field *float64) settable {
 		return settable{func() float64 { return *field }, func(v float64) { *field = v }}
@@ -84,7 +84,7 @@ func (s *Spec) settable() map[string]settable {
 		"loss.importance_floor":            number(&s.Loss.ImportanceFloor),
 		"promotion.margin":                 number(&s.Promotion.Margin),
 		"promotion.significance":           number(&s.Promotion.Significance),
-		// Validate refuses what a fraction of a step becomes.
+		// Validate refuses -1, which stands here for a number that is not whole.
 		"evaluation.every": {func() float64 { return float64(s.Evaluation.Every) }, func(v float64) {
 			s.Evaluation.Every = int(v)
 			if v != float64(s.Evaluation.Every) {
@@ -96,7 +96,8 @@ func (s *Spec) settable() map[string]settable {
 		keys["loss.kl.weight"] = number(&s.Loss.KL.Weight)
 	}
 	if c := s.Training.Curriculum; c != nil && c.Type == CurriculumBand {
-		// WithDefaults made both.
+		// WithDefaults filled in both, so neither is nil. The copies leave the caller's
+		// numbers as they are.
 		low, explore := *c.Low, *c.Explore
 		c.Low, c.Explore = &low, &explore
 		keys["training.curriculum.low"], keys["training.curriculum.high"] = number(c.Low), number(&c.High)

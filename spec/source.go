@@ -10,7 +10,8 @@ import (
 // Arithmetic is the family of generated tasks.
 const Arithmetic = "arithmetic"
 
-// Families of published data sets, whose files are read in their own layouts.
+// Families of published data sets. Their files are read in the layouts in which they are
+// published.
 const (
 	Spider   = "spider"
 	GSM8K    = "gsm8k"
@@ -19,17 +20,19 @@ const (
 	TwoWiki  = "2wikimultihopqa"
 )
 
-// Harbor is the family of directories in Harbor's format, each a task and its grader.
+// Harbor is the family of directories in Harbor's format. Each directory is a task with
+// its own tests.
 const Harbor = "harbor"
 
-// Command is the family of tasks that the program of tasks.command lists.
+// Command is the family of tasks that the program in tasks.command lists.
 const Command = "command"
 
-// DataSets are the families of published data sets.
+// DataSets returns the families of published data sets.
 func DataSets() []string { return []string{Spider, GSM8K, MuSiQue, HotpotQA, TwoWiki} }
 
-// FamilyRemedy says of the path of a file that is missing which families there are, if it
-// begins like a source of another one: "spyder:dev.json". Of other paths it says nothing.
+// FamilyRemedy returns what to do about a missing file whose path begins like a source of
+// an unknown family, such as "spyder:dev.json": it lists the families. For all other paths
+// it returns "".
 func FamilyRemedy(path string) string {
 	before, _, named := strings.Cut(path, ":")
 	before = before[strings.LastIndexByte(before, '/')+1:] // a spec has made the path absolute
@@ -44,21 +47,22 @@ func FamilyRemedy(path string) string {
 	return fmt.Sprintf("no source is called %q: %sThere are %s, and the paths of JSONL files", before, remedy, strings.Join(families, ", "))
 }
 
-// Source is where tasks or demonstrations come from: a file, or a generator.
-// A file of tasks may be one of a data set, "<family>:<path>". The generator's
-// text is "arithmetic:<split>[:<count>]" for tasks, and "arithmetic" for
-// demonstrations. "command:<split>" are tasks that a program lists. A file of such a name is written "./arithmetic".
+// Source says where tasks or demonstrations are read from: a file, a program or a
+// generator. "<family>:<path>" is a file of a data set or a directory in Harbor's format.
+// "arithmetic:<split>[:<count>]" are generated tasks, and "arithmetic" generated
+// demonstrations. "command:<split>" are tasks that a program lists. A file with such a
+// name is written "./arithmetic".
 type Source struct {
-	Path   string // of the file; empty for a generator
-	Family string // of the generator or the data set; empty for a file of our own format
-	Split  string // of the generator: "train", "gate" or "test"; empty for demonstrations; of a program any name
-	Count  int    // of generated tasks; 0 leaves it to the family
+	Path   string // of the file or directory; empty for a generator and a program
+	Family string // of the generator, the data set, Harbor or Command; empty for a file in Fulgurite's own format
+	Split  string // for a generator "train", "gate" or "test", or empty for demonstrations; for a program any name
+	Count  int    // number of generated tasks; 0 means the default of the family
 }
 
 // Generated reports whether a generator makes the tasks.
 func (s Source) Generated() bool { return s.Path == "" && s.Family != "" }
 
-// String is the text that ParseSource reads.
+// String returns the text of the source, in the form that ParseSource reads.
 func (s Source) String() string {
 	switch {
 	case s.Family == "":
@@ -119,7 +123,7 @@ func parseGenerator(text string) (Source, error) {
 	return source, nil
 }
 
-// ParseVersion reads RUN@NUMBER, a version of a run.
+// ParseVersion reads RUN@NUMBER, the name of a version of a run.
 func ParseVersion(text string) (run string, number int, err error) {
 	run, digits, _ := strings.Cut(text, "@")
 	if number, err = strconv.Atoi(digits); err != nil || run == "" || number < 0 || strconv.Itoa(number) != digits {
@@ -128,7 +132,7 @@ func ParseVersion(text string) (run string, number int, err error) {
 	return run, number, nil
 }
 
-// sameTasks reports whether two sources surely share tasks.
+// sameTasks reports whether two sources certainly have tasks in common.
 func sameTasks(a, b string) bool {
 	x, errX := ParseSource(a)
 	y, errY := ParseSource(b)
@@ -138,7 +142,7 @@ func sameTasks(a, b string) bool {
 	return x.Path == y.Path && x.Family == y.Family && x.Split == y.Split
 }
 
-// source checks the text of a source; of demonstrations it takes no split.
+// source checks the text of a source. Demonstrations must not name a split.
 func (f *Faults) source(key, text string, demonstrations bool) {
 	if text == "" {
 		return
@@ -163,8 +167,8 @@ func (f *Faults) source(key, text string, demonstrations bool) {
 	}
 }
 
-// checkHarbor checks the tasks of directories in Harbor's format, which have their own
-// tests, and what attempts them.
+// checkHarbor checks the grader, the agent and the container of tasks in Harbor's format.
+// These tasks have their own tests.
 func (t Tasks) checkHarbor(f *Faults, g Grader, a Agent) {
 	found := false
 	for _, split := range []string{"train", "gate", "test"} {
@@ -190,7 +194,7 @@ func (t Tasks) checkHarbor(f *Faults, g Grader, a Agent) {
 	}
 }
 
-// checkProgram checks what lists tasks and grades.
+// checkProgram checks the program that lists tasks and grades.
 func (t Tasks) checkProgram(f *Faults, g Grader, train []string) {
 	f.program("tasks.command", t.Command)
 	lists := slices.ContainsFunc(append(slices.Clone(train), t.Gate, t.Test), func(source string) bool { return strings.HasPrefix(source, Command+":") })
@@ -208,8 +212,8 @@ func (t Tasks) checkProgram(f *Faults, g Grader, train []string) {
 	}
 }
 
-// Program is t without its splits, and with its program only if that lists the source or
-// grades.
+// Program returns t without its splits. It keeps the program only if the program lists the
+// source or grades.
 func (t Tasks) Program(g Grader, source string) Tasks {
 	if g.Type != GraderTasks && !strings.HasPrefix(source, Command+":") {
 		return Tasks{Harbor: t.Harbor}

@@ -1,206 +1,242 @@
 package spec
 
-// Spec is one training run: the input of TrainingWorkflow, and the content of a
-// spec file. Its zero fields are filled in by WithDefaults.
+// Spec is one training run: the input of TrainingWorkflow, and the content of a spec file.
+// WithDefaults fills in its zero fields.
 type Spec struct {
-	// Name of the run when the command line gives none.
+	// Name of the run when the command line gives none: 1 to 63 of a-z, 0-9, '.', '_' and
+	// '-', with a letter or digit at both ends.
 	Name string `json:"name,omitempty"`
-	// Seed of everything random in the run.
+	// Seed of everything random in the run: initial weights, order of tasks, sampling. At
+	// least 1.
 	Seed uint64 `json:"seed,omitempty"`
-	// Model says what is trained, and from where it starts.
+	// Model says which model is trained, and from which weights it starts.
 	Model Model `json:"model,omitzero"`
-	// Agent says how to run the agent. Exactly one of func, command, service and
-	// temporal is given.
+	// Agent says how to run the agent. Give exactly one of func, command, service and
+	// temporal.
 	Agent Agent `json:"agent"`
-	// Tasks are the splits.
+	// Tasks says where the tasks of the splits train, gate and test are read from.
 	Tasks Tasks `json:"tasks"`
 	// Grader turns what an agent returned into a reward.
 	Grader Grader `json:"grader"`
-	// Sampling is forced on the calls of rollouts that are trained or gated.
+	// Sampling holds the settings of every call of a rollout that is trained or gated,
+	// whatever the agent asks for.
 	Sampling Sampling `json:"sampling,omitzero"`
-	// Training says how much, and how an update is made.
+	// Training says how many steps the run makes, and how a step updates the model.
 	Training Training `json:"training,omitzero"`
-	// Algorithm is a preset, such as "grpo": it sets the parts of credit, loss and
-	// critic that are not given.
+	// Algorithm is the name of a preset, such as "grpo". It sets the parts of credit, loss
+	// and critic that the spec leaves out.
 	Algorithm string `json:"algorithm,omitempty"`
 	// Credit says how rewards become advantages.
 	Credit Credit `json:"credit,omitzero"`
 	// Loss is the policy loss.
 	Loss Loss `json:"loss,omitzero"`
-	// Critic is a model that estimates returns, for credit that needs one.
+	// Critic is a second model that estimates returns. Only with credit.assignment
+	// "turn_gae" or credit.tokens "gae"; absent means one with all defaults.
 	Critic *Critic `json:"critic,omitempty"`
-	// Evaluation says when and how much.
+	// Evaluation says when versions are evaluated, and with how many attempts.
 	Evaluation Evaluation `json:"evaluation,omitzero"`
 	// Promotion is the rule by which a version becomes the promoted one.
 	Promotion Promotion `json:"promotion,omitzero"`
-	// Replay says what may differ between two attempts that make the same call.
+	// Replay says what may differ between the requests of two attempts that make the same
+	// call.
 	Replay Replay `json:"replay,omitzero"`
 }
 
-// Model says what is trained, and from where it starts.
+// Model says which model is trained, and from which weights it starts.
 type Model struct {
-	// Engine is "native", "gomlx" or "torch".
+	// Engine is what trains: "native" computes on the CPU, "gomlx" through GoMLX, "torch"
+	// with PyTorch on a GPU or a CPU.
 	Engine string `json:"engine,omitempty"`
-	// Base is the start: "tiny" (the built-in architecture, random weights) or a
-	// directory with config.json and model.safetensors.
+	// Base is the model that training starts from: "tiny" (the built-in architecture with
+	// random weights), or the path of a directory with config.json and model.safetensors.
 	Base string `json:"base,omitempty"`
-	// Context is the most tokens of prompt and reply together; only "tiny" takes it,
-	// other bases have their own.
+	// Context is the largest number of tokens of prompt and reply together, at least 8.
+	// Only with model.base "tiny": other bases have their own.
 	Context int `json:"context,omitempty"`
-	// Codec turns dialogs into tokens: "compact", or "template" for the tokenizer and
-	// the chat template of the base model; "messages" for servers of type "openai".
+	// Codec says how dialogs become tokens. "compact" is the codec of the built-in model,
+	// one token for each byte. "template" uses the tokenizer and the chat template of the
+	// base model. "messages" is only for sampling.server.type "openai", where it is the
+	// default.
 	Codec string `json:"codec,omitempty"`
-	// ToolParser reads tool calls where Codec is "template"; the template's own
-	// by default.
+	// ToolParser is the format in which tool calls are read from replies: "hermes",
+	// "llama3_json", "pythonic" or "qwen3_xml". Absent means the format of the chat
+	// template. Only with model.codec "template".
 	ToolParser string `json:"tool_parser,omitempty"`
-	// Template is a file with a chat template that takes the place of the base model's,
-	// where Codec is "template".
+	// Template is the path of a file with a chat template that replaces the one of the
+	// base model. Only with model.codec "template".
 	Template string `json:"template,omitempty"`
-	// LoRA trains a low-rank adapter over the frozen base instead of the whole model:
-	// a version is then the adapter alone.
+	// LoRA trains a low-rank adapter over the frozen base instead of the complete model. A
+	// version is then the adapter alone. Absent means that the complete model is trained.
 	LoRA *LoRA `json:"lora,omitempty"`
-	// WarmStart trains on demonstrations before anything else.
+	// WarmStart trains the model on demonstrations before anything else. Absent means no
+	// warm start.
 	WarmStart *WarmStart `json:"warm_start,omitempty"`
-	// Version is a version of another run, RUN@NUMBER, which takes the place of everything
-	// else here. Only with evaluation.only: nothing is trained from it.
+	// Version is a version of another run in the same store, written RUN@NUMBER. It
+	// replaces all other keys of model except engine. Only with evaluation.only: nothing
+	// is trained from it.
 	Version string `json:"version,omitempty"`
 }
 
-// LoRA is a low-rank adapter: a linear layer W computes Wx + alpha/rank · B(Ax), and
-// A and B alone are trained (Hu et al., 2021).
+// LoRA is a low-rank adapter. An adapted linear layer W computes Wx + alpha/rank · B(Ax),
+// and only A and B are trained (Hu et al., 2021).
 type LoRA struct {
-	// Rank is the number of rows of A.
+	// Rank is the rank of the adapter, the number of rows of its first matrix: 1 to 1024,
+	// at most 512 with vLLM.
 	Rank int `json:"rank,omitempty"`
-	// Alpha, divided by Rank, is what the adapter's product is multiplied by.
+	// Alpha sets the strength of the adapter: its product is multiplied by alpha / rank.
 	Alpha float64 `json:"alpha,omitempty"`
-	// Targets are the linear layers that are adapted: q_proj, k_proj, v_proj, o_proj,
-	// gate_proj, up_proj and down_proj. All of them by default. With engine "torch" a model of
-	// another type has its own names; by default all its linear layers are adapted.
+	// Targets lists the linear layers that are adapted in each layer of the model: q_proj,
+	// k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj. Absent means all seven.
+	// With model.engine "torch", a model of another type has its own names, and absent
+	// means all its linear layers.
 	Targets []string `json:"targets,omitempty"`
-	// BasePrecision is how the base's matrices are rounded, once, and held in memory:
-	// f32 (the default, nothing is rounded), bf16 or q8_0.
+	// BasePrecision says how the matrices of the frozen base are rounded, once, and then
+	// held in memory: "f32" (the default, nothing is rounded), "bf16" or "q8_0".
 	BasePrecision string `json:"base_precision,omitempty"`
-	// Adapter is a directory with adapter_config.json and adapter_model.safetensors, as PEFT
-	// writes them, that version 0 starts from. Rank, Alpha and Targets are then the adapter's,
-	// and have to agree with it where they are given.
+	// Adapter is the path of a directory with adapter_config.json and
+	// adapter_model.safetensors, as PEFT writes them. Version 0 starts from this adapter.
+	// The adapter sets rank, alpha and targets; if you give them too, they must agree with
+	// it.
 	Adapter string `json:"adapter,omitempty"`
-	// AdapterDigest is that of Adapter's adapter_model.safetensors, "sha256:" and 64 hex digits.
-	// A run puts it on record; one that is given has to be the file's.
+	// AdapterDigest is the digest of the adapter's adapter_model.safetensors: "sha256:"
+	// and 64 hex digits. A run records it. If you give it, a file with another digest is
+	// refused. Only with model.lora.adapter.
 	AdapterDigest string `json:"adapter_digest,omitempty"`
 }
 
 // WarmStart is supervised training on demonstrations by cross-entropy.
 type WarmStart struct {
-	// Demonstrations is a JSONL file of dialogs, or "arithmetic" for the
-	// built-in calculator demonstrations.
+	// Demonstrations is the path of a JSONL file of dialogs, or "arithmetic" for the
+	// built-in demonstrations of a calculator.
 	Demonstrations string `json:"demonstrations"`
-	// Updates is how many optimizer updates the warm start makes.
+	// Updates is the number of optimizer updates of the warm start.
 	Updates int `json:"updates"`
-	// Batch is the number of dialogs of an update.
+	// Batch is the number of dialogs in one update.
 	Batch int `json:"batch,omitempty"`
-	// LearningRate at the peak: linear warm-up over the first 20 updates, then
-	// cosine decay to a twentieth.
+	// LearningRate is the peak of the learning rate. It rises linearly over the first 20
+	// updates, then decays by a cosine to a twentieth of the peak.
 	LearningRate float64 `json:"learning_rate,omitempty"`
 }
 
 // Agent says how to run the agent. Exactly one of Func, Command, Service and
 // Temporal is given.
 type Agent struct {
-	// Func is the name of a Go function registered in the worker.
+	// Func is the name of a Go function that is registered in the worker.
 	Func string `json:"func,omitempty"`
-	// Command is run once per rollout: program and arguments.
+	// Command is a program and its arguments. The worker runs it once for each attempt; no
+	// shell reads it.
 	Command []string `json:"command,omitempty"`
-	// Service is an HTTP service that runs all the time.
+	// Service is an agent that runs all the time, as an HTTP service.
 	Service *Service `json:"service,omitempty"`
-	// Temporal is a workflow or an activity of the user's own.
+	// Temporal is an agent that is a workflow or an activity in your own Temporal worker.
 	Temporal *Temporal `json:"temporal,omitempty"`
-	// Before is a command that runs before each attempt: program and arguments.
+	// Before is a program and its arguments. The worker runs it before each attempt. Not
+	// with agent.temporal.
 	Before []string `json:"before,omitempty"`
-	// After is a command that runs after each attempt, however it ended.
+	// After is a program and its arguments. The worker runs it after each attempt, however
+	// the attempt ended. Not with agent.temporal.
 	After []string `json:"after,omitempty"`
-	// ToolServers are addresses that answer GET with a status of success while the
-	// servers of the agent's tools are up. An attempt during which one was away does
-	// not count.
+	// ToolServers lists URLs at which the servers of the agent's tools answer GET with a
+	// status of success (2xx) while they are up. The worker asks before and after each
+	// attempt; an attempt during which a server was away does not count. Not with
+	// agent.temporal.
 	ToolServers []string `json:"tool_servers,omitempty"`
-	// Directory is the command's working directory; the spec file's by default.
+	// Directory is the working directory of agent.command. Absent means the directory of
+	// the spec file.
 	Directory string `json:"directory,omitempty"`
-	// Environment is added to the agent's otherwise scrubbed environment.
+	// Environment holds variables for agent.command. Of the worker's own variables, the
+	// command gets only PATH.
 	Environment map[string]string `json:"environment,omitempty"`
 	// Queue is the task queue of the workers that run the agent.
 	Queue string `json:"queue,omitempty"`
-	// FailureReward is what an attempt gets whose agent failed by itself.
+	// FailureReward is the reward of an attempt whose agent failed by itself: by an error,
+	// a bad exit status, or because it exceeded its limits.
 	FailureReward float64 `json:"failure_reward,omitempty"`
-	// Limits end an attempt that goes beyond them.
+	// Limits are the limits of one attempt. An attempt that exceeds one of them is ended.
 	Limits AgentLimits `json:"limits,omitzero"`
 }
 
-// Service is an agent behind HTTP.
+// Service is an agent that runs as an HTTP service.
 type Service struct {
-	// URL takes a task by POST and answers with the result.
+	// URL is the address of the service. It takes a task by POST and answers with the
+	// result.
 	URL string `json:"url"`
-	// Headers are added to the request.
+	// Headers are HTTP headers that are added to each request to the service.
 	Headers map[string]string `json:"headers,omitempty"`
 }
 
 // Temporal is an agent that is a workflow or an activity, in any language. Exactly
 // one of Workflow and Activity is given.
 type Temporal struct {
-	// Workflow is the type of a workflow, started as a child.
+	// Workflow is the type of a workflow, which is started as a child. Give this or
+	// activity.
 	Workflow string `json:"workflow,omitempty"`
-	// Activity is the type of an activity.
+	// Activity is the type of an activity. Give this or workflow.
 	Activity string `json:"activity,omitempty"`
-	// Queue is the task queue of its workers.
+	// Queue is the task queue of the workers that run this workflow or activity.
 	Queue string `json:"queue"`
 }
 
-// AgentLimits end an attempt that goes beyond them.
+// AgentLimits holds the limits of one attempt. An attempt that exceeds one of them is
+// ended.
 type AgentLimits struct {
-	// Calls is the most model calls of an attempt.
+	// Calls is the largest number of model calls in one attempt.
 	Calls int `json:"calls,omitempty"`
-	// Tokens is the most sampled tokens of an attempt; 0 is no limit.
+	// Tokens is the largest number of sampled tokens in one attempt. 0, the default, means
+	// no limit.
 	Tokens int `json:"tokens,omitempty"`
-	// Seconds is the most wall-clock time of an attempt.
+	// Seconds is the longest wall-clock time of one attempt, in seconds.
 	Seconds float64 `json:"seconds,omitempty"`
-	// OutputBytes is the most that a command may write to standard output and
-	// standard error together.
+	// OutputBytes is the largest number of bytes that agent.command may write to standard
+	// output and standard error together.
 	OutputBytes int `json:"output_bytes,omitempty"`
-	// MemoryBytes is the most resident memory of a command and all that it
-	// starts.
+	// MemoryBytes is the largest resident memory, in bytes, of agent.command and all
+	// processes that it starts.
 	MemoryBytes int `json:"memory_bytes,omitempty"`
-	// IdleSeconds is the most time without a model call or output; 0 is no limit.
-	// A first such hang is tried again, the same one a second time is the agent's
-	// failure.
+	// IdleSeconds is the longest time, in seconds, without a model call or output. 0, the
+	// default, means no limit. After the first such hang, the attempt is made again. If
+	// the agent hangs at the same place again, that is the agent's failure. Not with
+	// agent.temporal.workflow.
 	IdleSeconds float64 `json:"idle_seconds,omitempty"`
 }
 
-// Tasks are the splits. Each is a JSONL file, "<data set>:<path>" for a file in the
-// layout of spider, gsm8k, musique, hotpotqa or 2wikimultihopqa, "arithmetic:<split>" or
-// "arithmetic:<split>:<count>" for problems of the built-in generator, whose
-// splits are train, gate and test. A file of such a name is "./arithmetic".
+// Tasks holds the source of each split. A source is the path of a JSONL file; "<data
+// set>:<path>" for a file in the layout of spider, gsm8k, musique, hotpotqa or
+// 2wikimultihopqa; "command:<split>"; "harbor:<directory>"; or "arithmetic:<split>" or
+// "arithmetic:<split>:<count>" for problems of the built-in generator, whose splits are
+// train, gate and test. A file with such a name is written "./arithmetic".
 type Tasks struct {
-	// Train is the split that is learned from.
+	// Train is the source of the tasks that the run learns from: the path of a JSONL file,
+	// "<data set>:<path>", "command:<split>", "harbor:<directory>", or "arithmetic:train"
+	// for generated problems. The data sets are spider, gsm8k, musique, hotpotqa and
+	// 2wikimultihopqa.
 	Train string `json:"train,omitempty"`
-	// Gate is the split that promotion looks at.
+	// Gate is the source of the tasks on which versions are compared for promotion,
+	// written like tasks.train. Absent means that nothing is evaluated during training,
+	// and that version 0 stays the promoted one.
 	Gate string `json:"gate,omitempty"`
-	// Test is only reported: before, and once at the end.
+	// Test is the source of the tasks whose results are only reported: before training,
+	// and once at the end. It is written like tasks.train.
 	Test string `json:"test,omitempty"`
-	// Command is a program that lists the tasks of sources "command:<split>", and that
-	// grades with grader.type "tasks": program and arguments.
+	// Command is a program and its arguments. It lists the tasks of sources
+	// "command:<split>", and it grades with grader.type "tasks".
 	Command []string `json:"command,omitempty"`
-	// Directory is that command's working directory; the spec file's by default.
+	// Directory is the working directory of tasks.command. Absent means the directory of
+	// the spec file.
 	Directory string `json:"directory,omitempty"`
 	// Harbor says how tasks of sources "harbor:<directory>" are attempted.
 	Harbor *Harbored `json:"harbor,omitempty"`
 }
 
-// Harbored is how tasks in Harbor's format are attempted.
+// Harbored says how tasks in Harbor's format are attempted.
 type Harbored struct {
-	// Container is the program that runs their containers, "docker" or "podman". Without one
-	// agents and tests are processes of the worker's machine.
+	// Container is the program that runs the containers of the tasks, "docker" or
+	// "podman". Absent means that agents and tests are processes of the worker's machine.
 	Container string `json:"container,omitempty"`
 }
 
-// Named is the source of a split by its name: train, gate or test.
+// Named returns the source of the split with the given name: train, gate or test. ok is
+// false for any other name.
 func (t Tasks) Named(split string) (source string, ok bool) {
 	switch split {
 	case "train":
@@ -215,160 +251,190 @@ func (t Tasks) Named(split string) (source string, ok bool) {
 
 // Grader turns what an agent returned into a reward.
 type Grader struct {
-	// Type is "exact", "numeric", "contains", "qa", "sql", "command", "tasks" when
-	// tasks.command grades, "harbor" when the task's own tests do, or "agent" when the agent
-	// itself reports its reward.
+	// Type says what decides the reward. "exact": the result is the answer. "numeric":
+	// both are numbers, within grader.tolerance. "contains": the answer is somewhere in
+	// the result. "qa": the result shares words with the answer. "sql": the result is a
+	// query that returns what the answer returns. "command": grader.command decides.
+	// "tasks": tasks.command decides. "harbor": the task's own tests decide. "agent": the
+	// agent reports its own reward.
 	Type string `json:"type"`
-	// Tolerance of "numeric", absolute.
+	// Tolerance is the largest absolute difference between result and answer that
+	// "numeric" accepts. Absent means 0. Only with grader.type "numeric".
 	Tolerance float64 `json:"tolerance,omitempty"`
-	// Command of "command": reads {task, result} as JSON, prints the reward last.
+	// Command is the program of grader.type "command" and its arguments. It reads {task,
+	// result} as JSON on standard input and prints the reward as its last line.
 	Command []string `json:"command,omitempty"`
-	// Directory is the command's working directory; the spec file's by default.
+	// Directory is the working directory of grader.command. Absent means the directory of
+	// the spec file.
 	Directory string `json:"directory,omitempty"`
-	// Seconds that a command, an answer of "tasks" or each query of "sql" may take.
+	// Seconds is the longest time, in seconds, that a run of grader.command, an answer of
+	// "tasks" or each query of "sql" may take. Absent means 10, and 60 with "tasks". Only
+	// with these three types.
 	Seconds float64 `json:"seconds,omitempty"`
-	// Metric of "qa" is "f1", which is the default, or "exact".
+	// Metric is what "qa" measures: "f1", the default, is the F1 of the words; "exact" is
+	// 1 if all words agree, else 0. Only with grader.type "qa".
 	Metric string `json:"metric,omitempty"`
-	// KeepDistinct has "sql" compare queries with the word DISTINCT in them, which the
-	// official evaluation of Spider removes.
+	// KeepDistinct makes "sql" compare queries with the word DISTINCT in them. By default
+	// it removes the word from both, as the official evaluation of Spider does. Only with
+	// grader.type "sql".
 	KeepDistinct bool `json:"keep_distinct,omitempty"`
-	// Limit is the largest magnitude of a reward; what is beyond it is refused.
+	// Limit is the largest magnitude of a reward. A reward beyond it is refused.
 	Limit float64 `json:"limit,omitempty"`
-	// Minimum is the smallest reward that a "command", "tasks" or an "agent" may give; what is
-	// below it is refused. Without one it is -Limit.
+	// Minimum is the smallest final reward that a grader of type "command", "tasks",
+	// "harbor" or "agent" may give. A smaller reward is refused. Absent means
+	// -grader.limit. Only with these four types.
 	Minimum *float64 `json:"minimum,omitempty"`
 }
 
-// Sampling is forced on the calls of rollouts that are trained or gated.
+// Sampling holds the settings of every call of a rollout that is trained or gated.
 type Sampling struct {
-	// Temperature is 1 when absent; training at 0 would be greedy and is refused.
+	// Temperature is the temperature of sampling, more than 0. Absent means 1. Training at
+	// 0 would be greedy, so 0 is refused.
 	Temperature *float64 `json:"temperature,omitempty"`
-	// MaxTokens is the most tokens of one reply.
+	// MaxTokens is the largest number of tokens of one reply. A request of the agent can
+	// only lower it.
 	MaxTokens int `json:"max_tokens,omitempty"`
-	// History says how a dialog is continued: "append" keeps the tokens of earlier
-	// calls, "template" renders it anew as a plain server would.
+	// History says how a dialog is continued: "append" keeps the tokens of earlier calls,
+	// "template" renders the complete dialog again, as a plain server would.
 	History string `json:"history,omitempty"`
-	// Engine of the built-in sampler: "native", on the CPU, or "torch", in the same program
-	// that trains with model.engine "torch". It follows model.engine where it is empty and no
-	// Server samples; in runs on record, empty is "native".
+	// Engine is the built-in sampler: "native", on the CPU, or "torch", in the program
+	// that trains with model.engine "torch". Absent means "torch" with model.engine
+	// "torch", else "native". Only without sampling.server. In recorded runs, empty means
+	// "native".
 	Engine string `json:"engine,omitempty"`
-	// Server samples instead of the built-in sampler.
+	// Server samples instead of the built-in sampler. Absent means the built-in sampler.
 	Server *Server `json:"server,omitempty"`
 }
 
-// Server is a sampler of others.
+// Server is an external inference server that samples.
 type Server struct {
-	// Type is "vllm" or "sglang", which take and give token ids, or "openai" for others
-	// that take messages: with those nothing can be trained.
+	// Type is "vllm" or "sglang", which take and return token ids, or "openai" for any
+	// other server that takes messages. With "openai" nothing can be trained.
 	Type string `json:"type"`
-	// URLs of replicas that serve the same model, without /v1.
+	// URLs are the addresses of replicas that serve the same model, without /v1.
 	URLs []string `json:"urls"`
-	// Model is its name there.
+	// Model is the name of the model at the server.
 	Model string `json:"model"`
-	// Versions says how a version is loaded: "adapters" keeps several as LoRA
-	// adapters, "reload" has the server load one at a time, "none" serves the base
-	// model alone.
+	// Versions says how a version is loaded: "adapters" keeps several as LoRA adapters,
+	// "reload" makes the server load one at a time, "none" serves the base model alone, so
+	// that nothing can be trained. Absent means "adapters" for vllm, "reload" for sglang
+	// and "none" for openai.
 	Versions string `json:"versions,omitempty"`
-	// Key names the environment variable, of the process that samples, that holds
-	// the API key.
+	// Key is the name of the environment variable that holds the API key. The process that
+	// samples reads it.
 	Key string `json:"key,omitempty"`
-	// ShareGPU says that the servers, of type vllm with --enable-sleep-mode, run on the GPU
-	// that trains: they sleep during updates, and calls wait for them.
+	// ShareGPU says that the servers run on the GPU that trains: they sleep during
+	// updates, and calls wait for them. Only with servers of type "vllm" that were started
+	// with --enable-sleep-mode, and with versions "adapters".
 	ShareGPU bool `json:"share_gpu,omitempty"`
-	// Directory is where versions are written for the server to read.
+	// Directory is where versions are written for the server to read. Required, except
+	// with versions "none".
 	Directory string `json:"directory,omitempty"`
 	// Tolerance is how far, in nats, a server's log-probabilities of a version's canary
-	// may be from the trainer's, as the root of the mean square over its tokens; 0 is 0.3.
+	// may be from the trainer's: the root of the mean square over the canary's tokens.
+	// Absent or 0 means 0.3. Only with versions "adapters".
 	Tolerance float64 `json:"tolerance,omitempty"`
-	// Mismatch is the largest train/mismatch, in nats, that a step is trained with. 0 is
-	// 0.2 without a lag, and no limit with one.
+	// Mismatch is the largest value of the metric train/mismatch, in nats, with which a
+	// step is trained. A larger one ends the run. Absent or 0 means 0.2 without a
+	// training.lag, and no limit with one. Not with versions "none".
 	Mismatch float64 `json:"mismatch,omitempty"`
-	// WorstMismatch is the largest train/mismatch_max, that of a single token, in nats; 0
-	// is no limit.
+	// WorstMismatch is the largest value of the metric train/mismatch_max, the mismatch of
+	// a single token, in nats, with which a step is trained. Absent or 0 means no limit.
+	// Not with versions "none".
 	WorstMismatch float64 `json:"worst_mismatch,omitempty"`
 }
 
-// Training says how much, and how an update is made.
+// Training says how many steps the run makes, and how a step updates the model.
 type Training struct {
-	// Steps is the number of updates. Give it or Epochs.
+	// Steps is the number of steps of the run; each makes one version. Give either steps
+	// or epochs.
 	Steps int `json:"steps,omitempty"`
-	// Epochs is the number of passes over the training tasks. Give it or Steps.
+	// Epochs is the number of passes over the training tasks. Give either epochs or steps.
 	Epochs int `json:"epochs,omitempty"`
-	// TasksPerStep is the number of groups that an update is made from.
+	// TasksPerStep is the number of tasks that one step attempts. Each gives one group.
 	TasksPerStep int `json:"tasks_per_step,omitempty"`
 	// SamplesPerTask is the size of a group: how often each task is attempted.
 	SamplesPerTask int `json:"samples_per_task,omitempty"`
-	// Lag is how many steps the version that samples may be behind the one that is
-	// trained: rollouts of that many steps go on while a version is updated.
+	// Lag is how many steps the version that samples may be behind the version that is
+	// trained, at most 8. With a lag, rollouts of that many steps go on while a version is
+	// updated. 0, the default, means that the newest version samples.
 	Lag int `json:"lag,omitempty"`
 	// DynamicSampling is how many groups a step may replace because they would get no
-	// advantage, which teaches nothing (DAPO).
+	// advantage, so that they would teach nothing (DAPO). Absent or 0 means none.
 	DynamicSampling int `json:"dynamic_sampling,omitempty"`
-	// Curriculum says which tasks a step attempts; without one each is attempted once an
-	// epoch.
+	// Curriculum says which tasks a step attempts. Absent means that each task is
+	// attempted once an epoch.
 	Curriculum *Curriculum `json:"curriculum,omitempty"`
-	// Passes over a step's batch.
+	// Passes is the number of passes over a step's batch.
 	Passes int `json:"passes,omitempty"`
-	// Minibatches that a pass is split into; each is one optimizer update.
+	// Minibatches is the number of minibatches that a pass is split into. Each is one
+	// optimizer update.
 	Minibatches int `json:"minibatches,omitempty"`
-	// Optimizer is AdamW with a schedule.
+	// Optimizer holds the settings of AdamW and the schedule of its learning rate.
 	Optimizer Optimizer `json:"optimizer,omitzero"`
-	// Keep says which versions keep their files; without it all do.
+	// Keep says which versions keep their files. Absent means that all versions do.
 	Keep *Keep `json:"keep,omitempty"`
 }
 
-// Keep says of which versions the weights and the optimizer's moments are kept while a
-// run goes on. Beside those, version 0, the newest, the promoted one, the one promoted
-// before it, and all that rollouts, evaluations or a person's decision are about keep
-// them in any case.
+// Keep says which versions keep their weights and the optimizer's moments while a run goes
+// on. Whatever it says, these versions keep them: version 0, the newest one, the promoted
+// one, the one promoted before it, and all versions that rollouts, evaluations or a
+// pending decision of a user need.
 type Keep struct {
-	// Last is how many of the newest versions.
+	// Last is how many of the newest versions keep their files. Absent means 2.
 	Last int `json:"last,omitempty"`
-	// Every keeps each version whose number it divides; 0 keeps none for its number.
+	// Every keeps the files of each version whose number it divides. 0, the default, keeps
+	// no version for its number.
 	Every int `json:"every,omitempty"`
-	// Promoted keeps every version that was ever promoted.
+	// Promoted keeps the files of every version that was ever promoted. The promoted
+	// version and the one before it keep them in any case.
 	Promoted bool `json:"promoted,omitempty"`
 }
 
-// Optimizer is AdamW with a schedule.
+// Optimizer holds the settings of AdamW and the schedule of its learning rate.
 type Optimizer struct {
-	// LearningRate at the first step.
+	// LearningRate is the learning rate at the first step.
 	LearningRate float64 `json:"learning_rate,omitempty"`
-	// Schedule is "constant", "linear" or "cosine": from LearningRate at the
-	// first step down to FinalFraction of it at the last.
+	// Schedule says how the learning rate changes: "constant" keeps it; "linear" and
+	// "cosine" lower it from learning_rate at the first step to final_fraction of it at
+	// the last.
 	Schedule string `json:"schedule,omitempty"`
-	// FinalFraction of LearningRate is what "linear" and "cosine" end with.
+	// FinalFraction is the part of learning_rate that "linear" and "cosine" end with. Not
+	// with schedule "constant".
 	FinalFraction float64 `json:"final_fraction,omitempty"`
-	// WeightDecay is decoupled from the gradient and scaled by the learning rate.
+	// WeightDecay is decoupled from the gradient and scaled by the learning rate. Absent
+	// or 0 means none.
 	WeightDecay float64 `json:"weight_decay,omitempty"`
-	// ClipNorm is the norm that a longer gradient is scaled down to.
+	// ClipNorm is the largest norm of a gradient. A gradient with a larger norm is scaled
+	// down to it.
 	ClipNorm float64 `json:"clip_norm,omitempty"`
-	// Beta1 is the decay of the mean of gradients.
+	// Beta1 is the decay of the running mean of gradients.
 	Beta1 float64 `json:"beta1,omitempty"`
-	// Beta2 is the decay of the mean of squared gradients.
+	// Beta2 is the decay of the running mean of squared gradients.
 	Beta2 float64 `json:"beta2,omitempty"`
-	// Epsilon is added to the root of that mean.
+	// Epsilon is added to the root of the mean of squared gradients.
 	Epsilon float64 `json:"epsilon,omitempty"`
-	// Moments is the type of the two means: "f32", or "int8", which takes a quarter of the
-	// memory and is of engine "torch" alone. Empty is "f32".
+	// Moments is the type of the optimizer's two means: "f32", the default, or "int8",
+	// which takes a quarter of the memory and works only with model.engine "torch".
 	Moments string `json:"moments,omitempty"`
 }
 
-// Evaluation says when and how much.
+// Evaluation says when versions are evaluated, and with how many attempts.
 type Evaluation struct {
-	// Every so many steps the gate split is evaluated.
+	// Every is the number of steps between evaluations on tasks.gate. The last step always
+	// has one. Only with tasks.gate.
 	Every int `json:"every,omitempty"`
-	// Samples per task of the split.
+	// Samples is the number of attempts at each task of the split that is evaluated.
 	Samples int `json:"samples,omitempty"`
-	// Success is the least reward that counts as a success, where pass@k is shown; 1
-	// without it.
+	// Success is the smallest reward that counts as a success in pass@k and pass^k, and as
+	// a pass for a curriculum. Absent means 1.
 	Success *float64 `json:"success,omitempty"`
-	// Only is the split, train, gate or test, of a run that trains nothing: it evaluates
-	// version 0 on that split and ends.
+	// Only is the split, "train", "gate" or "test", of a run that trains nothing: it
+	// evaluates version 0 on that split and ends. Absent means that the run trains.
 	Only string `json:"only,omitempty"`
 }
 
-// SuccessThreshold is the least reward that counts as a success.
+// SuccessThreshold returns the smallest reward that counts as a success.
 func (e Evaluation) SuccessThreshold() float64 {
 	if e.Success == nil {
 		return 1
@@ -378,21 +444,24 @@ func (e Evaluation) SuccessThreshold() float64 {
 
 // Promotion is the rule by which a version becomes the promoted one.
 type Promotion struct {
-	// Margin by which the mean reward on the gate split must exceed that of the
-	// promoted version.
+	// Margin is by how much the mean reward of a version on the gate split must exceed the
+	// mean reward of the promoted version.
 	Margin float64 `json:"margin,omitempty"`
-	// Significance is the largest p-value, one-sided, of a paired test over the
-	// tasks of the gate split at which a better mean counts; 1 switches it off.
+	// Significance is the largest p-value at which a better mean counts. The p-value is
+	// one-sided, of a paired test over the tasks of the gate split. 1 switches the test
+	// off.
 	Significance float64 `json:"significance,omitempty"`
-	// Approval makes a person decide, by the Update "approve" or "reject".
+	// Approval makes a person decide on a better version, by the Update "approve" or
+	// "reject". Absent or false means that nobody is asked.
 	Approval bool `json:"approval,omitempty"`
-	// ApprovalHours until a candidate that nobody decided on is refused.
+	// ApprovalHours is the time, in hours, after which a version that nobody decided on is
+	// refused. Only with promotion.approval.
 	ApprovalHours float64 `json:"approval_hours,omitempty"`
 }
 
 // Replay says what may differ between two attempts that make the same call.
 type Replay struct {
-	// Ignore lists regular expressions (RE2). What they match in a message does
-	// not tell two requests apart: a date, a directory, a session id.
+	// Ignore lists regular expressions (RE2). Text that they match in a message does not
+	// make two requests different: a date, a directory, a session id.
 	Ignore []string `json:"ignore,omitempty"`
 }

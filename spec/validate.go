@@ -39,19 +39,19 @@ const (
 	MomentsInt8      = "int8"
 )
 
-// The metrics of the grader "qa".
+// Metrics of the grader "qa".
 const (
 	MetricF1    = "f1"
 	MetricExact = "exact"
 )
 
-// Names of what becomes of several rewards.
+// Values of credit.combine.
 const (
 	CombineSum      = "sum"
 	CombineSeparate = "separate"
 )
 
-// choices are the values of the keys that take a name.
+// choices returns the allowed values of a key whose value is a name; nil for other keys.
 func choices(key string) []string {
 	switch key {
 	case "model.engine":
@@ -112,17 +112,17 @@ func choices(key string) []string {
 	return nil
 }
 
-// Validate reports everything that is wrong with s by itself, as *Faults: names
-// that don't exist, impossible numbers, keys that contradict each other or have
-// no effect. Absent keys count as their defaults. It touches no file and no
-// clock and gives the same answer every time, so a workflow can call it.
+// Validate reports, as *Faults, everything that is wrong with s by itself: names that
+// don't exist, impossible numbers, and keys that contradict each other or have no effect.
+// It treats absent keys as having their defaults. It reads no file and no clock and always
+// gives the same answer, so a workflow can call it.
 func (s Spec) Validate() error {
 	f := &Faults{}
 	s.WithDefaults().check(f)
 	return f.err()
 }
 
-// check expects the defaults to be filled in.
+// check reports the faults of s, whose defaults must be filled in.
 func (s Spec) check(f *Faults) {
 	s.checkName(f)
 	s.checkAlgorithm(f)
@@ -165,7 +165,7 @@ func (s Spec) checkName(f *Faults) {
 
 func (m Model) check(f *Faults) {
 	f.choice("model.engine", m.Engine)
-	if !strings.HasPrefix(m.Codec, CodecTemplate+":") { // a codec that this run stored
+	if !strings.HasPrefix(m.Codec, CodecTemplate+":") { // otherwise it is a codec that this run stored
 		f.choice("model.codec", m.Codec)
 	}
 	if m.Base == BaseTiny {
@@ -327,11 +327,11 @@ func (s Spec) checkEvaluation(f *Faults) {
 	}
 }
 
-// untrained is why keys have no effect beside evaluation.only.
+// untrained is the reason why keys have no effect together with evaluation.only.
 const untrained = "with evaluation.only nothing is trained"
 
-// checkOnly checks a run that trains nothing: the version that it evaluates, and its
-// source.
+// checkOnly checks the version that a run evaluates, and the keys of a run that trains
+// nothing.
 func (s Spec) checkOnly(f *Faults) {
 	if v := s.Model.Version; v != "" {
 		if _, _, err := ParseVersion(v); err != nil {
