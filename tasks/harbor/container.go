@@ -63,7 +63,7 @@ func startContainer(ctx context.Context, t Task, p Place) (*container, error) {
 	if limit > 0 {
 		life = limit + t.Longest() + spareTime
 	}
-	args := []string{"run", "--detach", "--rm", "--label", labelTasks + "=harbor", "--label", labelHome + "=" + p.Home}
+	args := []string{"run", "--detach", "--rm", "--label", labelTasks + "=harbor", "--label", labelHost + "=" + host(), "--label", labelHome + "=" + p.Home}
 	e := t.Config.Environment
 	if e.Processors > 0 {
 		args = append(args, "--cpus", strconv.FormatFloat(e.Processors, 'g', -1, 64))
