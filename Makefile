@@ -78,7 +78,7 @@ clean: ## Remove what was built or installed; runs and their data stay
 
 .PHONY: test
 test: ## Run all tests as users build: without C
-	CGO_ENABLED=0 $(GOTEST) ./...
+	CGO_ENABLED=0 $(GOTEST) -timeout=30m ./...
 
 # Under an emulator a test takes fifty times as long: these are the ones that compare bits and references.
 KERNELTESTS := Kept|Agree|Softmax|Rotate|NotANumber|MatMul|Reference|DecodedLogprobs|ResumedTraining|EqualFingerprints|GreedyTakes
