@@ -6,6 +6,88 @@ import (
 	"strings"
 )
 
+// Agent says how to run the agent. Exactly one of Func, Command, Service and
+// Temporal is given.
+type Agent struct {
+	// Func is the name of a Go function that is registered in the worker.
+	Func string `json:"func,omitempty"`
+	// Command is a program and its arguments. The worker runs it once for each attempt; no
+	// shell reads it.
+	Command []string `json:"command,omitempty"`
+	// Service is an agent that runs all the time, as an HTTP service.
+	Service *Service `json:"service,omitempty"`
+	// Temporal is an agent that is a workflow or an activity in your own Temporal worker.
+	Temporal *Temporal `json:"temporal,omitempty"`
+	// Before is a program and its arguments. The worker runs it before each attempt. Not
+	// with agent.temporal.
+	Before []string `json:"before,omitempty"`
+	// After is a program and its arguments. The worker runs it after each attempt, however
+	// the attempt ended. Not with agent.temporal.
+	After []string `json:"after,omitempty"`
+	// ToolServers lists URLs at which the servers of the agent's tools answer GET with a
+	// status of success (2xx) while they are up. The worker asks before and after each
+	// attempt; an attempt during which a server was away does not count. Not with
+	// agent.temporal.
+	ToolServers []string `json:"tool_servers,omitempty"`
+	// Directory is the working directory of agent.command. Absent means the directory of
+	// the spec file.
+	Directory string `json:"directory,omitempty"`
+	// Environment holds variables for agent.command. Of the worker's own variables, the
+	// command gets only PATH.
+	Environment map[string]string `json:"environment,omitempty"`
+	// Queue is the task queue of the workers that run the agent.
+	Queue string `json:"queue,omitempty"`
+	// FailureReward is the reward of an attempt whose agent failed by itself: by an error,
+	// a bad exit status, or because it exceeded its limits.
+	FailureReward float64 `json:"failure_reward,omitempty"`
+	// Limits are the limits of one attempt. An attempt that exceeds one of them is ended.
+	Limits AgentLimits `json:"limits,omitzero"`
+}
+
+// Service is an agent that runs as an HTTP service.
+type Service struct {
+	// URL is the address of the service. It takes a task by POST and answers with the
+	// result.
+	URL string `json:"url"`
+	// Headers are HTTP headers that are added to each request to the service.
+	Headers map[string]string `json:"headers,omitempty"`
+}
+
+// Temporal is an agent that is a workflow or an activity, in any language. Exactly
+// one of Workflow and Activity is given.
+type Temporal struct {
+	// Workflow is the type of a workflow, which is started as a child. Give this or
+	// activity.
+	Workflow string `json:"workflow,omitempty"`
+	// Activity is the type of an activity. Give this or workflow.
+	Activity string `json:"activity,omitempty"`
+	// Queue is the task queue of the workers that run this workflow or activity.
+	Queue string `json:"queue"`
+}
+
+// AgentLimits holds the limits of one attempt. An attempt that exceeds one of them is
+// ended.
+type AgentLimits struct {
+	// Calls is the largest number of model calls in one attempt.
+	Calls int `json:"calls,omitempty"`
+	// Tokens is the largest number of sampled tokens in one attempt. 0, the default, means
+	// no limit.
+	Tokens int `json:"tokens,omitempty"`
+	// Seconds is the longest wall-clock time of one attempt, in seconds.
+	Seconds float64 `json:"seconds,omitempty"`
+	// OutputBytes is the largest number of bytes that agent.command may write to standard
+	// output and standard error together.
+	OutputBytes int `json:"output_bytes,omitempty"`
+	// MemoryBytes is the largest resident memory, in bytes, of agent.command and all
+	// processes that it starts.
+	MemoryBytes int `json:"memory_bytes,omitempty"`
+	// IdleSeconds is the longest time, in seconds, without a model call or output. 0, the
+	// default, means no limit. After the first such hang, the attempt is made again. If
+	// the agent hangs at the same place again, that is the agent's failure. Not with
+	// agent.temporal.workflow.
+	IdleSeconds float64 `json:"idle_seconds,omitempty"`
+}
+
 func (a Agent) check(f *Faults) {
 	kinds := a.kinds()
 	switch {

@@ -17,6 +17,33 @@ var moduleName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
 // sha256Digest matches a digest as specs write it.
 var sha256Digest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
+// LoRA is a low-rank adapter. An adapted linear layer W computes Wx + alpha/rank · B(Ax),
+// and only A and B are trained (Hu et al., 2021).
+type LoRA struct {
+	// Rank is the rank of the adapter, the number of rows of its first matrix: 1 to 1024,
+	// at most 512 with vLLM.
+	Rank int `json:"rank,omitempty"`
+	// Alpha sets the strength of the adapter: its product is multiplied by alpha / rank.
+	Alpha float64 `json:"alpha,omitempty"`
+	// Targets lists the linear layers that are adapted in each layer of the model: q_proj,
+	// k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj. Absent means all seven.
+	// With model.engine "torch", a model of another type has its own names, and absent
+	// means all its linear layers.
+	Targets []string `json:"targets,omitempty"`
+	// BasePrecision says how the matrices of the frozen base are rounded, once, and then
+	// held in memory: "f32" (the default, nothing is rounded), "bf16" or "q8_0".
+	BasePrecision string `json:"base_precision,omitempty"`
+	// Adapter is the path of a directory with adapter_config.json and
+	// adapter_model.safetensors, as PEFT writes them. Version 0 starts from this adapter.
+	// The adapter sets rank, alpha and targets; if you give them too, they must agree with
+	// it.
+	Adapter string `json:"adapter,omitempty"`
+	// AdapterDigest is the digest of the adapter's adapter_model.safetensors: "sha256:"
+	// and 64 hex digits. A run records it. If you give it, a file with another digest is
+	// refused. Only with model.lora.adapter.
+	AdapterDigest string `json:"adapter_digest,omitempty"`
+}
+
 // LoRATargets returns the linear layers that an adapter can adapt. By default it adapts
 // all of them.
 func LoRATargets() []string {

@@ -15,7 +15,7 @@ import (
 	"github.com/invopop/jsonschema"
 )
 
-//go:embed spec.go credit.go loss.go curriculum.go
+//go:embed spec.go agent.go lora.go server.go credit.go loss.go curriculum.go
 var source embed.FS
 
 // SchemaID is the address at which the schema is published.

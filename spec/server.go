@@ -6,6 +6,44 @@ import (
 	"strings"
 )
 
+// Server is an external inference server that samples.
+type Server struct {
+	// Type is "vllm" or "sglang", which take and return token ids, or "openai" for any
+	// other server that takes messages. With "openai" nothing can be trained.
+	Type string `json:"type"`
+	// URLs are the addresses of replicas that serve the same model, without /v1.
+	URLs []string `json:"urls"`
+	// Model is the name of the model at the server.
+	Model string `json:"model"`
+	// Versions says how a version is loaded: "adapters" keeps several as LoRA adapters,
+	// "reload" makes the server load one at a time, "none" serves the base model alone, so
+	// that nothing can be trained. Absent means "adapters" for vllm, "reload" for sglang
+	// and "none" for openai.
+	Versions string `json:"versions,omitempty"`
+	// Key is the name of the environment variable that holds the API key. The process that
+	// samples reads it.
+	Key string `json:"key,omitempty"`
+	// ShareGPU says that the servers run on the GPU that trains: they sleep during
+	// updates, and calls wait for them. Only with servers of type "vllm" that were started
+	// with --enable-sleep-mode, and with versions "adapters".
+	ShareGPU bool `json:"share_gpu,omitempty"`
+	// Directory is where versions are written for the server to read. Required, except
+	// with versions "none".
+	Directory string `json:"directory,omitempty"`
+	// Tolerance is how far, in nats, a server's log-probabilities of a version's canary
+	// may be from the trainer's: the root of the mean square over the canary's tokens.
+	// Absent or 0 means 0.3. Only with versions "adapters".
+	Tolerance float64 `json:"tolerance,omitempty"`
+	// Mismatch is the largest value of the metric train/mismatch, in nats, with which a
+	// step is trained. A larger one ends the run. Absent or 0 means 0.2 without a
+	// training.lag, and no limit with one. Not with versions "none".
+	Mismatch float64 `json:"mismatch,omitempty"`
+	// WorstMismatch is the largest value of the metric train/mismatch_max, the mismatch of
+	// a single token, in nats, with which a step is trained. Absent or 0 means no limit.
+	// Not with versions "none".
+	WorstMismatch float64 `json:"worst_mismatch,omitempty"`
+}
+
 // Trainable reports, as *Faults, why no weights can be trained with s, although s can be
 // tried and evaluated.
 func (s Spec) Trainable() error {

@@ -77,33 +77,6 @@ type Model struct {
 	Version string `json:"version,omitempty"`
 }
 
-// LoRA is a low-rank adapter. An adapted linear layer W computes Wx + alpha/rank · B(Ax),
-// and only A and B are trained (Hu et al., 2021).
-type LoRA struct {
-	// Rank is the rank of the adapter, the number of rows of its first matrix: 1 to 1024,
-	// at most 512 with vLLM.
-	Rank int `json:"rank,omitempty"`
-	// Alpha sets the strength of the adapter: its product is multiplied by alpha / rank.
-	Alpha float64 `json:"alpha,omitempty"`
-	// Targets lists the linear layers that are adapted in each layer of the model: q_proj,
-	// k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj. Absent means all seven.
-	// With model.engine "torch", a model of another type has its own names, and absent
-	// means all its linear layers.
-	Targets []string `json:"targets,omitempty"`
-	// BasePrecision says how the matrices of the frozen base are rounded, once, and then
-	// held in memory: "f32" (the default, nothing is rounded), "bf16" or "q8_0".
-	BasePrecision string `json:"base_precision,omitempty"`
-	// Adapter is the path of a directory with adapter_config.json and
-	// adapter_model.safetensors, as PEFT writes them. Version 0 starts from this adapter.
-	// The adapter sets rank, alpha and targets; if you give them too, they must agree with
-	// it.
-	Adapter string `json:"adapter,omitempty"`
-	// AdapterDigest is the digest of the adapter's adapter_model.safetensors: "sha256:"
-	// and 64 hex digits. A run records it. If you give it, a file with another digest is
-	// refused. Only with model.lora.adapter.
-	AdapterDigest string `json:"adapter_digest,omitempty"`
-}
-
 // WarmStart is supervised training on demonstrations by cross-entropy.
 type WarmStart struct {
 	// Demonstrations is the path of a JSONL file of dialogs, or "arithmetic" for the
@@ -116,88 +89,6 @@ type WarmStart struct {
 	// LearningRate is the peak of the learning rate. It rises linearly over the first 20
 	// updates, then decays by a cosine to a twentieth of the peak.
 	LearningRate float64 `json:"learning_rate,omitempty"`
-}
-
-// Agent says how to run the agent. Exactly one of Func, Command, Service and
-// Temporal is given.
-type Agent struct {
-	// Func is the name of a Go function that is registered in the worker.
-	Func string `json:"func,omitempty"`
-	// Command is a program and its arguments. The worker runs it once for each attempt; no
-	// shell reads it.
-	Command []string `json:"command,omitempty"`
-	// Service is an agent that runs all the time, as an HTTP service.
-	Service *Service `json:"service,omitempty"`
-	// Temporal is an agent that is a workflow or an activity in your own Temporal worker.
-	Temporal *Temporal `json:"temporal,omitempty"`
-	// Before is a program and its arguments. The worker runs it before each attempt. Not
-	// with agent.temporal.
-	Before []string `json:"before,omitempty"`
-	// After is a program and its arguments. The worker runs it after each attempt, however
-	// the attempt ended. Not with agent.temporal.
-	After []string `json:"after,omitempty"`
-	// ToolServers lists URLs at which the servers of the agent's tools answer GET with a
-	// status of success (2xx) while they are up. The worker asks before and after each
-	// attempt; an attempt during which a server was away does not count. Not with
-	// agent.temporal.
-	ToolServers []string `json:"tool_servers,omitempty"`
-	// Directory is the working directory of agent.command. Absent means the directory of
-	// the spec file.
-	Directory string `json:"directory,omitempty"`
-	// Environment holds variables for agent.command. Of the worker's own variables, the
-	// command gets only PATH.
-	Environment map[string]string `json:"environment,omitempty"`
-	// Queue is the task queue of the workers that run the agent.
-	Queue string `json:"queue,omitempty"`
-	// FailureReward is the reward of an attempt whose agent failed by itself: by an error,
-	// a bad exit status, or because it exceeded its limits.
-	FailureReward float64 `json:"failure_reward,omitempty"`
-	// Limits are the limits of one attempt. An attempt that exceeds one of them is ended.
-	Limits AgentLimits `json:"limits,omitzero"`
-}
-
-// Service is an agent that runs as an HTTP service.
-type Service struct {
-	// URL is the address of the service. It takes a task by POST and answers with the
-	// result.
-	URL string `json:"url"`
-	// Headers are HTTP headers that are added to each request to the service.
-	Headers map[string]string `json:"headers,omitempty"`
-}
-
-// Temporal is an agent that is a workflow or an activity, in any language. Exactly
-// one of Workflow and Activity is given.
-type Temporal struct {
-	// Workflow is the type of a workflow, which is started as a child. Give this or
-	// activity.
-	Workflow string `json:"workflow,omitempty"`
-	// Activity is the type of an activity. Give this or workflow.
-	Activity string `json:"activity,omitempty"`
-	// Queue is the task queue of the workers that run this workflow or activity.
-	Queue string `json:"queue"`
-}
-
-// AgentLimits holds the limits of one attempt. An attempt that exceeds one of them is
-// ended.
-type AgentLimits struct {
-	// Calls is the largest number of model calls in one attempt.
-	Calls int `json:"calls,omitempty"`
-	// Tokens is the largest number of sampled tokens in one attempt. 0, the default, means
-	// no limit.
-	Tokens int `json:"tokens,omitempty"`
-	// Seconds is the longest wall-clock time of one attempt, in seconds.
-	Seconds float64 `json:"seconds,omitempty"`
-	// OutputBytes is the largest number of bytes that agent.command may write to standard
-	// output and standard error together.
-	OutputBytes int `json:"output_bytes,omitempty"`
-	// MemoryBytes is the largest resident memory, in bytes, of agent.command and all
-	// processes that it starts.
-	MemoryBytes int `json:"memory_bytes,omitempty"`
-	// IdleSeconds is the longest time, in seconds, without a model call or output. 0, the
-	// default, means no limit. After the first such hang, the attempt is made again. If
-	// the agent hangs at the same place again, that is the agent's failure. Not with
-	// agent.temporal.workflow.
-	IdleSeconds float64 `json:"idle_seconds,omitempty"`
 }
 
 // Tasks holds the source of each split. A source is the path of a JSONL file; "<data
@@ -304,44 +195,6 @@ type Sampling struct {
 	Engine string `json:"engine,omitempty"`
 	// Server samples instead of the built-in sampler. Absent means the built-in sampler.
 	Server *Server `json:"server,omitempty"`
-}
-
-// Server is an external inference server that samples.
-type Server struct {
-	// Type is "vllm" or "sglang", which take and return token ids, or "openai" for any
-	// other server that takes messages. With "openai" nothing can be trained.
-	Type string `json:"type"`
-	// URLs are the addresses of replicas that serve the same model, without /v1.
-	URLs []string `json:"urls"`
-	// Model is the name of the model at the server.
-	Model string `json:"model"`
-	// Versions says how a version is loaded: "adapters" keeps several as LoRA adapters,
-	// "reload" makes the server load one at a time, "none" serves the base model alone, so
-	// that nothing can be trained. Absent means "adapters" for vllm, "reload" for sglang
-	// and "none" for openai.
-	Versions string `json:"versions,omitempty"`
-	// Key is the name of the environment variable that holds the API key. The process that
-	// samples reads it.
-	Key string `json:"key,omitempty"`
-	// ShareGPU says that the servers run on the GPU that trains: they sleep during
-	// updates, and calls wait for them. Only with servers of type "vllm" that were started
-	// with --enable-sleep-mode, and with versions "adapters".
-	ShareGPU bool `json:"share_gpu,omitempty"`
-	// Directory is where versions are written for the server to read. Required, except
-	// with versions "none".
-	Directory string `json:"directory,omitempty"`
-	// Tolerance is how far, in nats, a server's log-probabilities of a version's canary
-	// may be from the trainer's: the root of the mean square over the canary's tokens.
-	// Absent or 0 means 0.3. Only with versions "adapters".
-	Tolerance float64 `json:"tolerance,omitempty"`
-	// Mismatch is the largest value of the metric train/mismatch, in nats, with which a
-	// step is trained. A larger one ends the run. Absent or 0 means 0.2 without a
-	// training.lag, and no limit with one. Not with versions "none".
-	Mismatch float64 `json:"mismatch,omitempty"`
-	// WorstMismatch is the largest value of the metric train/mismatch_max, the mismatch of
-	// a single token, in nats, with which a step is trained. Absent or 0 means no limit.
-	// Not with versions "none".
-	WorstMismatch float64 `json:"worst_mismatch,omitempty"`
 }
 
 // Training says how many steps the run makes, and how a step updates the model.
