@@ -12,6 +12,9 @@ GO      ?= go
 GOBUILD := CGO_ENABLED=0 $(GO) build
 # The build server's runner of tests tries once more what failed (.ci/gotest).
 GOTEST  ?= $(GO) test
+# Tests wait for servers and for other processes half of the time, so twice as many run at
+# once as there are processors.
+PARALLEL := -parallel=$(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 COMMANDS := ./cmd/... ./examples/calc/cmd/...
 # golangci-lint and workflowcheck are pinned in modules of their own, because their
 # dependencies have no business in the product's.
@@ -78,7 +81,7 @@ clean: ## Remove what was built or installed; runs and their data stay
 
 .PHONY: test
 test: ## Run all tests as users build: without C
-	CGO_ENABLED=0 $(GOTEST) -timeout=30m ./...
+	CGO_ENABLED=0 $(GOTEST) $(PARALLEL) -timeout=30m ./...
 
 # Under an emulator a test takes fifty times as long: these are the ones that compare bits and references.
 KERNELTESTS := Kept|Agree|Softmax|Rotate|NotANumber|MatMul|Reference|DecodedLogprobs|ResumedTraining|EqualFingerprints|GreedyTakes
@@ -96,7 +99,7 @@ purego: ## Test the CPU engine as it is on processors for which there is no asse
 .PHONY: race
 race: ## Run the tests where goroutines meet with the race detector, in another order each time (needs a C compiler)
 	$(GOBUILD) -o bin/temporal-server ./internal/devserver/server
-	CGO_ENABLED=1 $(GOTEST) -race $(RACEFLAGS) -vet=off -short -shuffle=on -timeout=40m $$(.ci/raced)
+	CGO_ENABLED=1 $(GOTEST) $(PARALLEL) -race $(RACEFLAGS) -vet=off -short -shuffle=on -timeout=40m $$(.ci/raced)
 
 # How long `make fuzz` runs each target, and which: a regular expression of their names.
 T    ?= 30s
