@@ -25,7 +25,7 @@ type Agent struct {
 // returns the cell that it ended in.
 func (a Agent) Walk(ctx context.Context, task string) (string, error) {
 	if len(task) != 2 || strings.Trim(task, Cells) != "" {
-		return "", fmt.Errorf("%w: %q is no pair of cells from %s", ErrTask, task, Cells)
+		return "", fmt.Errorf("%w: %q is not a pair of cells from %s", ErrTask, task, Cells)
 	}
 	at, goal := task[0], task[1]
 	for range MaxMoves {

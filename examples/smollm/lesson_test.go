@@ -86,7 +86,7 @@ func TestQuestionsFollowFromTheSeedAndAreInOneFileEach(t *testing.T) {
 		for lines.Scan() {
 			var q question
 			require.NoError(t, json.Unmarshal(lines.Bytes(), &q))
-			require.False(t, seen[q.text()], "%q is there twice", q.text())
+			require.False(t, seen[q.text()], "%q is given twice", q.text())
 			seen[q.text()] = true
 		}
 	}
