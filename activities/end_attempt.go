@@ -136,7 +136,7 @@ func (r *Runner) assess(ctx context.Context, in EndAttemptInput, g spec.Grader) 
 		return agent.Result{Failure: agent.Killed, Message: in.Message}, nil
 	case TimedOut:
 		if settled.Waited > 0 {
-			return agent.Result{}, fmt.Errorf("%s; of this time it was held up for %s by faults of ours", in.Message, settled.Waited)
+			return agent.Result{}, fmt.Errorf("%s; for %s of this time it waited for faults of Fulgurite", in.Message, settled.Waited)
 		}
 		return r.timedOut(ctx, in)
 	}

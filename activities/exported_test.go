@@ -197,7 +197,7 @@ func TestExportedSequencesAreWhatTrainingSaw(t *testing.T) {
 				copy(sets[f.Start-1:], allowed(t, f.Form, r.InputIDs[f.Start:f.Start+f.Length], b.VocabSize))
 				for i := f.Start; i < f.Start+f.Length; i++ {
 					require.Equal(t, int32(1), r.Masked[i])
-					require.Zero(t, r.Calls[i], "a forced token is none of the context")
+					require.Zero(t, r.Calls[i], "a forced token is not one of the context")
 				}
 			}
 			again := w.rescored(r.InputIDs, r.Temperature, sets)

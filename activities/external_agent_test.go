@@ -236,7 +236,7 @@ func TestAnAttemptElsewhereThatWasHeldUpIsNotTooSlow(t *testing.T) {
 	end.Ending, end.Message = activities.TimedOut, "no result"
 	got, err := do[activities.EndAttemptResult](t, runner.EndAttempt, end)
 	require.NoError(t, err)
-	require.Contains(t, got.Fault, "by faults of ours")
+	require.Contains(t, got.Fault, "for faults of Fulgurite")
 	require.Empty(t, w.attempt(at(in, 1)).Failure, "it doesn't count towards the hangs")
 }
 

@@ -160,7 +160,7 @@ func TestAJudgeThatCannotBeUsedEndsTheRun(t *testing.T) {
 	}{
 		"nonsense": {
 			func(judge.Attempt) (int, string) { return http.StatusOK, "very good" }, func(j *spec.Judge) { j.Requests = 100 },
-			"the judge answers nonsense, 5 times; at last: it holds no JSON array of numbers",
+			"the judge's answers can't be read, 5 times; at last: it has no JSON array of numbers",
 		},
 		"too few requests": {
 			func(judge.Attempt) (int, string) { return http.StatusOK, "very good" }, func(j *spec.Judge) { j.Requests = 4 },

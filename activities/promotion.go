@@ -40,7 +40,7 @@ func (c *Coordinator) DecidePromotion(ctx context.Context, in DecidePromotionInp
 	}
 	promoted, err := c.Ledger.Promoted(ctx, in.Run, in.Policy)
 	if errors.Is(err, trace.ErrNotFound) {
-		return DecidePromotionResult{Decision: model.Unpaired(in.Candidate, -1, "no version is promoted that it could be compared with")}, nil
+		return DecidePromotionResult{Decision: model.Unpaired(in.Candidate, -1, "no version is promoted to compare it with")}, nil
 	}
 	if err != nil {
 		return DecidePromotionResult{}, fmt.Errorf("read the promoted version of run %s: %w", in.Run, err)
@@ -143,7 +143,7 @@ func (c *Coordinator) promotionRefused(ctx context.Context, p record.Promotion, 
 	if errors.Is(err, trace.ErrNotFound) {
 		d = record.Decision{
 			Run: p.Run, Policy: p.Policy, DecisionID: p.DecisionID, Candidate: p.Version, Promoted: p.Previous, Verdict: verdictMoved,
-			Reason:   fmt.Sprintf("version %d was accepted, but version %d stands: %s", p.Version, promoted.Version, promoted.Reason),
+			Reason:   fmt.Sprintf("version %d was accepted, but version %d stays promoted: %s", p.Version, promoted.Version, promoted.Reason),
 			Evidence: p.Evidence, At: p.At,
 		}
 		if errors.Is(cause, record.ErrPinned) {

@@ -242,7 +242,7 @@ func TestAPointerThatSomebodyMovedStaysThere(t *testing.T) {
 	r, err := w.promote(model.Decision{Candidate: 2, Promoted: 0, Accept: true})
 	require.NoError(t, err)
 	require.Equal(t, []any{false, 4}, []any{r.Moved, r.Promoted})
-	require.Contains(t, r.Reason, "version 4 stands: a hunch")
+	require.Contains(t, r.Reason, "version 4 stays promoted: a hunch")
 	require.Equal(t, 4, w.promoted())
 }
 

@@ -119,7 +119,7 @@ func TestMismatchIsToldByServer(t *testing.T) {
 
 	w, err := train(two(0, 1))
 	requireFinal(t, err, "are not the log-probabilities of version demo@0, which was to sample")
-	require.Regexp(t, `by server: gpu-2:8000/vllm 4\.\d+ \(worst token 4\.\d+, of 3\), gpu-1:8000 0\.\d+ \(worst token 0\.\d+, of 3\); mend the servers`, err.Error())
+	require.Regexp(t, `by server: gpu-2:8000/vllm 4\.\d+ \(worst token 4\.\d+, of 3\), gpu-1:8000 0\.\d+ \(worst token 0\.\d+, of 3\); fix the servers`, err.Error())
 	require.ErrorContains(t, err, "`fulgurite retry` meets the same record")
 	w.requireNoVersion(1)
 

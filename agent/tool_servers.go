@@ -53,11 +53,11 @@ func (t toolUser) Launch(ctx context.Context, job Job) (Result, error) {
 	after, err := t.instances(ctx)
 	for i, url := range t.urls {
 		if err == nil && before[i] != after[i] {
-			err = fmt.Errorf("%w %s was started anew", ErrToolServer, url)
+			err = fmt.Errorf("%w %s was started again", ErrToolServer, url)
 		}
 	}
 	if err != nil {
-		return Result{Output: result.Output}, job.infrastructure(fmt.Errorf("the agent may have seen a fault of its tools: %w", err))
+		return Result{Output: result.Output}, job.infrastructure(fmt.Errorf("the agent may have met a fault of its tools: %w", err))
 	}
 	return result, nil
 }

@@ -77,7 +77,7 @@ func TestAnAttemptWhoseToolServerWasKilledIsAFault(t *testing.T) {
 	}
 	_, err := guess(s.kill).Launch(t.Context(), job("demo"))
 	require.ErrorIs(t, err, agent.ErrToolServer)
-	require.ErrorContains(t, err, "the agent may have seen a fault of its tools")
+	require.ErrorContains(t, err, "the agent may have met a fault of its tools")
 	require.Equal(t, 1, launched)
 
 	_, err = guess(func() {}).Launch(t.Context(), job("demo"))
@@ -88,7 +88,7 @@ func TestAnAttemptWhoseToolServerWasKilledIsAFault(t *testing.T) {
 	s.start()
 	_, err = guess(func() { s.kill(); s.start() }).Launch(t.Context(), job("demo"))
 	require.ErrorIs(t, err, agent.ErrToolServer, "it was away in between")
-	require.ErrorContains(t, err, "was started anew")
+	require.ErrorContains(t, err, "was started again")
 
 	got, err := guess(func() {}).Launch(t.Context(), job("demo"))
 	require.NoError(t, err)

@@ -135,7 +135,7 @@ func (p Plan) check() error {
 	}
 	for _, x := range []float64{p.Discount, p.Lambda, p.StepWeight, p.KL.Weight} {
 		if !finite(x) {
-			return fmt.Errorf("%w: %v is no weight", ErrPlan, x)
+			return fmt.Errorf("%w: %v is not a weight", ErrPlan, x)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Rewards)) {

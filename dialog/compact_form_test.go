@@ -203,7 +203,7 @@ func TestFormsThatCompactCannotHoldAreRefused(t *testing.T) {
 		`schema: unsupported schema: #/properties/a/not: keyword "not" can't be held`: {Schema: json.RawMessage(`{"properties":{"a":{"not":{}}}}`)},
 		`parameters of tool 1, "b": unsupported schema: #/properties/l/uniqueItems: keyword "uniqueItems" can't be held`: {Call: true, Tools: []model.FormTool{
 			formTool("a", `{}`), formTool("b", `{"properties":{"l":{"uniqueItems":true}}}`)}},
-		`no string is enough as the only property "a"`: {Call: true, Tools: []model.FormTool{
+		`no string can be the only value of property "a"`: {Call: true, Tools: []model.FormTool{
 			formTool("a", `{"properties":{"a":{"type":"string"}},"required":["a","b"]}`)}},
 	} {
 		form.Codec = dialog.CompactName

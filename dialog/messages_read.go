@@ -31,7 +31,7 @@ func ReadPrompt(prompt []int32) (Asked, error) {
 	for rest := prompt[:len(prompt)-1]; len(rest) > 0; {
 		n := slices.Index(rest, endMark)
 		if n < 1 {
-			return Asked{}, fmt.Errorf("%w: a turn has no end, or an end no turn", ErrDialog)
+			return Asked{}, fmt.Errorf("%w: a turn without an end, or an end without a turn", ErrDialog)
 		}
 		if err := out.add(rest[0], rest[1:n], n+1 == len(rest)); err != nil {
 			return Asked{}, err

@@ -126,7 +126,7 @@ func callable(calls []ToolCall, tools []Tool) error {
 			return fmt.Errorf("tool call %d: there is no tool %q", k, name)
 		case c.Function.Arguments == "":
 		case json.Unmarshal([]byte(c.Function.Arguments), &arguments) != nil || arguments == nil:
-			return fmt.Errorf("tool call %d: the arguments are no JSON object", k)
+			return fmt.Errorf("tool call %d: the arguments are not a JSON object", k)
 		}
 	}
 	return nil

@@ -98,7 +98,7 @@ func TestABadTemplateOfOnesOwnIsRefusedWithFileAndPlace(t *testing.T) {
 		"{{ 'a' }}\n{% if %}{% endif %}":  "model.template, " + file + ": chat template, line 2, column 7: syntax error",
 		"{{ messages|unheard_of }}":       "model.template, " + file + ": chat template, line 1, column 13: not supported: filter unheard_of",
 		"x\n{{ raise_exception('no!') }}": "model.template: codec template:sha256:",
-		"\xff":                            "the template is no UTF-8",
+		"\xff":                            "the template is not UTF-8",
 	} {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		_, _, err := dialog.ReadCodec(dir, file, "")

@@ -55,7 +55,7 @@ func (b Bundle) codec(name string) (*template, error) {
 	c := &template{name: name, vocabulary: vocabulary, size: max(vocabulary.VocabSize(), b.VocabSize)}
 	for _, id := range b.Stop {
 		if id < 0 || int(id) >= c.size {
-			return nil, fmt.Errorf("%w: eos_token_id %d is no token", ErrBundle, id)
+			return nil, fmt.Errorf("%w: eos_token_id %d is not a token", ErrBundle, id)
 		}
 	}
 	if c.format, err = b.toolFormat(); err != nil {

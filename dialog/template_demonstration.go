@@ -54,7 +54,7 @@ func (l *lesson) turn(d Dialog, i int, learn bool) error {
 		return err
 	}
 	if len(prompt) < l.done || !strings.HasPrefix(l.rest, prompt[l.done:]) {
-		return fmt.Errorf("%w: the chat template lays the reply out otherwise in the whole dialog than when it is asked for; make one demonstration for each reply", ErrDialog)
+		return fmt.Errorf("%w: the chat template renders the reply differently in the whole dialog than when it is asked for; make one demonstration for each reply", ErrDialog)
 	}
 	l.given(prompt[l.done:])
 	end := ""

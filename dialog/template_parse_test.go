@@ -193,5 +193,5 @@ func TestDemonstrationsOfTemplatesTrainReplies(t *testing.T) {
 	_, _, err = codec(t, "rewriting").Demonstration(dialog.Dialog{Messages: d.Messages[:2]})
 	require.ErrorIs(t, err, dialog.ErrDialog)
 	_, _, err = codec(t, "rewriting").Demonstration(dialog.Dialog{Messages: []dialog.Message{d.Messages[0], {Role: dialog.Assistant, Content: "2"}}})
-	require.ErrorContains(t, err, "lays the reply out otherwise")
+	require.ErrorContains(t, err, "renders the reply differently")
 }

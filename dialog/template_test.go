@@ -318,14 +318,14 @@ func TestDirectoriesOfModelsAreRead(t *testing.T) {
 func TestBadBundlesMakeNoCodec(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]func(*dialog.Bundle){
-		"unsupported tokenizer":          func(b *dialog.Bundle) { b.Tokenizer = json.RawMessage(`{"model":{"type":"WordPiece"}}`) },
-		"chat template, line 1":          func(b *dialog.Bundle) { b.Template = "{% if %}" },
-		"eos_token_id 5000 is no token":  func(b *dialog.Bundle) { b.Stop = []int32{5000} },
-		"variables":                      func(b *dialog.Bundle) { b.Variables = json.RawMessage(`[]`) },
-		"date":                           func(b *dialog.Bundle) { b.Date = "today" },
-		`unknown tool parser "xml"`:      func(b *dialog.Bundle) { b.ToolParser = "xml" },
-		"does not write what an assista": func(b *dialog.Bundle) { b.Template = "{{ messages[0].content }}" },
-		"without a special token":        func(b *dialog.Bundle) { b.Template = "{{ messages[-1].content }}" },
+		"unsupported tokenizer":            func(b *dialog.Bundle) { b.Tokenizer = json.RawMessage(`{"model":{"type":"WordPiece"}}`) },
+		"chat template, line 1":            func(b *dialog.Bundle) { b.Template = "{% if %}" },
+		"eos_token_id 5000 is not a token": func(b *dialog.Bundle) { b.Stop = []int32{5000} },
+		"variables":                        func(b *dialog.Bundle) { b.Variables = json.RawMessage(`[]`) },
+		"date":                             func(b *dialog.Bundle) { b.Date = "today" },
+		`unknown tool parser "xml"`:        func(b *dialog.Bundle) { b.ToolParser = "xml" },
+		"does not write what an assista":   func(b *dialog.Bundle) { b.Template = "{{ messages[0].content }}" },
+		"without a special token":          func(b *dialog.Bundle) { b.Template = "{{ messages[-1].content }}" },
 		"set model.tool_parser to one of them": func(b *dialog.Bundle) {
 			b.Template += `{# <|python_start|> #}`
 		},

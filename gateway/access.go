@@ -24,7 +24,7 @@ func (g *Gateway) inAttempt(handle func(http.ResponseWriter, *http.Request, *inf
 		}
 		address, err := trace.ParseAddress(strings.Join(parts, "/"))
 		if err != nil {
-			return unknownURL(err, "this URL is that of no attempt: use the base URL that the agent is given (OPENAI_BASE_URL)")
+			return unknownURL(err, "no attempt has this URL: use the base URL that the agent is given (OPENAI_BASE_URL)")
 		}
 		if len(r.PathValue("agent")) > maxAgent {
 			return unknownURL(nil, "the agent's name has more than %d bytes", maxAgent)

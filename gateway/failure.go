@@ -79,7 +79,7 @@ func explain(api wire.API, err error) *wire.Failure {
 	case errors.Is(err, model.ErrForm):
 		return unsupportedForm("", detail(err, model.ErrForm), err)
 	case errors.Is(err, dialog.ErrDialog):
-		f := wire.Invalid(dialogField(api), "%s can't be laid out for this model: %s", dialogField(api), detail(err, dialog.ErrDialog))
+		f := wire.Invalid(dialogField(api), "%s can't be rendered for this model: %s", dialogField(api), detail(err, dialog.ErrDialog))
 		f.Cause = err
 		return f
 	}

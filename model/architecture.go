@@ -57,7 +57,7 @@ func Tiny(vocab int) Architecture {
 // Check returns an error that names the field if the architecture is impossible.
 func (a Architecture) Check() error {
 	if a.Config != "" {
-		return fmt.Errorf("%w: model_type %q is none of llama, mistral, qwen2, qwen3: engine torch alone computes it", ErrArchitecture, a.ModelType())
+		return fmt.Errorf("%w: model_type %q is not llama, mistral, qwen2 or qwen3: only engine torch computes it", ErrArchitecture, a.ModelType())
 	}
 	for _, f := range []struct {
 		name    string
@@ -78,7 +78,7 @@ func (a Architecture) Check() error {
 		return fmt.Errorf("%w: heads times head_dim is %d, want at most %d", ErrArchitecture, n, mostUnits)
 	}
 	if a.Heads%a.KVHeads != 0 {
-		return fmt.Errorf("%w: heads (%d) is no multiple of kv_heads (%d)", ErrArchitecture, a.Heads, a.KVHeads)
+		return fmt.Errorf("%w: heads (%d) is not a multiple of kv_heads (%d)", ErrArchitecture, a.Heads, a.KVHeads)
 	}
 	if a.HeadDim%2 != 0 {
 		return fmt.Errorf("%w: head_dim (%d) is odd, rotary embedding needs pairs", ErrArchitecture, a.HeadDim)

@@ -96,7 +96,7 @@ var ErrDiverged = errors.New("gradient is not finite")
 // longer responds. Everything that it held is gone, and so is an update whose end was not
 // observed. Continue from a stored version or progress; the engine then starts the
 // program again.
-var ErrEngineLost = errors.New("the program of the engine is gone")
+var ErrEngineLost = errors.New("the program of the engine is missing")
 
 // Trainer holds one policy's weights and optimizer state. It is used by one
 // goroutine at a time.

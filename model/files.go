@@ -112,7 +112,7 @@ func (c Checkpoint) CheckFiles() error {
 		return err
 	}
 	if c.Weights != nil || c.Mean != nil || c.Variance != nil {
-		return fmt.Errorf("%w: tensors beside config, whose numbers stay in files", ErrArchitecture)
+		return fmt.Errorf("%w: tensors together with config, whose numbers stay in files", ErrArchitecture)
 	}
 	if l := c.Adapter; l != nil {
 		if err := l.LoRA.CheckFor(c.Architecture); err != nil {
@@ -122,7 +122,7 @@ func (c Checkpoint) CheckFiles() error {
 			return fmt.Errorf("%w: it has no base", ErrAdapter)
 		}
 		if l.Base.Architecture != c.Architecture {
-			return fmt.Errorf("%w: it is one of another architecture than that of base %s", ErrAdapter, l.Base.Digest)
+			return fmt.Errorf("%w: its architecture is not that of base %s", ErrAdapter, l.Base.Digest)
 		}
 	}
 	switch {
@@ -175,11 +175,11 @@ func (l LoRA) CheckFor(a Architecture) error {
 		return err
 	}
 	if l.Precision() != F32 {
-		return fmt.Errorf("%w: base_precision is %s: the base of a model of type %q is held as its files have it: leave it out", ErrAdapter, l.BasePrecision, a.ModelType())
+		return fmt.Errorf("%w: base_precision is %s: the base of a model of type %q keeps the precision of its files: leave it out", ErrAdapter, l.BasePrecision, a.ModelType())
 	}
 	for i, t := range l.Targets {
 		if !moduleName.MatchString(t) || slices.Contains(l.Targets[:i], t) {
-			return fmt.Errorf("%w: target %q is no name, or is there twice", ErrAdapter, t)
+			return fmt.Errorf("%w: target %q is not a name, or is given twice", ErrAdapter, t)
 		}
 	}
 	if len(l.Targets) == 0 {

@@ -125,7 +125,7 @@ func (l LoRA) Check() error {
 			return fmt.Errorf("%w: target %q: there are %s", ErrAdapter, t, strings.Join(LoRATargets(), ", "))
 		}
 		if slices.Contains(l.Targets[:i], t) {
-			return fmt.Errorf("%w: target %q is there twice", ErrAdapter, t)
+			return fmt.Errorf("%w: target %q is given twice", ErrAdapter, t)
 		}
 	}
 	return nil
@@ -218,7 +218,7 @@ func (a Adapter) check(of Architecture) error {
 	}
 	of.ValueHead = false
 	if of != a.Base.Architecture {
-		return fmt.Errorf("%w: it is one of another architecture than that of base %s: %+v, not %+v", ErrAdapter, a.Base.Digest, of, a.Base.Architecture)
+		return fmt.Errorf("%w: its architecture is not that of base %s: %+v, not %+v", ErrAdapter, a.Base.Digest, of, a.Base.Architecture)
 	}
 	return nil
 }

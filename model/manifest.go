@@ -95,7 +95,7 @@ func (m Manifest) Check() error {
 	case m.Codec == "":
 		return fmt.Errorf("%w: codec is empty", ErrManifest)
 	case m.Batch != "" && !validDigest(m.Batch):
-		return fmt.Errorf("%w: batch %q is no sha256 digest", ErrManifest, m.Batch)
+		return fmt.Errorf("%w: batch %q is not a sha256 digest", ErrManifest, m.Batch)
 	}
 	check := m.Architecture.Check
 	if m.Format == FilesManifestFormat {

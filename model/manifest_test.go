@@ -48,7 +48,7 @@ func TestBadManifestsAreRefusedByField(t *testing.T) {
 		"number -1 cannot have parent -1":    func(m *model.Manifest) { m.Number, m.Parent = -1, -1 },
 		"updates is -1":                      func(m *model.Manifest) { m.Updates = -1 },
 		"codec is empty":                     func(m *model.Manifest) { m.Codec = "" },
-		"no sha256 digest":                   func(m *model.Manifest) { m.Batch = "sha256:xyz" },
+		"not a sha256 digest":                func(m *model.Manifest) { m.Batch = "sha256:xyz" },
 		"layers is 0":                        func(m *model.Manifest) { m.Architecture.Layers = 0 },
 		"file model.safetensors is absent":   func(m *model.Manifest) { delete(m.Files, model.WeightsFile) },
 		`file name "../x"`:                   func(m *model.Manifest) { m.Files["../x"] = m.Files[model.ConfigFile] },

@@ -138,7 +138,7 @@ func TestNobodySeesAnythingWithoutAToken(t *testing.T) {
 	require.Contains(t, body, "Nothing was done")
 	code, body, _ = v.send(http.MethodPost, "/login", url.Values{"secret": {"fulgurite_guess"}})
 	require.Equal(t, http.StatusUnauthorized, code)
-	require.Contains(t, body, "This is no token")
+	require.Contains(t, body, "This is not a token")
 	for range 10 {
 		code, _, _ = v.send(http.MethodPost, "/login", url.Values{"secret": {"fulgurite_guess"}})
 	}
@@ -290,7 +290,7 @@ func TestFormsThatNobodyFillsInAreRefused(t *testing.T) {
 	for want, fields := range map[string]url.Values{
 		"id: want 8 to 64":         {"version": {"0"}},
 		"version: missing":         {"id": {"12345678"}},
-		"is no number":             {"id": {"12345678"}, "version": {"1e3"}},
+		"is not a number":          {"id": {"12345678"}, "version": {"1e3"}},
 		"versions count from 0":    {"id": {"12345678"}, "version": {"-1"}},
 		"reason: 3000 bytes":       {"id": {"12345678"}, "version": {"0"}, "reason": {strings.Repeat("x", 3000)}},
 		"the form can&#39;t be re": {"reason": {strings.Repeat("x", 70<<10)}},

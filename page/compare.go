@@ -159,7 +159,7 @@ func (s *Server) between(ctx context.Context, b *pairBody) error {
 		}
 	} else {
 		keys, more, _ := specs.Differences(runs, mostBetween)
-		b.Between.Sentence = fmt.Sprintf("The versions are of two runs, of whose specs %d keys differ.", len(keys)+more)
+		b.Between.Sentence = fmt.Sprintf("The versions are from two runs whose specs differ in %d keys.", len(keys)+more)
 		b.Between.Keys, b.Between.MoreKeys = keys, more
 		b.Between.Runs = comparePath(a.Run, z.Run)
 	}
@@ -178,7 +178,7 @@ func (s *Server) steppedBetween(ctx context.Context, b *between, run string, a, 
 		b.Sentence = "Both are the same version."
 		return nil
 	case 1:
-		b.Sentence = fmt.Sprintf("%s was made of the other by one step.", later)
+		b.Sentence = fmt.Sprintf("%s is one step further than the other.", later)
 	default:
 		b.Sentence = fmt.Sprintf("%s is %d steps further than the other.", later, high-low)
 	}

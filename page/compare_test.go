@@ -28,7 +28,7 @@ func TestRunsAreComparedKeyByKey(t *testing.T) {
 	require.NotContains(t, body, "other-secret")
 	require.NotContains(t, body, "very-secret")
 	require.NotContains(t, body, "<code>training.steps</code>", "it is alike")
-	require.Regexp(t, `[1-9]\d* keys are alike`, body)
+	require.Regexp(t, `[1-9]\d* keys are equal`, body)
 	require.Contains(t, body, "Reward: demo from 0.500 at step 1 to 0.500 at step 2; other from 0.250 at step 1 to 0.750 at step 3")
 	require.Contains(t, html.UnescapeString(body), `"name":"other","points":[[1,0.25],`)
 	for query, want := range map[string]string{
@@ -78,7 +78,7 @@ func TestVersionsAreComparedAsTheToolDoes(t *testing.T) {
 	require.NotContains(t, body, "Tasks on which B is worse")
 	require.Contains(t, body, "said by version 4 on 1")
 	require.Contains(t, body, "said by version 3 on 1")
-	require.Contains(t, body, `B was made of the other by one step. <a href="/runs/demo/train-4">step 4</a>`)
+	require.Contains(t, body, `B is one step further than the other. <a href="/runs/demo/train-4">step 4</a>`)
 	require.Contains(t, body, "Nobody changed a setting meanwhile.")
 	back, _ := get(t, server.URL+"/runs/demo/versions/compare?a=4&b=3")
 	require.Contains(t, back, "Tasks on which B is worse", "without a split it is the one that both have")
@@ -98,7 +98,7 @@ func TestVersionsAreComparedAsTheToolDoes(t *testing.T) {
 	require.Contains(t, body, "from step 2 on loss.clip_low=0.1, set by ada")
 	require.Contains(t, body, `<td>train/entropy</td><td class="n">1.000</td><td class="n">0.500</td><td class="n">−0.500</td>`)
 	body, _ = get(t, server.URL+"/runs/demo/versions/compare?a=1&b=other%401")
-	require.Contains(t, body, "The versions are of two runs, of whose specs")
+	require.Contains(t, body, "The versions are from two runs whose specs differ in")
 	require.Contains(t, body, "<code>seed</code>")
 	require.Contains(t, links(t, body), "/compare?run=demo&run=other")
 	for query, want := range map[string]string{

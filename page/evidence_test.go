@@ -21,7 +21,7 @@ func TestWhoDecidesSeesWhatIsKnownOfBothVersions(t *testing.T) {
 	require.NotContains(t, body, "Compare the two")
 	body, _ = get(t, at+"/runs/demo/actions/rollback")
 	require.Contains(t, texts(t, body), "0 the one before 0.250 0.152 – 0.348 1 promoted now")
-	require.Contains(t, texts(t, body), "Version 0 comes back, unless you name another.")
+	require.Contains(t, texts(t, body), "Version 0 is promoted again, unless you name another.")
 	require.NoError(t, r.store.Promote(t.Context(), record.Promotion{Run: "demo", Policy: model.DefaultPolicy, DecisionID: "back", Version: 0, Previous: 1, Source: record.SourceRollback}))
 	body, _ = get(t, at+"/runs/demo/actions/rollback")
 	require.NotContains(t, body, "comes back", "there is none before the first")

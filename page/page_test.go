@@ -99,7 +99,7 @@ func TestEveryPageOfARunIsShown(t *testing.T) {
 		"/runs/demo/versions":      {"promoted</span>", "not promoted", "it is the first", "the start"},
 		"/runs/demo/tasks":         {"Hardest", "Pass rate", "Quarantine", "plain words"},
 		"/runs/demo/train-3/4/0/1": {"No call is on record", "running"},
-		"/runs/demo/train-1/0/0/1": {"A later attempt took its place"},
+		"/runs/demo/train-1/0/0/1": {"A later attempt replaced this one"},
 	} {
 		require.Contains(t, pages, path)
 		for _, text := range want {

@@ -122,7 +122,7 @@ func (s *Server) toolsOf(ctx context.Context, run string) (string, error) {
 // gateway returns the URL at which versions can be asked.
 func (s *Server) gateway(ctx context.Context) (string, error) {
 	if s.Fleet == nil {
-		return "", errors.New("no stack runs on this directory, and a page starts nothing: `fulgurite dev` brings one up")
+		return "", errors.New("no stack runs on this directory, and the page starts none: start it with `fulgurite dev`")
 	}
 	return s.Fleet.Gateway(ctx)
 }
@@ -258,7 +258,7 @@ func sameOrigin(r *http.Request) error {
 	}
 	origin, err := url.Parse(r.Header.Get("Origin"))
 	if err != nil || origin.Host == "" || origin.Host != r.Host {
-		return errors.New("who acts here has to come from this page: the Origin header is another's or missing")
+		return errors.New("the request has to come from this page: its Origin header is missing or names another site")
 	}
 	return nil
 }

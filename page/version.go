@@ -64,7 +64,7 @@ func (s *Server) version(r *http.Request) (view, error) {
 	}
 	n, err := strconv.Atoi(r.PathValue("version"))
 	if err != nil || strconv.Itoa(n) != r.PathValue("version") {
-		return view{}, fmt.Errorf("%w: %q is no number of a version", trace.ErrNotFound, format.FirstLine(r.PathValue("version")))
+		return view{}, fmt.Errorf("%w: %q is not a version's number", trace.ErrNotFound, format.FirstLine(r.PathValue("version")))
 	}
 	found, err := s.Records.Version(ctx, model.VersionID{Run: run.Name, Policy: model.DefaultPolicy, Number: n})
 	if err != nil {

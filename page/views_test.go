@@ -130,7 +130,7 @@ func TestTheFleetShowsWhoDoesWhat(t *testing.T) {
 	require.Contains(t, body, `data-every="2000"`)
 	require.NotContains(t, body, "In memory of the process")
 	body, _ = get(t, r.serveWith(beside{here: []model.VersionID{}}).URL+"/fleet")
-	require.Contains(t, body, "In memory of the process whose page this is: no version yet")
+	require.Contains(t, body, "In the memory of the process that shows this page: no version yet")
 	body, _ = get(t, r.serveWith(beside{here: []model.VersionID{{Run: "demo", Policy: model.DefaultPolicy, Number: 7}}}).URL+"/fleet")
 	require.Contains(t, body, `<span class="tag">demo@7</span>`)
 	body, _ = get(t, r.serve(nil).URL+"/fleet")
@@ -278,10 +278,10 @@ func TestAPlaygroundWithoutAStackSaysSo(t *testing.T) {
 	t.Parallel()
 	server := newRecorded(t, "plain").serve(nil)
 	body, _ := get(t, server.URL+"/playground")
-	require.Contains(t, body, "Nobody would answer: no stack runs on this directory, and a page starts nothing")
+	require.Contains(t, body, "No gateway would answer: no stack runs on this directory, and the page starts none")
 	code, text, _ := say(t, server.URL, `{"version":"demo@3","messages":[{}],"max_tokens":1}`, map[string]string{"Origin": server.URL})
 	require.Equal(t, http.StatusServiceUnavailable, code)
-	require.Contains(t, text, "a page starts nothing")
+	require.Contains(t, text, "the page starts none")
 }
 
 func TestARangeOfStepsIsShownAlone(t *testing.T) {

@@ -68,7 +68,7 @@ func TestFailuresAndOutcomesLeadToTheirAttempts(t *testing.T) {
 	}
 	body, reply := get(t, server.URL+"/runs/demo/train-1?failure=%3Cscript%3E")
 	require.Equal(t, http.StatusOK, reply.StatusCode)
-	require.Contains(t, texts(t, body), "Attempts: <script> No attempt ended so.")
+	require.Contains(t, texts(t, body), "Attempts: <script> No attempt ended this way.")
 }
 
 func TestSamplesAndGroupsLeadToThoseBesideThem(t *testing.T) {

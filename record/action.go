@@ -114,7 +114,7 @@ func (a Action) Check() error {
 	}
 	for key, v := range a.Input.Values {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return fmt.Errorf("%s: %g is no number that a run can use", key, v)
+			return fmt.Errorf("%s: %g is not a number that a run can use", key, v)
 		}
 	}
 	return nil

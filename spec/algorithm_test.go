@@ -27,7 +27,7 @@ func TestEveryAlgorithmIsAWholeSpec(t *testing.T) {
 		require.NoError(t, s.Validate(), name)
 		d := s.WithDefaults()
 		require.Equal(t, d, d.WithDefaults(), name)
-		require.Equal(t, d.Credit.Critical(), d.Critic != nil, name)
+		require.Equal(t, d.Credit.UsesCritic(), d.Critic != nil, name)
 		digest := spec.Digest(s)
 		require.Empty(t, digests[digest], "%s is %s", name, digests[digest])
 		digests[digest] = name
@@ -84,7 +84,7 @@ func TestContradictionsOfCreditAndLossAreRefused(t *testing.T) {
 		"bad expression":    {func(s *spec.Spec) { s.Credit.TrainAgents = "(" }, "credit.train_agents: "},
 		"no judge":          {func(s *spec.Spec) { s.Credit.Assignment = "judge" }, "credit.judge.url: missing"},
 		"idle judge":        {func(s *spec.Spec) { s.Credit.Judge = &spec.Judge{URL: "http://a", Model: "m"} }, "credit.judge: unused key"},
-		"judge nowhere":     {func(s *spec.Spec) { s.Credit.Assignment, s.Credit.Judge = "judge", &spec.Judge{URL: "a", Model: "m"} }, `credit.judge.url: "a" is no HTTP address`},
+		"judge nowhere":     {func(s *spec.Spec) { s.Credit.Assignment, s.Credit.Judge = "judge", &spec.Judge{URL: "a", Model: "m"} }, `credit.judge.url: "a" is not an HTTP address`},
 		"few requests": {func(s *spec.Spec) {
 			s.Credit.Assignment, s.Credit.Judge = "judge", &spec.Judge{URL: "http://a", Model: "m", Requests: 10}
 		}, "credit.judge.requests: 10 are too few for the 128 rollouts"},
@@ -106,7 +106,7 @@ func TestContradictionsOfCreditAndLossAreRefused(t *testing.T) {
 		}, "credit.combine: unused key; a running mean"},
 		"running ahead": {func(s *spec.Spec) {
 			s.Credit.Mean, s.Credit.Assignment, s.Credit.Signals = "running", "discounted", map[string]float64{"tool_error": -1}
-		}, "credit.mean: what is ahead of a call"},
+		}, "credit.mean: the rewards after a call"},
 		"running, deviation of the group": {func(s *spec.Spec) { s.Credit.Mean, s.Credit.Std = "running", "group" }, "credit.std: a group of equal rewards"},
 		"flat, running":                   {func(s *spec.Spec) { s.Credit.Mean, s.Training.DynamicSampling = "running", 1 }, "training.dynamic_sampling: unused key; rewards are not compared"},
 		"mean and estimate":               {func(s *spec.Spec) { s.Credit.Assignment, s.Credit.Mean = "value_difference", "group" }, "credit.mean: unused key"},
@@ -123,7 +123,7 @@ func TestContradictionsOfCreditAndLossAreRefused(t *testing.T) {
 		"KL apart": {func(s *spec.Spec) {
 			s.Algorithm, s.Credit.Rewards, s.Credit.KLInReward = "gdpo", map[string]float64{"final": 1, "style": 1}, &spec.KL{Weight: 1}
 		}, "credit.kl_in_reward: compared by itself"},
-		"flat with KL":        {func(s *spec.Spec) { s.Credit.KLInReward, s.Training.DynamicSampling = &spec.KL{Weight: 1}, 1 }, "training.dynamic_sampling: unused key; credit.kl_in_reward"},
+		"flat with KL":        {func(s *spec.Spec) { s.Credit.KLInReward, s.Training.DynamicSampling = &spec.KL{Weight: 1}, 1 }, "training.dynamic_sampling: unused key; with credit.kl_in_reward"},
 		"corrected imitation": {func(s *spec.Spec) { s.Loss.Type, s.Loss.Correction = "cross_entropy", "mis" }, "loss.correction: loss.type cross_entropy has no place for it"},
 		"floor of decoupled":  {func(s *spec.Spec) { s.Loss.Correction, s.Loss.ImportanceFloor = "decoupled", 0.5 }, "loss.importance_floor: unused key"},
 		"floor over cap":      {func(s *spec.Spec) { s.Loss.Correction, s.Loss.ImportanceFloor = "mis", 3 }, "loss.importance_floor: 3 is not below 2"},

@@ -322,5 +322,5 @@ func syntaxFault(line int, message string) *Faults {
 
 // twice returns the fault of a key that occurs a second time in its mapping.
 func twice(again, first entry) *Faults {
-	return syntaxFault(again.line, fmt.Sprintf("key %q stands twice, first in line %d", again.key, first.line))
+	return syntaxFault(again.line, fmt.Sprintf("key %q is given twice, first in line %d", again.key, first.line))
 }

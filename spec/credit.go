@@ -135,16 +135,16 @@ func Signals() []string {
 	return []string{SignalToolError, SignalException, SignalParseFailure, SignalRepeatedCall, SignalRecovered, SignalEmitted}
 }
 
-// Critical reports whether the credit needs a critic.
-func (c Credit) Critical() bool { return c.Assignment == credit.TurnGAE || c.Tokens == credit.GAE }
+// UsesCritic reports whether the credit needs a critic.
+func (c Credit) UsesCritic() bool { return c.Assignment == credit.TurnGAE || c.Tokens == credit.GAE }
 
 // estimated reports whether an estimate of the return is the baseline. There is then no
 // other baseline.
-func (c Credit) estimated() bool { return c.Critical() || c.Assignment == credit.ValueDifference }
+func (c Credit) estimated() bool { return c.UsesCritic() || c.Assignment == credit.ValueDifference }
 
 // discounts reports whether Discount has an effect.
 func (c Credit) discounts() bool {
-	return c.Critical() || c.Assignment == credit.Discounted || c.Assignment == credit.GiGPO
+	return c.UsesCritic() || c.Assignment == credit.Discounted || c.Assignment == credit.GiGPO
 }
 
 // Plan returns the credit in the terms of package credit.
@@ -184,7 +184,7 @@ func (c Credit) withDefaults() Credit {
 	case c.discounts():
 		c.Discount = cmp.Or(c.Discount, 0.95)
 	}
-	if c.Critical() {
+	if c.UsesCritic() {
 		c.Lambda = cmp.Or(c.Lambda, 0.95)
 	}
 	if c.Assignment == credit.GiGPO {
@@ -232,7 +232,7 @@ func (c Credit) check(f *Faults, t Training) {
 	} else {
 		f.unused("credit.discount", c.Discount != 0, "neither credit.assignment nor credit.tokens discounts")
 	}
-	if c.Critical() {
+	if c.UsesCritic() {
 		f.number("credit.lambda", c.Lambda, positive(1))
 	} else {
 		f.unused("credit.lambda", c.Lambda != 0, `only credit.assignment "turn_gae" and credit.tokens "gae" have it`)
@@ -261,11 +261,11 @@ func (c Credit) check(f *Faults, t Training) {
 	if c.Mean == credit.Running {
 		f.unused("credit.combine", c.Combine == CombineSeparate, "a running mean is one of all rewards together")
 		if c.Assignment == credit.Discounted && (len(c.Signals) > 0 || c.KLInReward != nil) {
-			f.add("credit.mean", `give "group", or another credit.assignment`, "what is ahead of a call is not compared with a running mean of whole attempts")
+			f.add("credit.mean", `give "group", or another credit.assignment`, "the rewards after a call are not compared with a running mean of whole attempts")
 		}
 	}
 	c.checkJudge(f, t.TasksPerStep*t.SamplesPerTask)
-	f.unused("credit.leave_one_out", c.LeaveOneOut && c.Mean != credit.Group, `it is about the mean of the group, and credit.mean is not "group"`)
+	f.unused("credit.leave_one_out", c.LeaveOneOut && c.Mean != credit.Group, `it concerns the mean of the group, and credit.mean is not "group"`)
 	f.unused("credit.per_agent", c.PerAgent && c.Mean == credit.None && c.Std == credit.None, "nothing is compared")
 	if t.SamplesPerTask == 1 && c.Mean == credit.Group {
 		f.add("training.samples_per_task", `give at least 2, or credit.mean "batch" or "none"`, "a group of 1 equals its own mean and learns nothing")
@@ -276,7 +276,7 @@ func (c Credit) check(f *Faults, t Training) {
 // up before they are compared.
 func (c Credit) checkRewards(f *Faults) {
 	f.choice("credit.combine", c.Combine)
-	f.unused("credit.combine", c.Combine == CombineSeparate && len(c.Rewards) < 2, "credit.rewards names no two rewards")
+	f.unused("credit.combine", c.Combine == CombineSeparate && len(c.Rewards) < 2, "credit.rewards names fewer than two rewards")
 	weights := func(key string, of map[string]float64) {
 		for _, name := range sortedKeys(of) {
 			if w := of[name]; w == 0 || math.IsNaN(w) || math.IsInf(w, 0) {
@@ -306,7 +306,7 @@ func (c Credit) checkRewards(f *Faults) {
 	}
 	f.number("credit.format_penalty", c.FormatPenalty, bounds{low: 0, high: math.Inf(1)})
 	if _, err := regexp.Compile(c.TrainAgents); err != nil {
-		f.add("credit.train_agents", "write it in RE2's syntax", "%q is no regular expression: %v", c.TrainAgents, err)
+		f.add("credit.train_agents", "write it in RE2's syntax", "%q is not a regular expression: %v", c.TrainAgents, err)
 	}
 }
 
@@ -337,7 +337,7 @@ func (s Spec) checkCritic(f *Faults) {
 	if s.Critic == nil {
 		return // WithDefaults adds a critic if one is needed
 	}
-	f.unused("critic", !s.Credit.Critical(), "neither credit.assignment nor credit.tokens asks for one")
+	f.unused("critic", !s.Credit.UsesCritic(), "neither credit.assignment nor credit.tokens asks for one")
 	f.number("critic.learning_rate", s.Critic.LearningRate, positive(1))
 	f.whole("critic.passes", s.Critic.Passes, 1, 100)
 	f.number("critic.clip", s.Critic.Clip, bounds{low: 0, high: math.Inf(1)})

@@ -224,7 +224,7 @@ func (s Spec) checkStages(f *Faults, stages []Stage) {
 		key := fmt.Sprintf("%s[%d]", at, i)
 		ofTrain = ofTrain || stage.Tasks == ""
 		if stage.Name != "" && slices.ContainsFunc(stages[:i], func(earlier Stage) bool { return earlier.Name == stage.Name }) {
-			f.add(key+".name", "give each stage a name of its own", "%q is there twice", stage.Name)
+			f.add(key+".name", "give each stage a name of its own", "%q is given twice", stage.Name)
 		}
 		f.source(key+".tasks", stage.Tasks, false)
 		for _, split := range []struct{ key, source string }{{"tasks.gate", s.Tasks.Gate}, {"tasks.test", s.Tasks.Test}} {

@@ -29,7 +29,7 @@ func TestACurriculumThatCannotBeIsRefused(t *testing.T) {
 		"{type: stages, stages: [{}, {}]}":                                                              "training.curriculum.stages[0].until: missing, and the next stage would never begin",
 		"{type: stages, stages: [{until: {over: 3, steps: 1}}, {}]}":                                    "training.curriculum.stages[0].until.over: unused key",
 		"{type: stages, stages: [{until: {evaluation: 0.5}}, {}]}":                                      "training.curriculum.stages[0].until.evaluation: there is no split to evaluate; give tasks.gate",
-		"{type: stages, stages: [{name: a, until: {steps: 1}}, {name: a}]}":                             `training.curriculum.stages[1].name: "a" is there twice`,
+		"{type: stages, stages: [{name: a, until: {steps: 1}}, {name: a}]}":                             `training.curriculum.stages[1].name: "a" is given twice`,
 		"{type: stages, stages: [{tasks: b.jsonl, until: {steps: 1}}, {tasks: c.jsonl}]}":               "training.curriculum.stages: no stage takes those of tasks.train",
 		"{type: stages, stages: [{tasks: \"arithmetic:dev\", until: {steps: 1}}, {}]}":                  "training.curriculum.stages[0].tasks: generator",
 		"{type: stages, stages: [{where: {field: d}, until: {steps: 1}}, {}]}":                          "training.curriculum.stages[0].where: no condition",

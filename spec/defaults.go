@@ -44,7 +44,7 @@ func (s Spec) WithDefaults() Spec {
 	s.Training = s.Training.withDefaults()
 	s.Credit = s.Credit.withDefaults()
 	s.Loss = s.Loss.withDefaults(s.Training.Lag, cmp.Or(s.Agent.Limits.Tokens, s.Agent.Limits.Calls*s.Sampling.MaxTokens))
-	if s.Critic != nil || s.Credit.Critical() {
+	if s.Critic != nil || s.Credit.UsesCritic() {
 		critic := *cmp.Or(s.Critic, &Critic{}) // the caller's copy does not change
 		critic = critic.withDefaults()
 		s.Critic = &critic

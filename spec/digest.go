@@ -16,7 +16,7 @@ import (
 func Digest(s Spec) string {
 	s = s.WithDefaults()
 	s.Algorithm = "" // the spec contains its parts
-	s = withoutLater(s)
+	s = withoutNewDefaults(s)
 	data, err := json.Marshal(s)
 	if err != nil {
 		// Only NaN and infinities can't be encoded; Validate refuses them.
@@ -25,27 +25,27 @@ func Digest(s Spec) string {
 	return fmt.Sprintf("sha256:%x", sha256.Sum256(data))
 }
 
-// withoutLater returns s without the keys that the first release did not write, if they
+// withoutNewDefaults returns s without the keys that the first release did not write, if they
 // have their defaults.
-func withoutLater(s Spec) Spec {
-	later(&s, func(s *Spec) *int { return &s.Model.Context })
-	later(&s, func(s *Spec) *string { return &s.Sampling.History })
-	later(&s, func(s *Spec) *int { return &s.Agent.Limits.MemoryBytes })
-	later(&s, func(s *Spec) *float64 { return &s.Grader.Limit })
-	later(&s, func(s *Spec) *int { return &s.Training.Passes })
-	later(&s, func(s *Spec) *int { return &s.Training.Minibatches })
-	later(&s, func(s *Spec) *string { return &s.Credit.Combine })
-	later(&s, func(s *Spec) *credit.Spread { return &s.Credit.Tokens })
-	later(&s, func(s *Spec) *credit.Level { return &s.Credit.Whiten })
-	later(&s, func(s *Spec) *float64 { return &s.Loss.ImportanceCap })
-	later(&s, func(s *Spec) *credit.CorrectionKind { return &s.Loss.Correction })
-	later(&s, func(s *Spec) *float64 { return &s.Promotion.ApprovalHours })
-	later(&s, func(s *Spec) *float64 { return &s.Promotion.Significance })
+func withoutNewDefaults(s Spec) Spec {
+	omitDefault(&s, func(s *Spec) *int { return &s.Model.Context })
+	omitDefault(&s, func(s *Spec) *string { return &s.Sampling.History })
+	omitDefault(&s, func(s *Spec) *int { return &s.Agent.Limits.MemoryBytes })
+	omitDefault(&s, func(s *Spec) *float64 { return &s.Grader.Limit })
+	omitDefault(&s, func(s *Spec) *int { return &s.Training.Passes })
+	omitDefault(&s, func(s *Spec) *int { return &s.Training.Minibatches })
+	omitDefault(&s, func(s *Spec) *string { return &s.Credit.Combine })
+	omitDefault(&s, func(s *Spec) *credit.Spread { return &s.Credit.Tokens })
+	omitDefault(&s, func(s *Spec) *credit.Level { return &s.Credit.Whiten })
+	omitDefault(&s, func(s *Spec) *float64 { return &s.Loss.ImportanceCap })
+	omitDefault(&s, func(s *Spec) *credit.CorrectionKind { return &s.Loss.Correction })
+	omitDefault(&s, func(s *Spec) *float64 { return &s.Promotion.ApprovalHours })
+	omitDefault(&s, func(s *Spec) *float64 { return &s.Promotion.Significance })
 	return s
 }
 
-// later empties a key if it has its default.
-func later[T comparable](s *Spec, key func(*Spec) *T) {
+// omitDefault empties a key if it has its default.
+func omitDefault[T comparable](s *Spec, key func(*Spec) *T) {
 	var none T
 	without := *s
 	*key(&without) = none

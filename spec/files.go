@@ -109,7 +109,7 @@ func (s Spec) CheckAbsolute() error {
 	f := &Faults{}
 	s.eachPath(func(key string, path *string) {
 		if !filepath.IsAbs(*path) {
-			f.add(key, "give an absolute path", "%q is relative, and a workflow's input is no file that it could be relative to", *path)
+			f.add(key, "give an absolute path", "%q is relative, but a workflow's input is not a file, so there is no directory that it could be relative to", *path)
 		}
 	})
 	return f.err()

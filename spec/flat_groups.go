@@ -7,14 +7,14 @@ import "github.com/fulgurite/fulgurite/credit"
 // a group teaches nothing.
 func (c Credit) teachesFlat() string {
 	switch {
-	case c.Critical():
+	case c.UsesCritic():
 		return "a critic is what rewards are compared with, so a group of equal rewards teaches too"
 	case c.Assignment == credit.ValueDifference:
 		return "an estimate is what rewards are compared with, so a group of equal rewards teaches too"
 	case c.Assignment == credit.Judge:
 		return "a judge tells equal attempts apart, and is asked once the groups of a step are chosen"
 	case c.KLInReward != nil:
-		return "credit.kl_in_reward makes rewards of no two attempts equal"
+		return "with credit.kl_in_reward the rewards of two attempts are never equal"
 	case c.Mean != credit.Group:
 		return "rewards are not compared with the mean of their group, so a group of equal rewards teaches too"
 	case c.Whiten == credit.Batch:

@@ -26,7 +26,7 @@ func (t Training) checkStep(f *Faults) {
 	}
 	if rollouts := t.TasksPerStep * t.SamplesPerTask; rollouts > mostRollouts && t.TasksPerStep <= mostGroups && t.SamplesPerTask <= mostSamples {
 		f.add("training.tasks_per_step", "give fewer tasks a step or fewer training.samples_per_task",
-			"%d rollouts a step: at most %d, whose rewards pass through Temporal together", rollouts, mostRollouts)
+			"%d rollouts a step, but the rewards of at most %d pass through Temporal together", rollouts, mostRollouts)
 	}
 }
 

@@ -72,18 +72,18 @@ func (l LoRA) check(f *Faults, all Spec) {
 	if l.AdapterDigest != "" {
 		f.unused("model.lora.adapter_digest", l.Adapter == "", "there is no model.lora.adapter")
 		if !sha256Digest.MatchString(l.AdapterDigest) {
-			f.add("model.lora.adapter_digest", `give "sha256:" and 64 hex digits, or leave it out`, "%q is no digest", l.AdapterDigest)
+			f.add("model.lora.adapter_digest", `give "sha256:" and 64 hex digits, or leave it out`, "%q is not a digest", l.AdapterDigest)
 		}
 	}
 	for i, t := range l.Targets {
 		if all.Model.Engine == EngineTorch && moduleName.MatchString(t) {
 			if slices.Contains(l.Targets[:i], t) {
-				f.add("model.lora.targets", "name each layer once", "%q is there twice", t)
+				f.add("model.lora.targets", "name each layer once", "%q is given twice", t)
 			}
 		} else if !slices.Contains(LoRATargets(), t) {
-			f.add("model.lora.targets", "give some of "+strings.Join(LoRATargets(), ", "), "%q is no linear layer of a model", t)
+			f.add("model.lora.targets", "give some of "+strings.Join(LoRATargets(), ", "), "%q is not a linear layer of a model", t)
 		} else if slices.Contains(l.Targets[:i], t) {
-			f.add("model.lora.targets", "name each layer once", "%q is there twice", t)
+			f.add("model.lora.targets", "name each layer once", "%q is given twice", t)
 		}
 	}
 	if l.BasePrecision != "" {

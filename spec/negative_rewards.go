@@ -6,16 +6,16 @@ import (
 	"github.com/fulgurite/fulgurite/credit"
 )
 
-// free reports whether a program, the task's own tests or the agent decide on the number
+// mayBeNegative reports whether a program, the task's own tests or the agent decide on the number
 // of the reward. Only then may the number be negative.
-func (g Grader) free() bool {
+func (g Grader) mayBeNegative() bool {
 	return g.Type == GraderCommand || g.Type == GraderTasks || g.Type == GraderHarbor || g.Type == GraderAgent
 }
 
 // Least returns the smallest final reward that the grader can give.
 func (g Grader) Least() float64 {
 	switch {
-	case !g.free():
+	case !g.mayBeNegative():
 		return 0
 	case g.Minimum != nil:
 		return max(*g.Minimum, -g.Limit)

@@ -42,7 +42,7 @@ func yamlFault(err error) *Faults {
 		message += fmt.Sprintf(" (column %d)", e.Mark.Column)
 	}
 	if unclosed(e.ContextMsg) && e.ContextMark.Line > 0 && e.ContextMark.Line < line {
-		message = fmt.Sprintf("no YAML: %s before line %d, column %d", e.Message, line, e.Mark.Column)
+		message = fmt.Sprintf("not YAML: %s before line %d, column %d", e.Message, line, e.Mark.Column)
 		line = e.ContextMark.Line
 	}
 	return syntaxFault(line, message)
@@ -54,9 +54,9 @@ func unclosed(context string) bool {
 	return strings.Contains(context, "flow") || strings.Contains(context, "quoted")
 }
 
-// manyAliases bounds how many aliases are followed, because aliases of aliases can expand
+// maxAliases bounds how many aliases are followed, because aliases of aliases can expand
 // to a huge document.
-const manyAliases = 1000
+const maxAliases = 1000
 
 type yamlReader struct {
 	open    []*yaml.Node // the anchors whose aliases are being followed
@@ -93,7 +93,7 @@ func scalar(n *yaml.Node) (any, error) {
 		return nil, nil
 	case "!!bool", "!!int", "!!float":
 		if err := n.Decode(&value); err != nil {
-			return nil, syntaxFault(n.Line, fmt.Sprintf("no YAML: %q is no %s", n.Value, n.ShortTag()))
+			return nil, syntaxFault(n.Line, fmt.Sprintf("not YAML: %q is not %s", n.Value, n.ShortTag()))
 		}
 	}
 	if i, ok := value.(int); ok {
@@ -160,8 +160,8 @@ func (r *yamlReader) alias(n *yaml.Node) (node, error) {
 	switch {
 	case slices.Contains(r.open, n.Alias):
 		return node{}, syntaxFault(n.Line, fmt.Sprintf("anchor &%s contains itself", n.Value))
-	case r.aliases > manyAliases:
-		return node{}, syntaxFault(n.Line, fmt.Sprintf("more than %d aliases", manyAliases))
+	case r.aliases > maxAliases:
+		return node{}, syntaxFault(n.Line, fmt.Sprintf("more than %d aliases", maxAliases))
 	}
 	r.open = append(r.open, n.Alias)
 	value, err := r.value(n.Alias)

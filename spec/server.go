@@ -55,7 +55,7 @@ func (s Spec) Trainable() error {
 	case server == nil:
 	case server.Type == ServerOpenAI:
 		f.add("sampling.server.type", "train with vllm or sglang, or leave sampling.server out for the built-in sampler",
-			"a server of type openai says no token ids, and text that is tokenized anew is not what was sampled")
+			"a server of type openai gives no token ids, and tokenizing its text again may give other tokens than were sampled")
 	case server.Versions == VersionsNone:
 		f.add("sampling.server.versions", "give adapters or reload", "the server would never sample from what was trained")
 	}
@@ -96,7 +96,7 @@ func (s Server) check(f *Faults, all Spec) {
 	}
 	f.choice(at+"versions", s.Versions)
 	if s.Versions != VersionsNone && s.Versions != s.defaultVersions() {
-		f.add(at+"versions", "give adapters with vllm, reload with sglang, or none", "%s does not load versions so", s.Type)
+		f.add(at+"versions", "give adapters with vllm, reload with sglang, or none", "%s does not load versions this way", s.Type)
 	}
 	relays := s.Type == ServerOpenAI
 	if relays != (all.Model.Codec == CodecMessages) {
@@ -129,7 +129,7 @@ func (s Server) check(f *Faults, all Spec) {
 func (f *Faults) url(key, address string) {
 	u, err := url.Parse(address)
 	if address == "" || err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		f.add(key, "give an address such as http://127.0.0.1:8000", "%q is no HTTP address", address)
+		f.add(key, "give an address such as http://127.0.0.1:8000", "%q is not an HTTP address", address)
 	}
 }
 

@@ -116,7 +116,7 @@ func parseGenerator(text string) (Source, error) {
 	if len(parts) > 2 {
 		count, err := strconv.Atoi(parts[2])
 		if err != nil || count < 1 {
-			return source, fmt.Errorf("generator %q: the count %q is no whole number of at least 1", text, parts[2])
+			return source, fmt.Errorf("generator %q: the count %q is not a whole number of at least 1", text, parts[2])
 		}
 		source.Count = count
 	}
@@ -127,7 +127,7 @@ func parseGenerator(text string) (Source, error) {
 func ParseVersion(text string) (run string, number int, err error) {
 	run, digits, _ := strings.Cut(text, "@")
 	if number, err = strconv.Atoi(digits); err != nil || run == "" || number < 0 || strconv.Itoa(number) != digits {
-		return "", 0, fmt.Errorf("%q is no version", text)
+		return "", 0, fmt.Errorf("%q is not a version", text)
 	}
 	return run, number, nil
 }
@@ -156,9 +156,9 @@ func (f *Faults) source(key, text string, demonstrations bool) {
 	case err != nil:
 		f.add(key, `a generator is "arithmetic:<split>" or "arithmetic:<split>:<count>"`, "%v", err)
 	case demonstrations && source.Path != "" && source.Family != "":
-		f.add(key, "give the path of a JSONL file of dialogs", "%s holds tasks, no demonstrations", text)
+		f.add(key, "give the path of a JSONL file of dialogs", "%s has tasks, not demonstrations", text)
 	case demonstrations && source.Family == Command:
-		f.add(key, "give the path of a JSONL file of dialogs", "a program lists tasks, no demonstrations")
+		f.add(key, "give the path of a JSONL file of dialogs", "a program lists tasks, not demonstrations")
 	case demonstrations && source.Split != "":
 		f.add(key, `give "arithmetic"`, "demonstrations always come from the train split")
 	case !demonstrations && source.Generated() && source.Split == "":
@@ -172,7 +172,7 @@ func (f *Faults) source(key, text string, demonstrations bool) {
 func (t Tasks) checkHarbor(f *Faults, g Grader, a Agent) {
 	found := false
 	for _, split := range []string{"train", "gate", "test"} {
-		source, _ := t.Named(split)
+		source, _ := t.Split(split)
 		ours := strings.HasPrefix(source, Harbor+":")
 		found = found || ours
 		switch {
@@ -183,7 +183,7 @@ func (t Tasks) checkHarbor(f *Faults, g Grader, a Agent) {
 		}
 	}
 	if g.Type == GraderHarbor && len(a.Command) == 0 {
-		f.add("agent.command", "give the agent's program and its arguments", `missing, and with grader.type "harbor" the worker makes the place where it runs`)
+		f.add("agent.command", "give the agent's program and its arguments", `missing, and with grader.type "harbor" the worker prepares the place where it runs`)
 	}
 	if t.Harbor == nil {
 		return

@@ -57,5 +57,5 @@ func TestSourcesThatCantBeAreRefused(t *testing.T) {
 	err := s.Validate()
 	require.ErrorContains(t, err, `tasks.train: "spider:" names no file: want spider:FILE; give the path of the data set's file`)
 	require.ErrorContains(t, err, "tasks.test: the same tasks as tasks.gate")
-	require.ErrorContains(t, err, "model.warm_start.demonstrations: gsm8k:g holds tasks, no demonstrations")
+	require.ErrorContains(t, err, "model.warm_start.demonstrations: gsm8k:g has tasks, not demonstrations")
 }

@@ -126,10 +126,10 @@ type Harbored struct {
 	Container string `json:"container,omitempty"`
 }
 
-// Named returns the source of the split with the given name: train, gate or test. ok is
+// Split returns the source of the split with the given name: train, gate or test. ok is
 // false for any other name.
-func (t Tasks) Named(split string) (source string, ok bool) {
-	switch split {
+func (t Tasks) Split(name string) (source string, ok bool) {
+	switch name {
 	case "train":
 		return t.Train, true
 	case "gate":

@@ -223,7 +223,7 @@ func (g Grader) check(f *Faults) {
 	f.number("grader.limit", g.Limit, positive(math.Inf(1)))
 	if g.Minimum != nil {
 		f.number("grader.minimum", *g.Minimum, bounds{low: math.Inf(-1), high: math.Inf(1)})
-		f.unused("grader.minimum", !g.free(), "grader.type "+g.Type+" gives nothing below 0")
+		f.unused("grader.minimum", !g.mayBeNegative(), "grader.type "+g.Type+" gives nothing below 0")
 	}
 	if g.Metric != "" {
 		f.choice("grader.metric", g.Metric)
@@ -354,7 +354,7 @@ func (s Spec) checkOnly(f *Faults) {
 		return
 	}
 	f.choice("evaluation.only", only)
-	if source, named := s.Tasks.Named(only); named && source == "" {
+	if source, named := s.Tasks.Split(only); named && source == "" {
 		f.add("tasks."+only, "give the split that evaluation.only names", "missing")
 	}
 	f.unused("critic", s.Critic != nil, untrained)
@@ -363,7 +363,7 @@ func (s Spec) checkOnly(f *Faults) {
 func (s Spec) checkPromotion(f *Faults) {
 	p := s.Promotion
 	if s.Tasks.Gate == "" || s.Evaluation.Only != "" {
-		const without = "promotion has no split to look at"
+		const without = "promotion has no split to compare on"
 		for _, key := range []struct {
 			name  string
 			given bool
@@ -382,7 +382,7 @@ func (s Spec) checkPromotion(f *Faults) {
 	if p.Approval {
 		f.number("promotion.approval_hours", p.ApprovalHours, positive(24*365))
 	} else {
-		f.unused("promotion.approval_hours", p.ApprovalHours != 0, "promotion.approval is not asked for")
+		f.unused("promotion.approval_hours", p.ApprovalHours != 0, "promotion.approval is off")
 	}
 }
 
@@ -392,7 +392,7 @@ func (r Replay) check(f *Faults) {
 		re, err := regexp.Compile(pattern)
 		switch {
 		case err != nil:
-			f.add(key, "write it in RE2's syntax", "%q is no regular expression: %v", pattern, err)
+			f.add(key, "write it in RE2's syntax", "%q is not a regular expression: %v", pattern, err)
 		case re.MatchString(""):
 			f.add(key, "make it match at least one character", "%q matches everywhere", pattern)
 		}

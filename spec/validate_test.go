@@ -41,7 +41,7 @@ func TestARunThatOnlyEvaluatesNeedsItsSplitAlone(t *testing.T) {
 		"evaluation.every: unused key":                                        func(s *spec.Spec) { s.Evaluation.Every = 1 },
 		"promotion.margin: promotion has no split":                            func(s *spec.Spec) { s.Promotion.Margin = 1 },
 		"critic: unused key":                                                  func(s *spec.Spec) { s.Critic = &spec.Critic{} },
-		`model.version: "demo" is no version; give RUN@NUMBER`:                func(s *spec.Spec) { s.Model.Version = "demo" },
+		`model.version: "demo" is not a version; give RUN@NUMBER`:             func(s *spec.Spec) { s.Model.Version = "demo" },
 		"model.base: unused key; model.version has its own":                   func(s *spec.Spec) { s.Model.Version, s.Model.Base = "demo@1", "/m" },
 		"evaluation.success: NaN is not possible":                             func(s *spec.Spec) { nan := math.NaN(); s.Evaluation.Success = &nan },
 		"the server would never sample from model.version": func(s *spec.Spec) {
@@ -79,9 +79,9 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		"bits of moments":     {func(s *spec.Spec) { s.Training.Optimizer.Moments = "int4" }, `training.optimizer.moments: unknown name "int4"`},
 		"adapter of no rank":  {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Rank: -1} }, "model.lora.rank: -1 is not possible"},
 		"adapter of alpha":    {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Alpha: -1} }, "model.lora.alpha: "},
-		"adapter of the head": {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Targets: []string{"lm_head"}} }, `model.lora.targets: "lm_head" is no linear layer`},
+		"adapter of the head": {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Targets: []string{"lm_head"}} }, `model.lora.targets: "lm_head" is not a linear layer`},
 		"precision of a base": {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{BasePrecision: "q4_0"} }, `model.lora.base_precision: unknown name "q4_0"`},
-		"layer twice":         {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Targets: []string{"q_proj", "q_proj"}} }, `model.lora.targets: "q_proj" is there twice`},
+		"layer twice":         {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Targets: []string{"q_proj", "q_proj"}} }, `model.lora.targets: "q_proj" is given twice`},
 		"adapter of a server": {func(s *spec.Spec) {
 			s.Model.LoRA = &spec.LoRA{}
 			s.Sampling.Server = &spec.Server{Type: "sglang", URLs: []string{"http://a"}, Model: "m", Directory: "/d"}
@@ -97,7 +97,7 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 			s.Sampling.Server = &spec.Server{Type: "vllm", URLs: []string{"http://a"}, Model: "m", Versions: "none", Mismatch: 1}
 		}, `sampling.server.mismatch: unused key; nothing is trained`},
 		"service and func": {func(s *spec.Spec) { s.Agent.Service = &spec.Service{URL: "http://a"} }, "agent: both func and service"},
-		"service nowhere":  {func(s *spec.Spec) { s.Agent = spec.Agent{Service: &spec.Service{URL: "a:b"}} }, `agent.service.url: "a:b" is no HTTP address`},
+		"service nowhere":  {func(s *spec.Spec) { s.Agent = spec.Agent{Service: &spec.Service{URL: "a:b"}} }, `agent.service.url: "a:b" is not an HTTP address`},
 		"bad header": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Service: &spec.Service{URL: "http://a", Headers: map[string]string{"A:": "b"}}}
 		}, "agent.service.headers.A:: no header"},
@@ -114,7 +114,7 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		"the same split twice": {func(s *spec.Spec) {
 			s.Tasks = spec.Tasks{Command: []string{"p"}, Train: "command:a", Gate: "command:a"}
 		}, "tasks.gate: the same tasks as tasks.train"},
-		"no tool server":          {func(s *spec.Spec) { s.Agent.ToolServers = []string{"http://a/healthz", "b"} }, `agent.tool_servers[1]: "b" is no HTTP address`},
+		"no tool server":          {func(s *spec.Spec) { s.Agent.ToolServers = []string{"http://a/healthz", "b"} }, `agent.tool_servers[1]: "b" is not an HTTP address`},
 		"empty hook":              {func(s *spec.Spec) { s.Agent.Before = []string{""} }, "agent.before[0]: empty"},
 		"unknown sampling engine": {func(s *spec.Spec) { s.Sampling.Engine = "gomlx" }, "sampling.engine: unknown name"},
 		"sampling engine beside a server": {func(s *spec.Spec) {
@@ -197,10 +197,10 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		"leave one out of none":     {func(s *spec.Spec) { s.Credit.Mean, s.Credit.Std, s.Credit.LeaveOneOut = "batch", "batch", true }, "credit.leave_one_out: unused key"},
 		"loss":                      {func(s *spec.Spec) { s.Loss.Type = "grpo" }, "loss.type: "},
 		"clip":                      {func(s *spec.Spec) { s.Loss.ClipLow = -0.2 }, "loss.clip_low: -0.2"},
-		"margin without gate":       {func(s *spec.Spec) { s.Tasks.Gate, s.Promotion.Margin = "", 0.1 }, "promotion.margin: promotion has no split to look at; give tasks.gate"},
+		"margin without gate":       {func(s *spec.Spec) { s.Tasks.Gate, s.Promotion.Margin = "", 0.1 }, "promotion.margin: promotion has no split to compare on; give tasks.gate"},
 		"every without gate":        {func(s *spec.Spec) { s.Tasks.Gate, s.Evaluation.Every = "", 5 }, "evaluation.every: unused key"},
 		"samples without a split":   {func(s *spec.Spec) { s.Tasks.Gate, s.Tasks.Test, s.Evaluation.Samples = "", "", 2 }, "evaluation.samples: unused key"},
-		"significance without gate": {func(s *spec.Spec) { s.Tasks.Gate, s.Promotion.Significance = "", 0.1 }, "promotion.significance: promotion has no split to look at"},
+		"significance without gate": {func(s *spec.Spec) { s.Tasks.Gate, s.Promotion.Significance = "", 0.1 }, "promotion.significance: promotion has no split to compare on"},
 		"significance over 1":       {func(s *spec.Spec) { s.Promotion.Significance = 1.5 }, "promotion.significance: 1.5"},
 		"hours without approval":    {func(s *spec.Spec) { s.Promotion.ApprovalHours = 2 }, "promotion.approval_hours: unused key"},
 		"func with memory":          {func(s *spec.Spec) { s.Agent.Limits.MemoryBytes = 1 << 30 }, "agent.limits.memory_bytes: unused key"},
@@ -210,7 +210,7 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		"empty minibatches":         {func(s *spec.Spec) { s.Training.Minibatches = 17 }, "training.minibatches: 17 of 16 groups"},
 		"correction":                {func(s *spec.Spec) { s.Loss.Correction = "vtrace" }, "loss.correction: "},
 		"cap of none":               {func(s *spec.Spec) { s.Loss.ImportanceCap = 2 }, "loss.importance_cap: unused key"},
-		"bad pattern":               {func(s *spec.Spec) { s.Replay.Ignore = []string{"["} }, `replay.ignore[0]: "[" is no regular expression`},
+		"bad pattern":               {func(s *spec.Spec) { s.Replay.Ignore = []string{"["} }, `replay.ignore[0]: "[" is not a regular expression`},
 		"pattern of nothing":        {func(s *spec.Spec) { s.Replay.Ignore = []string{"a", "x*"} }, `replay.ignore[1]: "x*" matches everywhere`},
 		"negative margin":           {func(s *spec.Spec) { s.Promotion.Margin = -0.1 }, "promotion.margin: -0.1"},
 	} {
@@ -319,7 +319,7 @@ func TestServersThatTakeMessagesCanBeTriedAndNotTrained(t *testing.T) {
 	require.NoError(t, s.Validate())
 	require.Equal(t, "messages", s.WithDefaults().Model.Codec)
 	require.Equal(t, "none", s.WithDefaults().Sampling.Server.Versions)
-	require.ErrorContains(t, s.Trainable(), "sampling.server.type: a server of type openai says no token ids")
+	require.ErrorContains(t, s.Trainable(), "sampling.server.type: a server of type openai gives no token ids")
 	require.ErrorContains(t, s.Trainable(), "train with vllm or sglang, or leave sampling.server out")
 	s.Sampling.Server.Versions = "reload"
 	require.ErrorContains(t, s.Validate(), "sampling.server.versions")

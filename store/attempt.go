@@ -298,7 +298,7 @@ func checkSeal(a trace.Attempt) error {
 			return fmt.Errorf("outcome %s has reward %g", a.Outcome, *a.Reward)
 		}
 	default:
-		return fmt.Errorf("outcome %q is no end", a.Outcome)
+		return fmt.Errorf("outcome %q is not an end", a.Outcome)
 	}
 	if a.Reward != nil {
 		return checkFinite("reward", *a.Reward)

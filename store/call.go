@@ -132,9 +132,9 @@ func checkCall(c trace.Call) error {
 	case c.Seq < 0 || c.Parent < -1 || c.Occurrence < 0 || c.ReplayedFrom < 0:
 		return fmt.Errorf("seq %d, parent %d, occurrence %d, replayed from %d: out of range", c.Seq, c.Parent, c.Occurrence, c.ReplayedFrom)
 	case c.ReplayedFrom >= c.Attempt && c.ReplayedFrom > 0:
-		return fmt.Errorf("replayed from %d, which is no earlier attempt", c.ReplayedFrom)
+		return fmt.Errorf("replayed from %d, which is not an earlier attempt", c.ReplayedFrom)
 	case c.Parent >= c.Seq:
-		return fmt.Errorf("%w: parent %d is no earlier call", ErrChain, c.Parent)
+		return fmt.Errorf("%w: parent %d is not an earlier call", ErrChain, c.Parent)
 	case len(c.Logprobs) != len(c.Completion):
 		return fmt.Errorf("%d log-probabilities for %d tokens", len(c.Logprobs), len(c.Completion))
 	case c.Untrained != nil && len(c.Untrained) != len(c.Completion):

@@ -95,7 +95,7 @@ func (s *Store) LatestRuns(ctx context.Context, from, most int) ([]record.Run, e
 // changes nothing but the time; another way returns trace.ErrConflict.
 func (s *Store) FinishRun(ctx context.Context, name string, status record.Status, result []byte) error {
 	if status == record.Running || status == "" {
-		return fmt.Errorf("finish run %s: %q is no end", name, status)
+		return fmt.Errorf("finish run %s: %q is not an end", name, status)
 	}
 	now, text := database.Nanos(time.Now()), database.ValidText(string(result))
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {

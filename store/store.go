@@ -83,7 +83,7 @@ type inJSON struct{ to any }
 func (c inJSON) Scan(src any) error {
 	text, ok := src.(string)
 	if !ok {
-		return fmt.Errorf("%T is no text column", src)
+		return fmt.Errorf("%T is not a text column", src)
 	}
 	return json.Unmarshal([]byte(text), c.to)
 }

@@ -76,7 +76,7 @@ func TestBadRowsOfDataSetsAreNamed(t *testing.T) {
 		"no database":             {"spider", `[{` + pets + `}, {"db_id": "none", "question": "q", "query": "SELECT 1"}]`, `data:row 1: no database "none": want `},
 		"a path as database":      {"spider", `[{"db_id": "../pets", "question": "q", "query": "SELECT 1"}]`, `row 0: db_id "../pets" can't be`},
 		"no query":                {"spider", `[{"db_id": "pets", "question": "q"}]`, "row 0: no query"},
-		"a query that is none":    {"spider", `[{"db_id": "pets", "question": "q", "query": 3}]`, "row 0: query is no text"},
+		"a query that is none":    {"spider", `[{"db_id": "pets", "question": "q", "query": 3}]`, "row 0: query is not a text"},
 		"no question":             {"spider", `[{"db_id": "pets", "question": " ", "query": "SELECT 1"}]`, "row 0: empty question"},
 		"no object":               {"spider", `[3]`, "row 0: a JSON number where an object is expected"},
 		"the middle of a row":     {"spider", `[{` + pets + `}, {"db_id"`, "row 1: no JSON"},
@@ -87,14 +87,14 @@ func TestBadRowsOfDataSetsAreNamed(t *testing.T) {
 		"no number":               {"gsm8k", `{"question": "q", "answer": "#### many"}`, `data:1: the answer ends in "many"`},
 		"no answer":               {"musique", `{"id": "a", "question": "q"}`, "data:1: question a: no answer"},
 		"unanswerable":            {"musique", `{"id": "a", "question": "q", "answer": "x", "answerable": false}`, "question a: it can't be answered"},
-		"a duplicate":             {"musique", `{"id": "a", "question": "q", "answer": "x"}` + "\n" + `{"id": "a", "question": "r", "answer": "x"}`, `data:2: id "a" stands in line 1 already`},
-		"a duplicate in between":  {"hotpotqa", "\n\n" + `{"_id": "a", "question": "q", "answer": "x"}` + "\n\n" + `{"_id": "a", "question": "r", "answer": "x"}`, `data:5: id "a" stands in line 3 already`},
-		"a duplicate in an array": {"hotpotqa", `[{"_id": "a", "question": "q", "answer": "x"}, {"_id": "a", "question": "r", "answer": "x"}]`, `data:row 1: id "a" stands in row 0 already`},
+		"a duplicate":             {"musique", `{"id": "a", "question": "q", "answer": "x"}` + "\n" + `{"id": "a", "question": "r", "answer": "x"}`, `data:2: id "a" is in line 1 already`},
+		"a duplicate in between":  {"hotpotqa", "\n\n" + `{"_id": "a", "question": "q", "answer": "x"}` + "\n\n" + `{"_id": "a", "question": "r", "answer": "x"}`, `data:5: id "a" is in line 3 already`},
+		"a duplicate in an array": {"hotpotqa", `[{"_id": "a", "question": "q", "answer": "x"}, {"_id": "a", "question": "r", "answer": "x"}]`, `data:row 1: id "a" is in row 0 already`},
 		"equal faults":            {"spider", strings.Repeat(`{"question": "q"}`+"\n", 30), "data:1: no query (also lines 2, 3, 4 and 26 more)"},
 		"another family":          {"spider", strings.Repeat(`{"question": "q", "answer": "#### 1"}`+"\n", 2), "data:1: no query (also line 2)\n"},
 		"no id":                   {"hotpotqa", `[{"question": "q", "answer": "x"}]`, "row 0: no id"},
-		"aliases that are none":   {"musique", `{"id": "a", "question": "q", "answer": "x", "answer_aliases": "y"}`, "answer_aliases is no list of texts"},
-		"hops that are none":      {"musique", `{"id": "a", "question": "q", "answer": "x", "question_decomposition": 2}`, "question_decomposition is no list"},
+		"aliases that are none":   {"musique", `{"id": "a", "question": "q", "answer": "x", "answer_aliases": "y"}`, "answer_aliases is not a list of texts"},
+		"hops that are none":      {"musique", `{"id": "a", "question": "q", "answer": "x", "question_decomposition": 2}`, "question_decomposition is not a list"},
 		"no UTF-8":                {"hotpotqa", "[{\"_id\": \"a\", \"question\": \"\xff\", \"answer\": \"x\"}]", "row 0: no valid UTF-8"},
 	} {
 		folder := write(t, map[string]string{"data": c.text, "database/pets/pets.sqlite": ""})
@@ -122,5 +122,5 @@ func TestBadRowsOfDataSetsAreNamed(t *testing.T) {
 	_, err = tasks.Open("spider:")
 	require.ErrorContains(t, err, `"spider:" names no file`)
 	_, err = tasks.OpenDemonstrations("gsm8k:train.jsonl", 1, 1)
-	require.ErrorContains(t, err, "holds tasks, no dialogs")
+	require.ErrorContains(t, err, "has tasks, not dialogs")
 }

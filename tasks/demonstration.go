@@ -36,7 +36,7 @@ func OpenDemonstrations(source string, seed uint64, updates int) (Demonstrations
 	case s.Split != "":
 		return nil, fmt.Errorf("demonstrations %q: write %q, they come from the train split", source, s.Family)
 	case s.Family != "" && s.Path != "":
-		return nil, fmt.Errorf("demonstrations %q: %s holds tasks, no dialogs", source, s.Family)
+		return nil, fmt.Errorf("demonstrations %q: %s has tasks, not dialogs", source, s.Family)
 	case s.Family != "":
 		return arithmetic.Demonstrations{Seed: seed, Updates: updates}, nil
 	}
@@ -177,7 +177,7 @@ func (m wireMessage) message(tools []dialog.Tool) (dialog.Message, error) {
 			return out, fmt.Errorf("tool_calls[%d]: the tool %q is not in tools", k, call.Function.Name)
 		}
 		if !json.Valid([]byte(call.Function.Arguments)) {
-			return out, fmt.Errorf("tool_calls[%d]: arguments are no JSON", k)
+			return out, fmt.Errorf("tool_calls[%d]: arguments are not JSON", k)
 		}
 	}
 	var err error

@@ -56,7 +56,7 @@ func TestBadDemonstrationsNameTheirLine(t *testing.T) {
 		`{"messages": [{"role": "assistant", "content": "b", "weight": 0.5}]}`:                                                             "weight can't be a JSON number",
 		`{"messages": [{"role": "tool", "content": "b"}, ` + assistant + `]}`:                                                              "a tool's reply without tool_call_id",
 		`{"messages": [` + fmt.Sprintf(call, "calc", "{}") + `]}`:                                                                          `the tool "calc" is not in tools`,
-		`{"messages": [` + fmt.Sprintf(call, "calc", "{") + `]` + tools + `}`:                                                              "arguments are no JSON",
+		`{"messages": [` + fmt.Sprintf(call, "calc", "{") + `]` + tools + `}`:                                                              "arguments are not JSON",
 		`{"messages": [` + assistant + `], "tools": [{"name": "calc"}]}`:                                                                   `unknown field "name"`,
 		`{"messages": [` + assistant + `], "tools": [{"type": "code"}]}`:                                                                   "tools[0]: want",
 		`{"messages": [` + strings.Replace(fmt.Sprintf(call, "calc", "{}"), "assistant", "user", 1) + `, ` + assistant + `]` + tools + `}`: "only the assistant calls",

@@ -29,7 +29,7 @@ func parseGSM8K(fields row, number int) (Task, error) {
 	}
 	answer := strings.ReplaceAll(strings.TrimSpace(solution[last+len(answerMark):]), ",", "")
 	if _, ok := decimal(answer); !ok {
-		return Task{}, fmt.Errorf("the answer ends in %q, which is no number", answer)
+		return Task{}, fmt.Errorf("the answer ends in %q, which is not a number", answer)
 	}
 	return Task{ID: strconv.Itoa(number), Input: question, Answer: answer}, nil
 }

@@ -56,7 +56,7 @@ func HarborTask(id string, metadata map[string]any) (harbor.Task, error) {
 		return t, fmt.Errorf("task %s: %w: %w", id, harbor.ErrMachine, err)
 	}
 	if want != "" && got != want {
-		return t, fmt.Errorf("task %s: %w: the files in %s are not those that the run began with: restore them", id, harbor.ErrMachine, directory)
+		return t, fmt.Errorf("task %s: %w: the files in %s differ from those that the run began with: restore them", id, harbor.ErrMachine, directory)
 	}
 	return t, nil
 }

@@ -32,7 +32,7 @@ func ReadJSONL(r io.Reader, name string) ([]Task, error) {
 			return t, err
 		}
 		if earlier, ok := first[t.ID]; ok {
-			return t, fmt.Errorf("id %q stands in line %d already", t.ID, earlier)
+			return t, fmt.Errorf("id %q is in line %d already", t.ID, earlier)
 		}
 		first[t.ID] = number
 		return t, nil
@@ -57,7 +57,7 @@ func parseTask(text []byte) (Task, error) {
 			t.Answer = textOf(value)
 		case "metadata":
 			if err = decode(value, &t.Metadata); err != nil {
-				err = errors.New("metadata is no JSON object")
+				err = errors.New("metadata is not a JSON object")
 			}
 		default:
 			err = fmt.Errorf("unknown key %q; put it under metadata", key)

@@ -63,7 +63,7 @@ func answersOf(fields row) ([]string, error) {
 	if fields.has("answer_aliases") {
 		var aliases []string
 		if json.Unmarshal(fields["answer_aliases"], &aliases) != nil {
-			return nil, errors.New("answer_aliases is no list of texts")
+			return nil, errors.New("answer_aliases is not a list of texts")
 		}
 		answers = append(answers, aliases...)
 	}
@@ -102,7 +102,7 @@ func singleHops(fields row) ([]any, error) {
 		ID json.RawMessage `json:"id"`
 	}
 	if json.Unmarshal(fields["question_decomposition"], &parts) != nil {
-		return nil, errors.New("question_decomposition is no list of questions")
+		return nil, errors.New("question_decomposition is not a list of questions")
 	}
 	var hops []any
 	for _, part := range parts {

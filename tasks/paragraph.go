@@ -53,7 +53,7 @@ func ofMuSiQue(raw json.RawMessage) ([]Paragraph, error) {
 		Text  string `json:"paragraph_text"`
 	}
 	if json.Unmarshal(raw, &list) != nil {
-		return nil, errors.New("paragraphs is no list of {title, paragraph_text}")
+		return nil, errors.New("paragraphs is not a list of {title, paragraph_text}")
 	}
 	out := make([]Paragraph, len(list))
 	for i, p := range list {
@@ -69,14 +69,14 @@ func ofMuSiQue(raw json.RawMessage) ([]Paragraph, error) {
 func ofHotpotQA(raw json.RawMessage) ([]Paragraph, error) {
 	var list [][2]json.RawMessage
 	if json.Unmarshal(raw, &list) != nil {
-		return nil, errors.New("context is no list of [title, sentences]")
+		return nil, errors.New("context is not a list of [title, sentences]")
 	}
 	var out []Paragraph
 	for i, pair := range list {
 		var title string
 		var sentences []string
 		if json.Unmarshal(pair[0], &title) != nil || json.Unmarshal(pair[1], &sentences) != nil {
-			return nil, fmt.Errorf("context[%d] is no [title, sentences]", i)
+			return nil, fmt.Errorf("context[%d] is not [title, sentences]", i)
 		}
 		if text := strings.TrimSpace(strings.Join(sentences, "")); text != "" {
 			out = append(out, Paragraph{Title: title, Text: text})

@@ -221,7 +221,7 @@ func (p *programProcess) ask(ctx context.Context, request programRequest) (answe
 		return answer, err
 	}
 	if err := json.Unmarshal(line, &answer); err != nil {
-		return answer, fmt.Errorf("%w: it answered %.60q, which is no JSON object of an answer: %w", ErrGraderReward, line, err)
+		return answer, fmt.Errorf("%w: it answered %.60q, which is not a JSON object of an answer: %w", ErrGraderReward, line, err)
 	}
 	if answer.ID != request.ID {
 		return answer, fmt.Errorf("%w: it answered %.60q, which does not repeat the id %q of the request", ErrGraderReward, line, request.ID)

@@ -36,7 +36,7 @@ func readTasks(path string, parse func(fields row, number int) (Task, error)) ([
 			return t, err
 		}
 		if earlier, ok := first[t.ID]; ok {
-			return t, fmt.Errorf("id %q stands in %s already", t.ID, earlier)
+			return t, fmt.Errorf("id %q is in %s already", t.ID, earlier)
 		}
 		first[t.ID] = at
 		return t, nil
@@ -163,7 +163,7 @@ func (r row) text(key string) (string, error) {
 	}
 	var text string
 	if json.Unmarshal(r[key], &text) != nil {
-		return "", fmt.Errorf("%s is no text", key)
+		return "", fmt.Errorf("%s is not a text", key)
 	}
 	if len(bytes.TrimSpace([]byte(text))) == 0 {
 		return "", fmt.Errorf("empty %s", key)

@@ -26,7 +26,7 @@ func unreadable(err error, id model.VersionID) error {
 		id.Number--
 		remedy = fmt.Sprintf("start another run from the newest version that is whole, from %s on down (fulgurite export, then model.base)", id)
 	}
-	return fmt.Errorf("%w; put a copy of the file back, and it goes on by itself; without one, %s", err, remedy)
+	return fmt.Errorf("%w; put a copy of the file back, and the run continues by itself; without one, %s", err, remedy)
 }
 
 // engineError marks err as an error that another try can't fix, unless the engine was

@@ -66,6 +66,6 @@ func (l mismatchLimits) refuse(metric string, is float64, key string, limit floa
 	if len(servers) > 0 {
 		where = "; by server: " + textOf(servers)
 	}
-	return fmt.Errorf("%s is %.4g nats, and %s is %.4g: what the servers recorded are not the log-probabilities of version %s, which was to sample, so nothing is trained on them%s; mend the servers and start another run from the last version (fulgurite export, then model.base), or one with a higher limit: `fulgurite retry` meets the same record",
+	return fmt.Errorf("%s is %.4g nats, and %s is %.4g: what the servers recorded are not the log-probabilities of version %s, which was to sample, so nothing is trained on them%s; fix the servers and start another run from the last version (fulgurite export, then model.base), or one with a higher limit: `fulgurite retry` meets the same record",
 		metric, is, key, limit, l.sampled, where)
 }

@@ -120,7 +120,7 @@ func (m *Maker) loadProgress(ctx context.Context, p updatePlan) (l learner, done
 			return l, tally{}, err
 		}
 		// Starting from the first update leads to the same weights.
-		m.Warn(ctx, "saved progress can't be read, so the updates begin anew",
+		m.Warn(ctx, "saved progress can't be read, so the updates start again",
 			"version", p.ID.String(), "updates", saved.Updates, "error", err)
 		return l, tally{}, nil
 	}

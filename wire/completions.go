@@ -28,9 +28,9 @@ func (r *Request) decodeCompletions(body []byte) error {
 	r.Usage = w.StreamOptions != nil && w.StreamOptions.IncludeUsage
 	switch {
 	case w.Suffix != nil && *w.Suffix != "":
-		return Invalid("suffix", "suffix is not supported: the model writes on, not in between")
+		return Invalid("suffix", "suffix is not supported: the model continues a text and fills no gaps")
 	case w.Echo != nil && *w.Echo:
-		return Invalid("echo", "echo is not supported: a reply holds what was sampled alone")
+		return Invalid("echo", "echo is not supported: a reply holds only what was sampled")
 	}
 	if err := r.readN(w.N); err != nil {
 		return err

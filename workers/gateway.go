@@ -24,7 +24,7 @@ type gatewayCommand struct {
 	Embeddings      string `help:"Server to which requests for embeddings are passed on (default: none). Its key is in FULGURITE_EMBEDDINGS_KEY." env:"FULGURITE_EMBEDDINGS" placeholder:"URL"`
 	EmbeddingsModel string `help:"Model to ask it for (default: what the client asks for)." env:"FULGURITE_EMBEDDINGS_MODEL" placeholder:"NAME"`
 	OTLP            string `help:"Address on which spans are taken by gRPC (default: none; by HTTP they always are)." env:"FULGURITE_OTLP" placeholder:"HOST:PORT"`
-	NoReplay        bool   `help:"Answer no call from the record: for tests of what the record is good for." hidden:"" env:"FULGURITE_NO_REPLAY"`
+	NoReplay        bool   `help:"Answer no call from the record: for tests of what the record does." hidden:"" env:"FULGURITE_NO_REPLAY"`
 }
 
 // Environment variables with keys. They have no flags, since everyone on a machine can

@@ -152,7 +152,7 @@ func TestAPageForOthersNeedsTokensAndTLS(t *testing.T) {
 		"or --insecure":                   {"--listen", "0.0.0.0:0", "--tokens", string(tokens)},
 		"want host:port":                  {"--listen", "8235"},
 		"give both, or neither":           {"--tls-cert", "x"},
-		"whoever reaches the proxy":       {"--behind-proxy"},
+		"everyone who reaches the proxy":  {"--behind-proxy"},
 		"make one with `fulgurite token ": {"--tokens", string(tokens) + "x"},
 	} {
 		r := begin(t, append(append([]string{"page"}, args...), flags...)...)

@@ -39,7 +39,7 @@ func runChild[Result any](ctx workflow.Context, id, summary string, child, in an
 			return r, &stoppedError{fmt.Sprintf("%s was %s in Temporal", id, stopped)}
 		}
 		if started == childStarts {
-			return r, &stoppedError{fmt.Sprintf("%s was %s in Temporal, as each of %d times before", id, stopped, started-1)}
+			return r, &stoppedError{fmt.Sprintf("%s was %s in Temporal, as the %d times before", id, stopped, started-1)}
 		}
 		workflow.GetLogger(ctx).Warn("child was stopped, starting it again", "child", id, "stopped", stopped, "in", wait)
 		if err := workflow.Sleep(ctx, wait); err != nil {

@@ -71,7 +71,7 @@ func TestAChildThatIsTerminatedEachTimeIsGivenUp(t *testing.T) {
 	require.Greater(t, env.Now().Sub(began), 15*time.Minute, "it is not done in haste")
 	bad, _ := stream.At(testSpec().Seed, 50, 1)
 	require.Equal(t, []activities.RecordQuarantineInput{{
-		Run: "run", Policy: "main", Step: 1, Task: 1, Index: bad, Reason: "run/train-1/1 was terminated in Temporal, as each of 11 times before",
+		Run: "run", Policy: "main", Step: 1, Task: 1, Index: bad, Reason: "run/train-1/1 was terminated in Temporal, as the 11 times before",
 	}}, fake.quarantined)
 }
 

@@ -166,7 +166,7 @@ func (t *trainingRun) approve(ctx workflow.Context, in VerdictInput) (UpdateResu
 		d.ApprovedBy = in.By
 		err := t.promote(ctx, d)
 		if t.Promoted != d.Candidate {
-			return fmt.Sprintf("approved by %s, but version %d stands: it was pinned or moved", in.By, t.Promoted), err
+			return fmt.Sprintf("approved by %s, but version %d stays: it was pinned or moved", in.By, t.Promoted), err
 		}
 		return fmt.Sprintf("version %d promoted, approved by %s", d.Candidate, in.By), err
 	})

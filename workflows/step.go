@@ -48,7 +48,7 @@ func (t *trainingRun) step(ctx workflow.Context) error {
 	t.advance(g, point)
 	if n := len(t.Quarantined); n > mostQuarantined {
 		return temporal.NewNonRetryableApplicationError(fmt.Sprintf(
-			"%d tasks are quarantined, the last because: %s; mend the agent or the grader and retry the run, or mend the tasks and start another", n, t.Quarantined[n-1].Reason), activities.ErrTypeInvalid, nil)
+			"%d tasks are quarantined, the last because: %s; fix the agent or the grader and retry the run, or fix the tasks and start another", n, t.Quarantined[n-1].Reason), activities.ErrTypeInvalid, nil)
 	}
 	return t.publishAttributes(ctx)
 }

@@ -33,7 +33,7 @@ var (
 	errSessionClosed   = errors.New("session closed")
 	// errSilent says that a gateway accepts requests and answers none, not even a probe.
 	errSilent = errors.New("the gateway does not answer")
-	errHeldUp = errors.New("the gateway is away, and a request is held up")
+	errHeldUp = errors.New("the gateway does not answer, and a request waits")
 )
 
 // Forwarder is the HTTP server through which all agents of a worker reach the gateway.
@@ -186,7 +186,7 @@ func (f *Forwarder) session(address trace.Address) *Session {
 func (f *Forwarder) serve(w http.ResponseWriter, r *http.Request) {
 	address, ok := pathAddress(r.URL)
 	if !ok {
-		refuseUnread(w, r, http.StatusNotFound, protocol.CodeNotFound, "this URL is that of no attempt: use the base URL that the agent is given (OPENAI_BASE_URL)")
+		refuseUnread(w, r, http.StatusNotFound, protocol.CodeNotFound, "no attempt has this URL: use the base URL that the agent is given (OPENAI_BASE_URL)")
 		return
 	}
 	s := f.session(address)
@@ -199,7 +199,7 @@ func (f *Forwarder) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if s == nil || !s.startRequest() {
-		refuseUnread(w, r, http.StatusGone, "attempt_closed", "this attempt is not running here any more")
+		refuseUnread(w, r, http.StatusGone, "attempt_closed", "this attempt no longer runs here")
 		return
 	}
 	defer s.endRequest()

@@ -32,7 +32,7 @@ func (s *Session) noteRefusal(header http.Header, body []byte) error {
 		over := s.refusals == maxRefusals
 		s.mu.Unlock()
 		if over {
-			s.end(&agent.LimitError{Failure: agent.Failure(code), Message: fmt.Sprintf("went on asking: %d requests were refused", maxRefusals)})
+			s.end(&agent.LimitError{Failure: agent.Failure(code), Message: fmt.Sprintf("did not stop: %d of its requests were refused", maxRefusals)})
 		}
 	}
 	return nil

@@ -54,7 +54,7 @@ func TestAgentThatNeverStopsAskingIsEnded(t *testing.T) {
 			})
 			got, err := f.Launch(s.Context(), agent.Job{Address: address("demo")})
 			require.NoError(t, err)
-			require.Equal(t, agent.Result{Failure: limit, Message: "went on asking: 100 requests were refused"}, got)
+			require.Equal(t, agent.Result{Failure: limit, Message: "did not stop: 100 of its requests were refused"}, got)
 			s.Close()
 			require.NoError(t, s.Fault())
 			require.Len(t, g.asked, 101)

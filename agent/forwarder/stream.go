@@ -16,7 +16,7 @@ import (
 
 // errOtherBytes says that the agent has part of a reply, and that the gateway does not
 // continue it. Asking again would not help.
-var errOtherBytes = errors.New("the gateway's reply is not the one that the agent has part of")
+var errOtherBytes = errors.New("the gateway's reply differs from the one that the agent has in part")
 
 // sentPrefix is the part of a streamed reply that an agent has: its events, complete and
 // in order, without keepalives. A gateway's events depend only on the request and on the
@@ -160,7 +160,7 @@ func (s *streaming) interrupted(err error) error {
 }
 
 // errFaultEvent says that an error event in a stream reports a fault of ours.
-var errFaultEvent = errors.New("the gateway told of a fault in a stream")
+var errFaultEvent = errors.New("the gateway reported a fault in a stream")
 
 // events reads a stream of server-sent events.
 type events struct{ in *bufio.Reader }

@@ -162,7 +162,7 @@ func TestOtherBytesThanTheAgentHasEndItAndTaint(t *testing.T) {
 			got := ask(t.Context(), s, "a question")
 			require.Error(t, got.err, "a cut reply must not look whole")
 			require.Equal(t, all[0]+all[1], got.body, "nothing of the other reply")
-			require.ErrorContains(t, s.Fault(), "not the one that the agent has part of")
+			require.ErrorContains(t, s.Fault(), "differs from the one that the agent has in part")
 			require.Zero(t, s.Calls())
 			require.Len(t, g.asked, 2)
 		})
@@ -204,7 +204,7 @@ func TestFaultInAStreamThatGoesOnIsVisible(t *testing.T) {
 			t.Parallel()
 			s := open(t, newForwarder(t, newGateway(t, streamsWhole(pieces...)).at))
 			require.Equal(t, reply{status: http.StatusOK, body: strings.Join(pieces, "")}, ask(t.Context(), s, ""))
-			require.ErrorContains(t, s.Fault(), "told of a fault")
+			require.ErrorContains(t, s.Fault(), "reported a fault")
 		})
 	}
 	s := open(t, newForwarder(t, newGateway(t, streamsWhole(own)).at))

@@ -13,7 +13,7 @@ import (
 // when the process executes another program, so agents can't be protected like this.
 func Conceal() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		return fmt.Errorf("conceal this process from others of its user: %w", err)
+		return fmt.Errorf("hide this process from others of its user: %w", err)
 	}
 	return nil
 }

@@ -32,6 +32,6 @@ func TestAVariantChangesItsKeysAlone(t *testing.T) {
 		require.NoError(t, err, v.name)
 		require.Equal(t, base.Training, s.Training)
 		require.Equal(t, v.keys["credit.assignment"], string(s.Credit.Assignment))
-		require.Equal(t, s.Credit.Critical(), s.WithDefaults().Critic != nil)
+		require.Equal(t, s.Credit.UsesCritic(), s.WithDefaults().Critic != nil)
 	}
 }

@@ -26,9 +26,9 @@ type commands struct {
 	Shared state.Flags `embed:""`
 
 	Demo      demo.Command     `cmd:"" help:"Train a tool-using calculator agent, from nothing to a promoted version."`
-	Dev       serve.Dev        `cmd:"" help:"Keep Temporal, store, gateway and workers up in this process."`
+	Dev       serve.Dev        `cmd:"" help:"Run Temporal, store, gateway and workers in this process."`
 	Doctor    doctor.Command   `cmd:"" help:"Say what this machine has, what a spec still needs, and how to get it."`
-	Temporal  serve.Temporal   `cmd:"" help:"Keep the embedded Temporal server up alone, for the processes of a fleet."`
+	Temporal  serve.Temporal   `cmd:"" help:"Run only the embedded Temporal server, for the processes of a fleet."`
 	Train     training.Command `cmd:"" help:"Start the run of a spec and follow it."`
 	Plan      plan.Command     `cmd:"" help:"Print what a spec will run, without starting anything."`
 	Try       trial.Command    `cmd:"" help:"Run a few tasks of a spec and show every call, token and reward."`
@@ -36,7 +36,7 @@ type commands struct {
 	Compare   evaluate.Compare `cmd:"" help:"Compare two evaluations on the same tasks."`
 	Tasks     taskset.Show     `cmd:"" help:"Show, count and check the tasks of sources, and what they share."`
 	Grade     taskset.Grade    `cmd:"" help:"Grade results of tasks, without a run."`
-	Status    status.Command   `cmd:"" help:"Show where a run stands."`
+	Status    status.Command   `cmd:"" help:"Show the progress of a run."`
 	Runs      status.List      `cmd:"" help:"List the runs."`
 	Page      page.Command     `cmd:"" help:"Show the runs on a page in the browser, and act on them."`
 	Token     token.Commands   `cmd:"" help:"Make, list and revoke the tokens by which people log in to the page."`
@@ -51,15 +51,15 @@ type commands struct {
 	Approve   control.Approve  `cmd:"" help:"Let the version that waits for approval be promoted."`
 	Reject    control.Reject   `cmd:"" help:"Refuse the version that waits for approval."`
 	Pause     control.Pause    `cmd:"" help:"Let a run finish the steps that have begun, and begin no other."`
-	Resume    control.Resume   `cmd:"" help:"Let a paused run go on."`
+	Resume    control.Resume   `cmd:"" help:"Resume a paused run."`
 	Stop      control.Stop     `cmd:"" help:"End a run after the steps that have begun."`
-	Retry     control.Retry    `cmd:"" help:"Let a run go on that failed or was ended, once the cause is mended."`
-	Set       control.Set      `cmd:"" help:"Give keys of a run's spec other numbers, from the next step on."`
+	Retry     control.Retry    `cmd:"" help:"Continue a run that failed or was ended, once the cause is fixed."`
+	Set       control.Set      `cmd:"" help:"Change numbers in the spec of a run, from the next step on."`
 	Chat      chat.Command     `cmd:"" help:"Ask a version something, through the run's own agent."`
-	Import    models.Import    `cmd:"" help:"Make a directory to train from of a GGUF file, a Hugging Face directory or a model on the hub."`
+	Import    models.Import    `cmd:"" help:"Turn a GGUF file, a Hugging Face directory or a model on the hub into a directory to train from."`
 	Export    results.Export   `cmd:"" help:"Write a version as a Hugging Face directory or a GGUF file."`
 	Data      results.Data     `cmd:"" help:"Write what a run was trained on as JSONL or Parquet, for other trainers."`
-	WarmStart trial.WarmStart  `cmd:"" help:"Make the warm start of a spec alone, as a Hugging Face directory."`
+	WarmStart trial.WarmStart  `cmd:"" help:"Make only the warm start of a spec, as a Hugging Face directory."`
 	Schema    plan.Schema      `cmd:"" help:"Print the JSON Schema of specs."`
 	Version   version.Command  `cmd:"" help:"Print what this program was built from and for."`
 }

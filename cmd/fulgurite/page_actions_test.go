@@ -222,7 +222,7 @@ func TestPeopleActOnARunFromThePage(t *testing.T) {
 	require.Contains(t, s.answer(s.ask(http.MethodPost, pause, form)), "Done: paused by")
 	require.Len(t, s.recorded(), 2)
 	changed := url.Values{"token": form["token"], "id": form["id"], "reason": {"another"}}
-	require.Contains(t, s.ask(http.MethodPost, pause, changed).Body, "sent before with other words")
+	require.Contains(t, s.ask(http.MethodPost, pause, changed).Body, "with this id but other contents")
 	require.Equal(t, "Refused: the run is paused already", s.act("pause"))
 	require.Contains(t, s.get("/runs/acted/actions").Body, "&lt;b&gt;look&lt;/b&gt;")
 
@@ -275,7 +275,7 @@ func (s *served) decide() {
 	require.Contains(t, s.act("promote", "version", version), "is promoted already")
 	require.Contains(t, s.act("promote", "version", "999"), "has no version 999")
 	promote := "/runs/acted/actions/promote"
-	require.Contains(t, s.ask(http.MethodPost, promote, s.form(promote, "version", "two")).Body, "is no number")
+	require.Contains(t, s.ask(http.MethodPost, promote, s.form(promote, "version", "two")).Body, "is not a number")
 	require.Contains(t, s.ask(http.MethodPost, promote, s.form(promote)).Body, "version: missing")
 	require.Regexp(t, `^Done: promote: version `+version+` → 0 by .+@.+ \(it is calmer\)$`, s.act("promote", "version", "0", "reason", "it is calmer"))
 

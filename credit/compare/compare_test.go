@@ -171,7 +171,7 @@ func TestEstimatesStandInForACritic(t *testing.T) {
 	positions := r.Settings[1].Positions
 	require.Greater(t, positions[0], 2*positions[1], "at the door it was decided")
 	require.Len(t, r.Remarks, 2)
-	require.Contains(t, text, "turn_gae: the step has no critic's values")
+	require.Contains(t, text, "turn_gae: the step has no values of a critic")
 	require.Equal(t, credit.Identical, r.Settings[3].Assignment, "ppo is the algorithm's, not the run's")
 }
 
@@ -273,7 +273,7 @@ func TestRecordsThatCameLaterAreNoticed(t *testing.T) {
 	}}))
 	r, text := b.compare()
 	require.Greater(t, r.Difference, 0.01)
-	require.Contains(t, text, "computed anew, is up to")
+	require.Contains(t, text, "computed again, is up to")
 }
 
 func TestEveryNameIsOneThatSpecsTake(t *testing.T) {

@@ -72,8 +72,8 @@ func (s *Step) Compare(settings []Setting) (Report, error) {
 			}
 		}
 		r.Settings = append(r.Settings, compare(own, o))
-		if one.Spec.Credit.Critical() && !s.valued {
-			r.Remarks = append(r.Remarks, one.Name+": the step has no critic's values, estimates learned from the run's calls stand in for them")
+		if one.Spec.Credit.UsesCritic() && !s.valued {
+			r.Remarks = append(r.Remarks, one.Name+": the step has no values of a critic, so estimates learned from the run's calls are used instead")
 		}
 	}
 	own.each(func(g, i, k int) {
@@ -186,7 +186,7 @@ func (r Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Step %d of %s: %d groups, %d attempts, %d calls, %d trained tokens\n", r.Step, r.Run, r.Groups, r.Attempts, r.Calls, r.Tokens)
 	if r.Difference > near {
-		fmt.Fprintf(&b, "The run's own setting, computed anew, is up to %.3g from what was trained: records came in later, or the release differs.\n", r.Difference)
+		fmt.Fprintf(&b, "The run's own setting, computed again, is up to %.3g from what was trained: records came in later, or the release differs.\n", r.Difference)
 	}
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, kind := range []struct {

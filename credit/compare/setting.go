@@ -78,7 +78,7 @@ func earning(c spec.Credit) spec.Credit {
 
 // estimates reports whether rewards are compared with estimates.
 func estimates(c spec.Credit) bool {
-	return c.Critical() || c.Assignment == credit.ValueDifference
+	return c.UsesCritic() || c.Assignment == credit.ValueDifference
 }
 
 // NeverTeaches reports whether the run's own setting gives no trained token of the step

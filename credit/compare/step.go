@@ -188,7 +188,7 @@ type outcome struct {
 
 // assign assigns credit by a setting.
 func (s *Step) assign(one Setting) (outcome, error) {
-	own := s.valued && one.Spec.Credit.Critical() // the critic's values are on record and used
+	own := s.valued && one.Spec.Credit.UsesCritic() // the critic's values are on record and used
 	if estimates(one.Spec.Credit) && s.learned != nil && !own {
 		return outcome{}, fmt.Errorf("%s: %w", one.Name, s.learned)
 	}

@@ -55,7 +55,7 @@ func (p *parser) argument(a *arguments) {
 		}
 		a.named = append(a.named, namedArgument{t.text, p.expression()})
 	case len(a.named) > 0:
-		fail(ErrSyntax, t.pos, "an argument without a name behind one that has a name")
+		fail(ErrSyntax, t.pos, "an argument without a name after one that has a name")
 	default:
 		a.positional = append(a.positional, p.expression())
 	}
@@ -188,7 +188,7 @@ func (p *parser) parameter(m *macro) {
 	if p.skip(operator, "=") {
 		one.fallback = p.expression()
 	} else if n := len(m.parameters); n > 0 && m.parameters[n-1].fallback != nil {
-		fail(ErrSyntax, t.pos, "parameter %s has no default and stands behind one that has", t.text)
+		fail(ErrSyntax, t.pos, "parameter %s has no default and comes after one that has", t.text)
 	}
 	m.parameters = append(m.parameters, one)
 }

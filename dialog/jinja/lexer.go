@@ -267,7 +267,7 @@ func (l *lexer) unescape(s string) string {
 		}
 		r, _ := strconv.ParseUint(digits, base, 32) // can't fail: the pattern matches only digits
 		if !utf8.ValidRune(rune(r)) {
-			fail(ErrUnsupported, l.at, "escape %s, which is no character", e)
+			fail(ErrUnsupported, l.at, "escape %s, which is not a character", e)
 		}
 		return string(rune(r))
 	})

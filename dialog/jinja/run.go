@@ -163,7 +163,7 @@ func (r *run) assign(t *target, v any) {
 func (r *run) space(t *target) *namespace {
 	n, is := r.lookUp(token{text: t.name, pos: t.pos}).(*namespace)
 	if !is {
-		fail(ErrRender, t.pos, "can't assign attribute %s of %s, which is no namespace", t.attribute, t.name)
+		fail(ErrRender, t.pos, "can't assign attribute %s of %s, which is not a namespace", t.attribute, t.name)
 	}
 	return n
 }

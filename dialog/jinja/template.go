@@ -28,7 +28,7 @@ func Parse(source string) (t *Template, err error) {
 		fail(ErrLimit, 0, "the template is longer than %d bytes", longestSource)
 	}
 	if i := invalid(t.source); i >= 0 {
-		fail(ErrSyntax, i, "the template is no UTF-8")
+		fail(ErrSyntax, i, "the template is not UTF-8")
 	}
 	t.functions = allFunctions()
 	p := &parser{functions: t.functions, tokens: lex(t.source)}

@@ -62,7 +62,7 @@ func (b *Builder) Property(schema json.RawMessage, name string) (Expression, err
 	}
 	n := b.a.choice(options...)
 	if n == nil {
-		return Expression{}, (&document{}).refuse("no string is enough as the only property %q", name)
+		return Expression{}, (&document{}).refuse("no string can be the only value of property %q", name)
 	}
 	return Expression{n}, nil
 }

@@ -69,7 +69,7 @@ func (f *facts) untouched(v *document) error {
 		plain = plain && (v.kind == '[' || part.properties == nil && len(part.required) == 0 && (part.additional == nil || part.additional.kind == 't'))
 	}
 	if !plain {
-		return v.refuse("an array or object among the values of enum or const, beside other keywords for such")
+		return v.refuse("enum or const has an array or object among its values, and other keywords restrict arrays or objects")
 	}
 	return nil
 }

@@ -187,7 +187,7 @@ func (n *node) describe() []byte {
 	case special:
 		text = binary.AppendVarint(text, int64(n.min))
 	case value:
-		panic("a value is no part of a string") // its rule has a meaning in one grammar only
+		panic("a value is not part of a string") // its rule has a meaning in one grammar only
 	case repeat:
 		most := min(uint(n.max), longToken) // unbounded is the largest of all
 		text = append(text, byte(min(n.min, longToken)), byte(most))

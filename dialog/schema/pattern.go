@@ -18,7 +18,7 @@ func parsePattern(expression string) (*syntax.Regexp, error) {
 	}
 	re = end(end(re, syntax.OpBeginText), syntax.OpEndText)
 	if anchor := anchorIn(re); anchor != nil {
-		return nil, fmt.Errorf("pattern %q: %v can only stand at an end of the pattern or of its alternatives", expression, anchor)
+		return nil, fmt.Errorf("pattern %q: %v is possible only at an end of the pattern or of its alternatives", expression, anchor)
 	}
 	return re, nil
 }
@@ -86,7 +86,7 @@ func fitLength(re *syntax.Regexp, want count) (*syntax.Regexp, error) {
 		case loose < 0 && len(part.Sub) == 1 && lengthOf(part.Sub[0]) == count{1, 1}:
 			loose = i
 		default:
-			return nil, errors.New("pattern beside a length that it neither implies nor can take up")
+			return nil, errors.New("pattern together with a length that it neither implies nor can be combined with")
 		}
 	}
 	none := &syntax.Regexp{Op: syntax.OpNoMatch}

@@ -140,7 +140,7 @@ func (p *python) value() string {
 	case "None":
 		return "null"
 	default:
-		p.refuse("%q is no literal", word)
+		p.refuse("%q is not a literal", word)
 		return ""
 	}
 }
@@ -199,7 +199,7 @@ func (p *python) number() string {
 		n = whole + "." + fraction
 	}
 	if !json.Valid([]byte(n)) {
-		p.refuse("%.40q is no decimal number", written)
+		p.refuse("%.40q is not a decimal number", written)
 	}
 	p.pos = end
 	return n
@@ -264,7 +264,7 @@ func (p *python) codePoint(b *strings.Builder, digits int) {
 	}
 	n, err := strconv.ParseUint(p.text[p.pos:p.pos+digits], 16, 32)
 	if err != nil || n > utf8.MaxRune || !utf8.ValidRune(rune(n)) {
-		p.refuse("%q is no character", p.text[p.pos:p.pos+digits])
+		p.refuse("%q is not a character", p.text[p.pos:p.pos+digits])
 		return
 	}
 	p.pos += digits

@@ -42,7 +42,7 @@ func eachID(v any) error {
 			}
 			text, ok := inner.(string)
 			if !ok {
-				return fmt.Errorf("%s is no text of hex digits", name)
+				return fmt.Errorf("%s is not a text of hex digits", name)
 			}
 			id, err := hex.DecodeString(strings.TrimSpace(text))
 			if err != nil {

@@ -65,7 +65,7 @@ func TestWhatNoTokenCanBeIsRefusedByItsField(t *testing.T) {
 		{"a\nb", []access.Right{access.Read}, time.Time{}, "name"},
 		{strings.Repeat("a", 65), []access.Right{access.Read}, time.Time{}, "name"},
 		{"bob", nil, time.Time{}, "rights: missing"},
-		{"bob", []access.Right{"root"}, time.Time{}, `rights: "root" is none`},
+		{"bob", []access.Right{"root"}, time.Time{}, `rights: "root" is unknown`},
 		{"bob", []access.Right{access.Read}, noon, "expires"},
 	} {
 		_, err := f.Create(c.name, c.rights, noon, c.expires)

@@ -39,7 +39,7 @@ func (f File) Tokens() ([]Token, error) {
 		return nil, fmt.Errorf("read the tokens of %s: %w", f, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("read the tokens of %s: there is something behind the end", f)
+		return nil, fmt.Errorf("read the tokens of %s: something follows the end", f)
 	}
 	for i, t := range c.Tokens {
 		if err := t.Check(); err != nil {
@@ -61,7 +61,7 @@ func (f File) Create(name string, rights []Right, now, expires time.Time) (secre
 		return "", fmt.Errorf("%w: %w", ErrToken, err)
 	}
 	if t.Expired(now) {
-		return "", fmt.Errorf("%w: expires: %s is over", ErrToken, t.Expires.Format(time.RFC3339))
+		return "", fmt.Errorf("%w: expires: %s is in the past", ErrToken, t.Expires.Format(time.RFC3339))
 	}
 	return secret, f.change(func(all []Token) ([]Token, error) {
 		if slices.ContainsFunc(all, func(o Token) bool { return o.Name == name }) {

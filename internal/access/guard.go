@@ -17,9 +17,9 @@ var (
 	// ErrUnknown says that a request has no session and no token: log in first.
 	ErrUnknown = errors.New("log in with a token first")
 	// ErrWrongToken says that no token has the presented secret, or that it has expired.
-	ErrWrongToken = errors.New("this is no token of this page, or it was revoked or has expired")
+	ErrWrongToken = errors.New("this is not a token of this page, or it was revoked or has expired")
 	// ErrForm says that a form was made for another session, or by another process.
-	ErrForm = errors.New("this form was made before the page was started again, or for somebody else: nothing was done")
+	ErrForm = errors.New("this form is from before the page was restarted, or from another person's login, so nothing was done")
 )
 
 // TooManyError says that an address presented wrong tokens too often, and how long it has
@@ -27,7 +27,7 @@ var (
 type TooManyError struct{ Wait time.Duration }
 
 func (e TooManyError) Error() string {
-	return fmt.Sprintf("too many tokens that are none: wait %s", e.Wait.Round(time.Second))
+	return fmt.Sprintf("too many wrong tokens: wait %s", e.Wait.Round(time.Second))
 }
 
 // Person is the sender of a request, with the rights of the presented token.
@@ -80,7 +80,7 @@ type Guard struct {
 // New returns a guard.
 func New(o Options) (*Guard, error) {
 	if o.Anywhere && o.Tokens == "" {
-		return nil, errors.New("who answers other machines needs a file of tokens")
+		return nil, errors.New("a page that other machines can reach needs a file of tokens")
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -104,10 +104,10 @@ func (g *Guard) CheckRequest(r *http.Request) error {
 	case !g.Anywhere && !fromLoopback(r.RemoteAddr):
 		return errors.New("this page answers only the machine that it runs on")
 	case !g.Anywhere && !loopbackHost(r.Host):
-		return errors.New("this page answers only to localhost, 127.0.0.1 and [::1]: open it by one of these")
+		return errors.New("this page answers only at localhost, 127.0.0.1 and [::1]: open it at one of these")
 	}
 	if err := g.origin.Check(r); err != nil {
-		return fmt.Errorf("this was asked for by another site's page, so it was not done (%w)", err)
+		return fmt.Errorf("another site's page sent this request, so it was not done (%w)", err)
 	}
 	return nil
 }

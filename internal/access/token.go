@@ -74,7 +74,7 @@ func (t Token) Check() error {
 	}
 	for _, r := range t.Rights {
 		if r != Read && r != Operate {
-			return fmt.Errorf("rights: %q is none: want read or operate", r)
+			return fmt.Errorf("rights: %q is unknown: want read or operate", r)
 		}
 	}
 	return nil

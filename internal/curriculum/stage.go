@@ -56,7 +56,7 @@ func (c *chooser) ended() string {
 			}
 		}
 		if mean := sum / float64(samples); samples > 0 && mean >= *until.Reward {
-			return fmt.Sprintf("the mean reward of steps %d to %d is %.3g, and stage %s was to reach %g", from, c.Finished, mean, title, *until.Reward)
+			return fmt.Sprintf("the mean reward of steps %d to %d is %.3g, and stage %s should reach %g", from, c.Finished, mean, title, *until.Reward)
 		}
 	}
 	if until.Evaluation == nil {
@@ -71,5 +71,5 @@ func (c *chooser) ended() string {
 	if newest.Version < 0 || newest.Mean < *until.Evaluation {
 		return ""
 	}
-	return fmt.Sprintf("version %d has %.3g on the gate split, and stage %s was to reach %g", newest.Version, newest.Mean, title, *until.Evaluation)
+	return fmt.Sprintf("version %d has %.3g on the gate split, and stage %s should reach %g", newest.Version, newest.Mean, title, *until.Evaluation)
 }

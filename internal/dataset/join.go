@@ -39,7 +39,7 @@ func join(t trace.Trajectory, rows []model.BatchRow) (attempt, error) {
 	for i, r := range rows {
 		at := slices.IndexFunc(left, func(s trace.Sequence) bool { return isRow(s, r, t.History) })
 		if at < 0 {
-			return a, fmt.Errorf("%w: its row %d is made of none of the calls on record", ErrRecords, i)
+			return a, fmt.Errorf("%w: its row %d is from no call on record", ErrRecords, i)
 		}
 		a.rows = append(a.rows, left[at])
 		a.note(left[at], r)

@@ -81,7 +81,7 @@ func TestWhatElseDiffersIsRemarked(t *testing.T) {
 	b.Spec.Sampling.Temperature, b.Spec.Agent.Func = &cold, "another"
 	c, err := evaluation.Compare(a, b)
 	require.NoError(t, err)
-	require.Equal(t, []string{"sampling.temperature: 1 against 0.5", "agent: the two are not run in the same way"}, c.Remarks)
+	require.Equal(t, []string{"sampling.temperature: 1 against 0.5", "agent: the two ran in different ways"}, c.Remarks)
 }
 
 // scores are the rewards of one evaluation.

@@ -53,7 +53,7 @@ func remarks(a, b Set) []string {
 	x, y := a.Spec.Agent, b.Spec.Agent
 	x.Limits, y.Limits = spec.AgentLimits{}, spec.AgentLimits{}
 	if !reflect.DeepEqual(x, y) {
-		out = append(out, "agent: the two are not run in the same way")
+		out = append(out, "agent: the two ran in different ways")
 	}
 	return out
 }

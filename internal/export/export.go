@@ -84,9 +84,9 @@ func (v Version) writeFiles(ctx context.Context, dir, format string) error {
 	kind := k.Architecture.ModelType()
 	switch {
 	case format == GGUF:
-		return refuse("--format gguf: models of type %q are none that it is written for: take llama.cpp's own convert_hf_to_gguf.py on what --format hf writes", kind)
+		return refuse("--format gguf: it can't be written for models of type %q: use llama.cpp's own convert_hf_to_gguf.py on what --format hf writes", kind)
 	case k.Adapter != nil && format != PEFT:
-		return refuse("--format %s: an adapter of a model of type %q is not merged here: take --format peft, and merge_and_unload of PEFT where one model is wanted", format, kind)
+		return refuse("--format %s: an adapter of a model of type %q can't be merged here: use --format peft, and PEFT's merge_and_unload for a merged model", format, kind)
 	case k.Adapter == nil && format == PEFT:
 		return refuse("--format peft: the model was trained as a whole, and has no adapter")
 	}
@@ -109,7 +109,7 @@ func (v Version) writeGGUF(ctx context.Context, dir, matrices string) (string, e
 		return "", err
 	}
 	if !published {
-		return "", fmt.Errorf("codec %s is no tokenizer that llama.cpp has: --format gguf needs a model with a published one", v.Model.Codec)
+		return "", fmt.Errorf("codec %s is not a tokenizer that llama.cpp has: --format gguf needs a model with a published one", v.Model.Codec)
 	}
 	of, err := gguf.ParseType(matrices)
 	if err != nil {

@@ -46,7 +46,7 @@ func (l HomeLaunchers) inner(a spec.Agent) (agent.Launcher, error) {
 	case a.Service != nil:
 		return agent.Service{URL: a.Service.URL, Headers: a.Service.Headers}, nil
 	case a.Temporal != nil:
-		return nil, errors.New("agent.temporal is started by the workflow of a rollout, and by nothing else")
+		return nil, errors.New("only the workflow of a rollout can start agent.temporal")
 	}
 	return agent.Command{Args: a.Command, Scratch: l.Scratch}, nil
 }

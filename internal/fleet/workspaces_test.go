@@ -117,7 +117,7 @@ func TestTestsThatGiveNoRewardAreAFault(t *testing.T) {
 		"echo one > /logs/verifier/reward.txt": `reward.txt is "one\n", no finite number`,
 		"echo NaN > /logs/verifier/reward.txt": "no finite number",
 		"echo '{\"a\": 1, \"b\": 0}' > /logs/verifier/reward.json": `2 rewards and none is named "reward"`,
-		"ln -s /proc/uptime /logs/verifier/reward.txt":             "no file of at most",
+		"ln -s /proc/uptime /logs/verifier/reward.txt":             "not a file of at most",
 		"echo '{\"reward\": \"1\"}' > /logs/verifier/reward.json":  "reward is 1, no number",
 		"echo 1 > /logs/verifier/reward.txt; exec sleep 1000":      "still running after 1s",
 	} {

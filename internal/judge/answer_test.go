@@ -30,22 +30,22 @@ func TestScoresAreFoundInWhatAJudgeSays(t *testing.T) {
 		require.False(t, math.Signbit(got[0]), text)
 	}
 	for text, why := range map[string]string{
-		"":                              "it holds no JSON array of numbers",
-		"seven and eight":               "it holds no JSON array of numbers",
-		"[1, 2":                         "it holds no JSON array of numbers",
-		`["1", "2"]`:                    "it holds no JSON array of numbers",
-		"[1, null]":                     "it holds no JSON array of numbers",
-		"[1, 1e999]":                    "it holds no JSON array of numbers",
+		"":                              "it has no JSON array of numbers",
+		"seven and eight":               "it has no JSON array of numbers",
+		"[1, 2":                         "it has no JSON array of numbers",
+		`["1", "2"]`:                    "it has no JSON array of numbers",
+		"[1, null]":                     "it has no JSON array of numbers",
+		"[1, 1e999]":                    "it has no JSON array of numbers",
 		"[]":                            "it has 0 scores, and there are 2 calls",
 		"[1]":                           "it has 1 scores, and there are 2 calls",
 		"[1, 2, 3]":                     "it has 3 scores, and there are 2 calls",
 		"[1, -0.5]":                     "score 2 is -0.5, which is not from 0 to 10",
 		"[10.1, 1]":                     "score 1 is 10.1, which is not from 0 to 10",
-		"[1, 2], or rather [2, 2]":      "it holds more than one array of numbers",
-		"[7, 8], see [1]":               "it holds more than one array of numbers",
-		strings.Repeat("[", 1<<20):      "it holds too many brackets",
-		strings.Repeat("[x", 300):       "it holds too many brackets",
-		"[1, 2]</think>no array at all": "it holds no JSON array of numbers",
+		"[1, 2], or rather [2, 2]":      "it has more than one array of numbers",
+		"[7, 8], see [1]":               "it has more than one array of numbers",
+		strings.Repeat("[", 1<<20):      "it has too many brackets",
+		strings.Repeat("[x", 300):       "it has too many brackets",
+		"[1, 2]</think>no array at all": "it has no JSON array of numbers",
 	} {
 		_, err := judge.Read(text, 2)
 		require.EqualError(t, err, why, "%.40s", text)

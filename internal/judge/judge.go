@@ -24,7 +24,7 @@ const (
 // Final errors.
 var (
 	// ErrNonsense means that no answer about an attempt could be read.
-	ErrNonsense = errors.New("the judge answers nonsense")
+	ErrNonsense = errors.New("the judge's answers can't be read")
 	// ErrRequests means that a step would need more requests than it may make.
 	ErrRequests = errors.New("no requests are left")
 	// ErrRefused means that the judge's API does not accept the request.
@@ -159,7 +159,7 @@ func (j *Judge) ask(ctx context.Context, open []request) ([][]float64, error) {
 	}
 	left := j.Requests - judgments - len(nonsense)
 	if len(open) > left {
-		return nil, fmt.Errorf("%w: %d attempts of step %d are yet to be judged, and credit.judge.requests allows %d, of which %d were used for judgments and %d for answers that could not be read",
+		return nil, fmt.Errorf("%w: %d attempts of step %d still need a judgment, and credit.judge.requests allows %d, of which %d were used for judgments and %d for answers that could not be read",
 			ErrRequests, len(open), j.step, j.Requests, judgments, len(nonsense))
 	}
 	for i := range open {

@@ -159,8 +159,8 @@ func TestNonsenseIsAskedAboutAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, [][]float64{{3, 7.5}}, got)
 	for i, why := range []string{
-		"That can't be used: it holds no JSON array of numbers. Answer with a JSON array of exactly 2 numbers",
-		"it has 1 scores, and there are 2 calls", "score 2 is 11, which is not from 0 to 10", "it holds no JSON array",
+		"That can't be used: it has no JSON array of numbers. Answer with a JSON array of exactly 2 numbers",
+		"it has 1 scores, and there are 2 calls", "score 2 is 11, which is not from 0 to 10", "it has no JSON array",
 	} {
 		q := c.asked[i+1]
 		require.Len(t, q.Messages, 4, "only the last answer is repeated")
@@ -185,7 +185,7 @@ func TestAJudgeOfNothingButNonsenseIsGivenUp(t *testing.T) {
 	about := []judge.Attempt{attempt(7, 2)}
 	_, err := c.judge(nil).Scores(t.Context(), about)
 	require.ErrorIs(t, err, judge.ErrNonsense)
-	require.ErrorContains(t, err, `judge attempt demo/train-3/7/0/1 by m: the judge answers nonsense, 5 times; at last: it has 3 scores, and there are 2 calls: "[1, 2, 3]"`)
+	require.ErrorContains(t, err, `judge attempt demo/train-3/7/0/1 by m: the judge's answers can't be read, 5 times; at last: it has 3 scores, and there are 2 calls: "[1, 2, 3]"`)
 	require.Equal(t, 5, c.requests())
 	_, err = c.judge(nil).Scores(t.Context(), about)
 	require.ErrorIs(t, err, judge.ErrNonsense)
@@ -199,13 +199,13 @@ func TestAStepNeverMakesMoreRequestsThanItMay(t *testing.T) {
 	few := func(o *judge.Options) { o.Requests = 2 }
 	_, err := c.judge(few).Scores(t.Context(), attempts(1, 1, 1))
 	require.ErrorIs(t, err, judge.ErrRequests)
-	require.ErrorContains(t, err, "3 attempts of step 3 are yet to be judged, and credit.judge.requests allows 2, of which 0 were used for judgments and 0 for answers that could not be read")
+	require.ErrorContains(t, err, "3 attempts of step 3 still need a judgment, and credit.judge.requests allows 2, of which 0 were used for judgments and 0 for answers that could not be read")
 	require.Zero(t, c.requests(), "what can't be finished is not begun")
 
 	_, err = c.judge(few).Scores(t.Context(), attempts(1))
 	require.NoError(t, err)
 	_, err = c.judge(few).Scores(t.Context(), attempts(1, 1, 1))
-	require.ErrorContains(t, err, "2 attempts of step 3 are yet to be judged, and credit.judge.requests allows 2, of which 1 were used for judgments")
+	require.ErrorContains(t, err, "2 attempts of step 3 still need a judgment, and credit.judge.requests allows 2, of which 1 were used for judgments")
 	_, err = c.judge(few).Scores(t.Context(), attempts(1, 1))
 	require.NoError(t, err)
 	_, err = c.judgeOf("another", few).Scores(t.Context(), attempts(1, 1))

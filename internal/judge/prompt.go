@@ -115,7 +115,7 @@ func array(answer string) (found []float64, err error) {
 		at := strings.IndexByte(rest, '[')
 		if at < 0 {
 			if found == nil {
-				return nil, errors.New("it holds no JSON array of numbers")
+				return nil, errors.New("it has no JSON array of numbers")
 			}
 			return found, nil
 		}
@@ -127,12 +127,12 @@ func array(answer string) (found []float64, err error) {
 		}
 		next := values(numbers)
 		if found != nil && !slices.Equal(found, next) {
-			return nil, errors.New("it holds more than one array of numbers")
+			return nil, errors.New("it has more than one array of numbers")
 		}
 		found = next
 		rest = rest[d.InputOffset()-1:]
 	}
-	return nil, errors.New("it holds too many brackets")
+	return nil, errors.New("it has too many brackets")
 }
 
 func values(numbers []*float64) []float64 {

@@ -75,7 +75,7 @@ func (o Operator) Record(ctx context.Context, a record.Action, do func(context.C
 	if o.Store != nil {
 		begun, err := o.Store.BeginAction(ctx, a)
 		if errors.Is(err, trace.ErrConflict) {
-			return refused(a, Refuse("this was sent before with other words, and those were done: ask anew"))
+			return refused(a, Refuse("a request with this id but other contents was done before: send it with a new id"))
 		}
 		if err != nil {
 			return a, err

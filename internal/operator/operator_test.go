@@ -112,5 +112,5 @@ func TestARefusalIsOnRecordAndNoAnswerIsNone(t *testing.T) {
 	require.ErrorContains(t, err, "by: missing")
 	other := rollback("refused-1")
 	_, err = o.Act(t.Context(), other)
-	require.ErrorContains(t, err, "sent before with other words")
+	require.ErrorContains(t, err, "with this id but other contents")
 }

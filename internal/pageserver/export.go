@@ -102,7 +102,7 @@ func (e *exporter) small(ctx context.Context, id model.VersionID) error {
 		sum += m.Base.Size
 	}
 	if sum > mostExported {
-		return operator.Refuse("its files have %d bytes, more than a page gives out: `fulgurite export %s DIRECTORY` writes them", sum, id)
+		return operator.Refuse("its files have %d bytes, more than a page sends: use `fulgurite export %s DIRECTORY`", sum, id)
 	}
 	return nil
 }

@@ -101,7 +101,7 @@ func (l *live) Gateway(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if len(leases) == 0 {
-		return "", errors.New("no stack runs here, and a page starts nothing: `fulgurite dev` brings one up")
+		return "", errors.New("no stack runs here, and the page starts none: start it with `fulgurite dev`")
 	}
 	return leases[0].URL + "/v1", nil
 }

@@ -16,11 +16,11 @@ import (
 
 // Listening has the flags that say where the page is served, and to whom.
 type Listening struct {
-	Listen      string `help:"Address to listen on, host:port, instead of loopback. Takes --tokens, and TLS or a word on why not." env:"FULGURITE_PAGE_LISTEN" placeholder:"ADDRESS"`
+	Listen      string `help:"Address to listen on, host:port, instead of loopback. Needs --tokens, and TLS, --behind-proxy or --insecure." env:"FULGURITE_PAGE_LISTEN" placeholder:"ADDRESS"`
 	Tokens      string `help:"File of tokens (fulgurite token create): everybody has to log in with one." env:"FULGURITE_TOKENS" placeholder:"FILE" type:"path"`
 	TLSCert     string `help:"Certificate to serve over TLS with, PEM." name:"tls-cert" env:"FULGURITE_PAGE_TLS_CERT" placeholder:"FILE" type:"path"`
 	TLSKey      string `help:"Its key, PEM." name:"tls-key" env:"FULGURITE_PAGE_TLS_KEY" placeholder:"FILE" type:"path"`
-	BehindProxy bool   `help:"A proxy in front serves over TLS, and says in X-Forwarded-For where requests are from." env:"FULGURITE_PAGE_BEHIND_PROXY"`
+	BehindProxy bool   `help:"A proxy in front serves over TLS, and sends the addresses of clients in X-Forwarded-For." env:"FULGURITE_PAGE_BEHIND_PROXY"`
 	Insecure    bool   `help:"Serve other machines without TLS: tokens can be read on the way." env:"FULGURITE_PAGE_INSECURE"`
 }
 
@@ -40,11 +40,11 @@ func (l Listening) Check() error {
 	case (l.TLSCert == "") != (l.TLSKey == ""):
 		return usage("--tls-cert and --tls-key: give both, or neither")
 	case l.BehindProxy && l.TLSCert != "":
-		return usage("--behind-proxy: the proxy serves over TLS, so that --tls-cert has no use")
+		return usage("--behind-proxy: the proxy serves over TLS, so --tls-cert has no use")
 	case !local && l.Tokens == "":
-		return usage("--listen %s: other machines can reach it, so that --tokens is needed: make one with `fulgurite token create`", l.Listen)
+		return usage("--listen %s: other machines can reach it, so --tokens is needed: make the file with `fulgurite token create`", l.Listen)
 	case l.BehindProxy && l.Tokens == "":
-		return usage("--behind-proxy: whoever reaches the proxy reaches the page, so that --tokens is needed")
+		return usage("--behind-proxy: everyone who reaches the proxy reaches the page, so --tokens is needed")
 	case !local && l.TLSCert == "" && !l.BehindProxy && !l.Insecure:
 		return usage("--listen %s: give --tls-cert and --tls-key, or --behind-proxy if a proxy serves over TLS, or --insecure", l.Listen)
 	}

@@ -62,7 +62,7 @@ func Serve(ctx context.Context, o Options) (*Served, error) {
 	acts := newOperate(asked)
 	shown := page.Options{
 		Records: o.Records.Store, Blobs: o.Records.Blobs, Codecs: o.Records.Codecs.Named, Live: asked, Fleet: asked, Log: o.Log, Guard: guard, Operator: acts, Exporter: &exporter{records: o.Records, operator: acts.Operator},
-		Why: "this page starts no runs: `fulgurite train` does, and so does `fulgurite page`, where the files of the spec are",
+		Why: "this page starts no runs: use `fulgurite train`, or `fulgurite page` on the machine with the files of the spec",
 	}
 	if o.Starter != nil {
 		shown.Starter = o.Starter(acts)

@@ -171,7 +171,7 @@ func (m Mover) move(ctx context.Context, source record.Source, version int, hist
 	}
 	err := m.Store.Promote(ctx, p)
 	if errors.Is(err, trace.ErrConflict) || errors.Is(err, record.ErrPinned) {
-		return p, fmt.Errorf("%w: somebody moved the pointer of run %s meanwhile; look at `fulgurite versions %s` and try again (%w)", ErrRefused, m.Run, m.Run, err)
+		return p, fmt.Errorf("%w: somebody else moved the pointer of run %s; see `fulgurite versions %s` and try again (%w)", ErrRefused, m.Run, m.Run, err)
 	}
 	return p, err
 }

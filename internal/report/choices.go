@@ -74,7 +74,7 @@ func (l *ledger) checkChoice(made record.Choice, scores []record.StepScore) erro
 	}
 	for i, d := range made.Draws {
 		if want := again.Draws[i]; d.Task != want.Task || d.Why != want.Why {
-			return fmt.Errorf("place %d is task %d (%s), by the results it is task %d (%s)", i, d.Task, d.Why, want.Task, want.Why)
+			return fmt.Errorf("place %d is task %d (%s), but by the results it should be task %d (%s)", i, d.Task, d.Why, want.Task, want.Why)
 		}
 	}
 	return nil

@@ -80,7 +80,7 @@ func TestAReportSaysWhatIsWrongWithAChoice(t *testing.T) {
 				c.Draws[0], c.Draws[3] = c.Draws[3], c.Draws[0]
 			}
 		}, "the choice of step 2: place 0 is task"},
-		"another reason": {func(c *record.Choice) { c.Draws[1].Why = record.ReasonBand }, "by the results it is task"},
+		"another reason": {func(c *record.Choice) { c.Draws[1].Why = record.ReasonBand }, "by the results it should be task"},
 		"fewer reserves": {func(c *record.Choice) { c.Draws = c.Draws[:4] }, "4 tasks of stage 1 for 3 places are on record"},
 		"other settings": {func(c *record.Choice) { c.Settings = json.RawMessage(`{"type":"stages"}`) }, `it is of type "stages", the spec says "band"`},
 	} {

@@ -177,13 +177,13 @@ func (l *ledger) check(a trace.Address, t model.BatchTrajectory, step int) {
 	trial, ok := l.trials[a]
 	switch {
 	case !ok:
-		l.fault("%s in the batch of step %d is no training attempt on record", a, step)
+		l.fault("%s in the batch of step %d is not a training attempt on record", a, step)
 	case trial.Outcome != trace.Completed && trial.Outcome != trace.AgentFailed:
 		l.fault("%s in the batch of step %d does not count: its outcome is %q", a, step, trial.Outcome)
 	case trial.Reward == nil:
 		l.fault("%s in the batch of step %d has no reward on record", a, step)
 	case *trial.Reward != t.Reward:
-		l.fault("%s was trained in step %d with reward %v, on record is %v", a, step, t.Reward, *trial.Reward)
+		l.fault("%s was trained in step %d with reward %v, but %v is on record", a, step, t.Reward, *trial.Reward)
 	}
 }
 

@@ -93,7 +93,7 @@ func TestAReportSaysWhatIsWrong(t *testing.T) {
 		},
 		"an attempt that nobody made": {
 			func(run *testRun) { run.batches[1][0].Attempt = 9 },
-			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 6}, "demo/train-1/0/0/9 in the batch of step 1 is no training attempt on record",
+			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 6}, "demo/train-1/0/0/9 in the batch of step 1 is not a training attempt on record",
 		},
 		"an attempt of another run": {
 			func(run *testRun) { run.batches[1][0].Run = "other" },
@@ -103,7 +103,7 @@ func TestAReportSaysWhatIsWrong(t *testing.T) {
 			func(run *testRun) {
 				run.edit = func(step int, b *model.Batch) { b.Trajectories[0].Reward = float64(step) }
 			},
-			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 6}, "with reward 1, on record is 0.5",
+			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 6}, "with reward 1, but 0.5 is on record",
 		},
 		"a step with another batch than was made": {
 			func(run *testRun) {

@@ -164,7 +164,7 @@ func CollectedText(versions []int) string {
 	if len(ranges) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("collected, as training.keep says, so that their weights are gone: %s", strings.Join(ranges, ", "))
+	return fmt.Sprintf("deleted, as training.keep says, so their weights are gone: %s", strings.Join(ranges, ", "))
 }
 
 func (p *page) writeEvaluations(r Report) {

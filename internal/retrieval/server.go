@@ -61,7 +61,7 @@ func (s server) get(w http.ResponseWriter, r *http.Request) {
 	if text := r.URL.Query().Get("limit"); text != "" {
 		var err error
 		if q.Limit, err = strconv.Atoi(text); err != nil {
-			s.write(w, http.StatusBadRequest, map[string]string{"error": "limit is no whole number"})
+			s.write(w, http.StatusBadRequest, map[string]string{"error": "limit is not a whole number"})
 			return
 		}
 	}

@@ -103,7 +103,7 @@ func TestBadSearchesAreRefused(t *testing.T) {
 	base := serve(t)
 	for address, want := range map[string]string{
 		"/search": "no words", "/search?query=%3F%21": "no words", "/search?query=a&limit=51": "give 1 to 50", "/search?query=a&limit=-1": "give 1 to 50",
-		"/search?query=a&limit=x": "no whole number",
+		"/search?query=a&limit=x": "not a whole number",
 	} {
 		require.Contains(t, ask(t, http.MethodGet, base+address, "", http.StatusBadRequest).Error, want)
 	}
@@ -141,7 +141,7 @@ func TestBadCorporaAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
 		``: "no paragraphs: it holds none", `[]`: "no paragraphs: it holds none", `{"id": "a", "paragraphs": []}`: "no paragraphs",
 		`{"id": "a"}`: ":1: neither paragraphs", `[{"context": [["a"]]}]`: "row 0: context[0] is no", `{"paragraphs": [{"title": "t"}]}`: ":1: paragraphs[0]: no paragraph_text",
-		`{"text": ""}`: ":1: empty text", `{"paragraphs": 3}`: "paragraphs is no list",
+		`{"text": ""}`: ":1: empty text", `{"paragraphs": 3}`: "paragraphs is not a list",
 	} {
 		path := filepath.Join(t.TempDir(), "corpus")
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))

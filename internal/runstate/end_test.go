@@ -23,7 +23,7 @@ func TestARunThatIsBeingDeletedIsDeletedAndNotTerminated(t *testing.T) {
 	t.Parallel()
 	status, result := runstate.End(enums.WORKFLOW_EXECUTION_STATUS_TERMINATED, terminated("history-service", "Delete workflow execution"))
 	require.Equal(t, record.Deleted, status)
-	require.Contains(t, record.Run{Result: result}.Failure().Error, "not in Temporal any more")
+	require.Contains(t, record.Run{Result: result}.Failure().Error, "no longer in Temporal")
 }
 
 func TestWhoTerminatedARunAndWhyIsInItsResult(t *testing.T) {

@@ -44,7 +44,7 @@ func (r Reconciler) Run(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		if err := r.Step(ctx); err != nil && ctx.Err() == nil {
-			r.Log.Warn("put the record of runs right", zap.Error(err))
+			r.Log.Warn("correct the record of runs", zap.Error(err))
 		}
 		select {
 		case <-ctx.Done():
@@ -90,7 +90,7 @@ func (r Reconciler) reconcile(ctx context.Context, run record.Run) error {
 		return nil // another process has corrected it
 	}
 	if err == nil {
-		r.Log.Info("record of a run put right", zap.String("run", run.Name), zap.String("from", string(run.Status)), zap.String("to", string(now.Status)),
+		r.Log.Info("record of a run corrected", zap.String("run", run.Name), zap.String("from", string(run.Status)), zap.String("to", string(now.Status)),
 			zap.String("why", now.Failure().Error))
 	}
 	return err

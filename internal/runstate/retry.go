@@ -43,7 +43,7 @@ func (r Retrier) Retry(ctx context.Context, run record.Run, reason string) (exec
 		return "", fmt.Errorf("ask Temporal about run %s: %w", run.Name, err)
 	}
 	if d == nil {
-		return "", fmt.Errorf("%w: its workflow is not in Temporal any more; start its spec under another name", ErrNotRetried)
+		return "", fmt.Errorf("%w: its workflow is no longer in Temporal; start its spec under another name", ErrNotRetried)
 	}
 	switch status := d.WorkflowExecutionInfo.Status; status {
 	case enums.WORKFLOW_EXECUTION_STATUS_RUNNING, enums.WORKFLOW_EXECUTION_STATUS_PAUSED:

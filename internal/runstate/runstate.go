@@ -156,7 +156,7 @@ func endedRun(ctx context.Context, c client.Client, r record.Run, d *workflowser
 
 // deleted returns the result of a run whose workflow is not in Temporal any more.
 func deleted() json.RawMessage {
-	return record.Failure{Error: "its workflow is not in Temporal any more: somebody deleted it, or it was kept no longer"}.Result()
+	return record.Failure{Error: "its workflow is no longer in Temporal: somebody deleted it, or its retention ended"}.Result()
 }
 
 // If a running workflow is deleted, Temporal terminates it with this identity and this

@@ -308,7 +308,7 @@ func (s *Stack) recover(ctx context.Context, own string) {
 	})
 	if err != nil {
 		// Timeouts find what is left.
-		s.log.Warn("not all that the last stack had begun is begun again at once", zap.Error(err))
+		s.log.Warn("some work of the last stack does not begin again at once", zap.Error(err))
 	}
 	if done.Workflows > 0 {
 		s.log.Info("open workflows go on", zap.Int("workflows", done.Workflows), zap.Int("activities", done.Activities),

@@ -65,7 +65,7 @@ func contentOf(blobs Blobs, name string, f model.File) model.Content {
 // saveFiles is like saveTensors, but for weights that lie in files.
 func saveFiles(ctx context.Context, blobs Blobs, c model.Checkpoint, m *model.Manifest) error {
 	if c.Files == nil {
-		return fmt.Errorf("weights: %w: an adapter that has just begun has no files", model.ErrAdapter)
+		return fmt.Errorf("weights: %w: a new adapter has no files", model.ErrAdapter)
 	}
 	contents := maps.Clone(c.Files.Weights)
 	if c.Updates > 0 {

@@ -202,7 +202,7 @@ func decodeMoments(arrays []hf.Array) (out model.Weights, err error) {
 		case []uint8:
 			c, known := of[a.Name[:strings.Index(a.Name, ".")+1]]
 			if !known {
-				return nil, fmt.Errorf("array %s is no moment", a.Name)
+				return nil, fmt.Errorf("array %s is not a moment", a.Name)
 			}
 			t, err := c.decode(a.Name, a.Shape, data, scales[a.Name])
 			if err != nil {

@@ -115,7 +115,7 @@ func TestWhatLlamaCppCannotDoIsNotExported(t *testing.T) {
 	require.ErrorContains(t, export(few, good), "tokenizer.json has 707 tokens, the embedding has 700 rows")
 	other := good
 	other.Tokenizer = bytes.Replace(good.Tokenizer, []byte(`|\\p{N}|`), []byte(`|\\p{N}{1,2}|`), 1)
-	require.ErrorContains(t, export(small(), other), "llama.cpp has no name that is known here for the pre_tokenizer")
+	require.ErrorContains(t, export(small(), other), "fulgurite knows no name that llama.cpp has for the pre_tokenizer")
 	require.NoFileExists(t, path)
 	huge := small()
 	w := huge.Init(1)

@@ -47,7 +47,7 @@ func readArchitecture(f *gguf.File) (model.Architecture, error) {
 		return model.Architecture{}, err
 	}
 	if !slices.Contains([]string{llama, qwen2, qwen3}, kind) {
-		return model.Architecture{}, fmt.Errorf("%w: %s is %q, which is none of %s, %s and %s", ErrUnsupported, architectureKey, kind, llama, qwen2, qwen3)
+		return model.Architecture{}, fmt.Errorf("%w: %s is %q, which is not one of %s, %s and %s", ErrUnsupported, architectureKey, kind, llama, qwen2, qwen3)
 	}
 	k := keys{m: f.Metadata, kind: kind}
 	if err := k.supported(); err != nil {

@@ -195,7 +195,7 @@ func TestFilesThatLieAreRefusedByName(t *testing.T) {
 	number := func(n byte) string { return string([]byte{4, 0, 0, 0, n, 0, 0, 0}) }
 	embedding := "token_embd.weight\x02\x00\x00\x00@\x00\x00\x00\x00\x00\x00\x00" // 64 numbers wide
 	for name, c := range map[string]struct{ path, want string }{
-		"architecture":  {lie(t, "llama", "\x05\x00\x00\x00\x00\x00\x00\x00llama", "\x05\x00\x00\x00\x00\x00\x00\x00gemma"), `general.architecture is "gemma", which is none of llama`},
+		"architecture":  {lie(t, "llama", "\x05\x00\x00\x00\x00\x00\x00\x00llama", "\x05\x00\x00\x00\x00\x00\x00\x00gemma"), `general.architecture is "gemma", which is not one of llama`},
 		"layers":        {lie(t, "llama", "llama.block_count"+number(2), "llama.block_count"+number(3)), "tensor blk.2.attn_norm.weight is absent"},
 		"fewer layers":  {lie(t, "llama", "llama.block_count"+number(2), "llama.block_count"+number(1)), "tensor blk.1.attn_norm.weight belongs to no part"},
 		"heads":         {lie(t, "llama", "head_count"+number(4), "head_count"+number(8)), "tensor blk.0.attn_q.weight has shape [64 64], the metadata makes it [128 64]"},
@@ -204,7 +204,7 @@ func TestFilesThatLieAreRefusedByName(t *testing.T) {
 		"values":        {lie(t, "llama", "value_length"+number(16), "value_length"+number(8)), "llama.attention.value_length is 8"},
 		"partial rope":  {lie(t, "llama", "dimension_count"+number(16), "dimension_count"+number(8)), "partial rotary embedding"},
 		"tensor's name": {lie(t, "llama", "blk.1.attn_k.weight", "blk.1.attn_z.weight"), "tensor blk.1.attn_k.weight is absent"},
-		"pre-tokenizer": {lie(t, "llama", "llama-bpe", "llama-spm"), `tokenizer.ggml.pre is "llama-spm", which is none of gpt-2, smollm`},
+		"pre-tokenizer": {lie(t, "llama", "llama-bpe", "llama-spm"), `tokenizer.ggml.pre is "llama-spm", which is not one of gpt-2, smollm`},
 		"tokenizer":     {lie(t, "llama", "gpt2", "t5xx"), `tokenizer.ggml.model is "t5xx"`},
 		"scores":        {lie(t, "sentencepiece", "tokenizer.ggml.scores", "tokenizer.ggml.scorez"), "tokenizer.ggml.scores has 0 elements, tokenizer.ggml.tokens has 1536"},
 		"end":           {lie(t, "llama", "eos_token_id"+number(0xbd)[:5]+"\x02", "eos_token_id"+number(0xbd)[:5]+"\x05"), "tokenizer.ggml.eos_token_id is 1469 of 712 tokens"},

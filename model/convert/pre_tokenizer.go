@@ -53,7 +53,7 @@ func namedPreTokenizer(name string) (preTokenizer, error) {
 		}
 		known = append(known, p.names...)
 	}
-	return preTokenizer{}, fmt.Errorf("%w: %s is %q, which is none of %s", ErrUnsupported, preKey, name, strings.Join(known, ", "))
+	return preTokenizer{}, fmt.Errorf("%w: %s is %q, which is not one of %s", ErrUnsupported, preKey, name, strings.Join(known, ", "))
 }
 
 // nameOfPreTokenizer finds the preTokenizer that equals the one in a tokenizer.json,
@@ -64,7 +64,7 @@ func nameOfPreTokenizer(text json.RawMessage, nfc, ignoreMerges bool) (preTokeni
 			return p, nil
 		}
 	}
-	return preTokenizer{}, fmt.Errorf("%w: tokenizer.json: llama.cpp has no name that is known here for the pre_tokenizer %.300s (NFC: %t, ignore_merges: %t)",
+	return preTokenizer{}, fmt.Errorf("%w: tokenizer.json: fulgurite knows no name that llama.cpp has for the pre_tokenizer %.300s (NFC: %t, ignore_merges: %t)",
 		ErrUnsupported, text, nfc, ignoreMerges)
 }
 

@@ -36,7 +36,7 @@ func (s *sentencePieceBPE) read(m gguf.Metadata, v *vocabulary) (bool, error) {
 	}
 	for i, score := range s.scores {
 		if math.IsNaN(score) {
-			return false, fmt.Errorf("%w: %s: element %d is no number", ErrFormat, scoresKey, i)
+			return false, fmt.Errorf("%w: %s: element %d is not a number", ErrFormat, scoresKey, i)
 		}
 	}
 	s.addSpace = true

@@ -113,15 +113,15 @@ func TestMergesWithoutScoresAreNotExported(t *testing.T) {
 			m := file["model"].(map[string]any)
 			merges := m["merges"].([]any)
 			m["merges"] = append(slices.DeleteFunc(slices.Clone(merges), func(x any) bool { return x.([]any)[0] == "▁" }), slices.DeleteFunc(merges, func(x any) bool { return x.([]any)[0] != "▁" })...)
-		}, "others come between the merges"},
+		}, "other merges come between those"},
 		"ignored merges": {func(file map[string]any) { file["model"].(map[string]any)["ignore_merges"] = true }, "model.ignore_merges is true"},
-		"normalizer":     {func(file map[string]any) { file["normalizer"] = map[string]any{"type": "NFC"} }, "normalizer: llama.cpp makes"},
+		"normalizer":     {func(file map[string]any) { file["normalizer"] = map[string]any{"type": "NFC"} }, "normalizer: llama.cpp only turns each space"},
 		"both": {func(file map[string]any) {
 			file["pre_tokenizer"] = map[string]any{"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": false}
 		}, "both a normalizer and a pre_tokenizer"},
 		"normalized": {func(file map[string]any) {
 			file["added_tokens"].([]any)[3].(map[string]any)["normalized"] = true
-		}, `"<tool>" is looked for in the normalized text`},
+		}, `"<tool>" is searched in the normalized text`},
 		"lacks a byte": {func(file map[string]any) {
 			m := file["model"].(map[string]any)
 			delete(m["vocab"].(map[string]any), "<0x41>")

@@ -20,20 +20,20 @@ func (f *tokenizerJSON) writeSentencePiece(tokens []string, kinds []int32) (gguf
 		return nil, err
 	}
 	if f.Model.IgnoreMerges {
-		return nil, fmt.Errorf("%w: tokenizer.json: model.ignore_merges is true in a vocabulary of SentencePiece, whose tokens llama.cpp makes by merging alone", ErrUnsupported)
+		return nil, fmt.Errorf("%w: tokenizer.json: model.ignore_merges is true in a vocabulary of SentencePiece, whose tokens llama.cpp makes only by merging", ErrUnsupported)
 	}
 	if id, ok := f.Model.Vocab[f.Model.Unknown]; ok {
 		kinds[id] = unknownToken
 	}
 	for _, t := range f.Added {
 		if addSpace && t.Normalized {
-			return nil, fmt.Errorf("%w: tokenizer.json: added_tokens: %q is looked for in the normalized text (normalized is true), llama.cpp looks for it in the text as it is", ErrUnsupported, t.Content)
+			return nil, fmt.Errorf("%w: tokenizer.json: added_tokens: %q is searched in the normalized text (normalized is true), but llama.cpp searches it in the text before that", ErrUnsupported, t.Content)
 		}
 	}
 	for b := range 256 {
 		id, ok := f.Model.Vocab[fmt.Sprintf("<0x%02X>", b)]
 		if !ok {
-			return nil, fmt.Errorf("%w: tokenizer.json: model.vocab has no token for the byte 0x%02X, and llama.cpp wants all", ErrUnsupported, b)
+			return nil, fmt.Errorf("%w: tokenizer.json: model.vocab has no token for the byte 0x%02X, and llama.cpp needs all of them", ErrUnsupported, b)
 		}
 		kinds[id] = byteToken
 	}
@@ -97,7 +97,7 @@ func (f *tokenizerJSON) addSpacePrefix() (bool, error) {
 		steps = steps[1:]
 	}
 	if len(steps) != 1 || steps[0].Type != "Replace" || string(steps[0].Pattern) != `{"String":" "}` || steps[0].Content != wordStart {
-		return false, fmt.Errorf("%w: tokenizer.json: normalizer: llama.cpp makes %s of each space of such a vocabulary, perhaps after putting one before the text, and nothing else", ErrUnsupported, wordStart)
+		return false, fmt.Errorf("%w: tokenizer.json: normalizer: llama.cpp only turns each space of such a vocabulary into %s, perhaps after adding one before the text", ErrUnsupported, wordStart)
 	}
 	return prefix, nil
 }
@@ -132,7 +132,7 @@ func (f *tokenizerJSON) scores(tokens []string, kinds []int32) ([]float32, error
 	for i, pair := range pairs {
 		result := pair[0] + pair[1]
 		if known[pair] = true; ranked[result] && result != last {
-			return nil, fmt.Errorf("%w: tokenizer.json: model.merges, line %d: others come between the merges that make %q, and llama.cpp has one score for all of them", ErrUnsupported, i, result)
+			return nil, fmt.Errorf("%w: tokenizer.json: model.merges, line %d: other merges come between those that make %q, and llama.cpp has one score for all of them", ErrUnsupported, i, result)
 		}
 		if result != last {
 			rank(f.Model.Vocab[result])
@@ -164,7 +164,7 @@ func requireAllMerges(tokens []string, kinds []int32, results map[string]bool, k
 		}
 		for at := range token {
 			if left, right := token[:at], token[at:]; made(left) && made(right) && !known[[2]string{left, right}] {
-				return fmt.Errorf("%w: tokenizer.json: model.merges lacks %q and %q, which llama.cpp would merge to %q: of such a vocabulary it knows scores of tokens and no merges",
+				return fmt.Errorf("%w: tokenizer.json: model.merges lacks %q and %q, which llama.cpp would merge to %q: for such a vocabulary it knows scores of tokens, not merges",
 					ErrUnsupported, left, right, token)
 			}
 		}

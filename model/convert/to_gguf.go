@@ -65,11 +65,11 @@ func ToGGUF(path, name string, a model.Architecture, w model.Weights, b dialog.B
 func kindOf(a model.Architecture) (string, error) {
 	switch {
 	case a.ValueHead:
-		return "", fmt.Errorf("%w: a critic is no language model", ErrUnsupported)
+		return "", fmt.Errorf("%w: a critic is not a language model", ErrUnsupported)
 	case a.QKVBias && a.QKNorm:
 		return "", fmt.Errorf("%w: both qkv_bias and qk_norm", ErrUnsupported)
 	case a.RopeScaling != model.RopeScaling{} && (a.QKVBias || a.QKNorm):
-		return "", fmt.Errorf("%w: rope_scaling in a model that is no llama", ErrUnsupported)
+		return "", fmt.Errorf("%w: rope_scaling in a model that is not a llama", ErrUnsupported)
 	case a.QKVBias:
 		return qwen2, nil
 	case a.QKNorm:

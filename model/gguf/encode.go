@@ -25,7 +25,7 @@ func Encode(b []byte, t Type, numbers []float32) ([]byte, error) {
 		return half.AppendBF16(b, numbers), nil
 	case Q8_0:
 		if len(numbers)%32 != 0 {
-			return nil, fmt.Errorf("%d numbers are no whole blocks of Q8_0", len(numbers))
+			return nil, fmt.Errorf("%d numbers are not whole blocks of Q8_0", len(numbers))
 		}
 		for ; len(numbers) > 0; numbers = numbers[32:] {
 			var err error

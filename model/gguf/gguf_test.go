@@ -95,7 +95,7 @@ func TestWhatCannotBeStoredIsRefused(t *testing.T) {
 	_, err := gguf.Encode(nil, gguf.F16, []float32{1e6})
 	require.ErrorContains(t, err, "beyond the numbers of F16")
 	_, err = gguf.Encode(nil, gguf.Q8_0, make([]float32, 33))
-	require.ErrorContains(t, err, "no whole blocks")
+	require.ErrorContains(t, err, "not whole blocks")
 	for _, x := range []float32{float32(math.NaN()), float32(math.Inf(1)), 1e8} {
 		block := make([]float32, 32)
 		block[7] = x

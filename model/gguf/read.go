@@ -170,7 +170,7 @@ func (h *header) tensor() (t Tensor, err error) {
 		return t, fmt.Errorf("%w: tensor %q is %s; %s are read", ErrUnsupported, t.Name, t.Type, supportedNames())
 	}
 	if _, ok := form.row(int64(t.Width())); !ok {
-		return t, fmt.Errorf("%w: tensor %q has rows of %d numbers, no whole blocks of %s", ErrFormat, t.Name, t.Width(), t.Type)
+		return t, fmt.Errorf("%w: tensor %q has rows of %d numbers, not whole blocks of %s", ErrFormat, t.Name, t.Width(), t.Type)
 	}
 	offset, err := h.u64()
 	if err == nil && offset > math.MaxInt64/2 {

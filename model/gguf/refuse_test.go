@@ -66,7 +66,7 @@ func TestLyingFilesAreRefusedByName(t *testing.T) {
 		"dimensions":     {lie(t, "Q4_0", 0, 200), `"Q4_0" has 200 dimensions`},
 		"dimension":      {lie(t, "Q4_0", 4, huge...), `"Q4_0": dimension 0`},
 		"zero":           {lie(t, "Q4_0", 4, make([]byte, 8)...), `dimension 0 is 0`},
-		"half a block":   {lie(t, "Q4_0", 4, 16), "no whole blocks of Q4_0"},
+		"half a block":   {lie(t, "Q4_0", 4, 16), "not whole blocks of Q4_0"},
 		"more rows":      {lie(t, "Q6_K", 12, 0, 0, 1), "cut off"},
 		"other type":     {lie(t, "Q4_0", 20, 16), `"Q4_0" is IQ2_XXS; F32, F16, BF16`},
 		"nameless type":  {lie(t, "Q4_0", 20, 99), `"Q4_0" is type 99`},

@@ -82,7 +82,7 @@ func ParseType(name string) (Type, error) {
 			return t, nil
 		}
 	}
-	return 0, fmt.Errorf("%q is none of %s", name, supportedNames())
+	return 0, fmt.Errorf("%q is not one of %s", name, supportedNames())
 }
 
 func supportedNames() string {

@@ -52,7 +52,7 @@ func NewWriter(w io.Writer, m Metadata, entries []Entry) (*Writer, error) {
 			return nil, fmt.Errorf("tensor %s of type %s and shape %v cannot be written", e.Name, e.Type, e.Shape)
 		}
 		if _, ok := form.row(int64(e.Shape[len(e.Shape)-1])); !ok {
-			return nil, fmt.Errorf("tensor %s: rows of shape %v are no whole blocks of %s", e.Name, e.Shape, e.Type)
+			return nil, fmt.Errorf("tensor %s: rows of shape %v are not whole blocks of %s", e.Name, e.Shape, e.Type)
 		}
 		b = binary.LittleEndian.AppendUint32(appendText(b, e.Name), uint32(len(e.Shape)))
 		for i := range e.Shape {

@@ -116,7 +116,7 @@ func (c config) supported() error {
 			return refuse("%s", why)
 		}
 	default:
-		return refuse("model_type %q is none of llama, mistral, qwen2, qwen3: engine torch trains others that transformers knows", c.ModelType)
+		return refuse("model_type %q is not llama, mistral, qwen2 or qwen3: engine torch trains others that transformers knows", c.ModelType)
 	}
 	for _, r := range c.ropes() {
 		if why := r.refused(); why != "" {

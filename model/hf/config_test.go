@@ -209,7 +209,7 @@ func TestBrokenConfigsAreRefused(t *testing.T) {
 		"unexpected end":                        []byte(`{`),
 		"hidden_size is 0":                      with(t, llama3, map[string]any{"hidden_size": nil}),
 		"heads is 0":                            with(t, llama3, map[string]any{"num_attention_heads": 0, "num_key_value_heads": nil}),
-		"is no multiple":                        with(t, llama3, map[string]any{"num_key_value_heads": 5}),
+		"is not a multiple":                     with(t, llama3, map[string]any{"num_key_value_heads": 5}),
 		"head_dim (7) is odd":                   with(t, qwen3, map[string]any{"head_dim": 7}),
 		"num_key_value_heads":                   with(t, qwen25, map[string]any{"num_key_value_heads": nil}),
 		"lacks one of factor":                   with(t, llama3, map[string]any{"rope_scaling": map[string]any{"rope_type": "llama3", "factor": 8.0}}),

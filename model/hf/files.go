@@ -110,9 +110,9 @@ func ReadCausalConfig(text []byte) (model.Architecture, error) {
 	has := func(name string) bool { v := string(fields[name]); return v != "" && v != "null" }
 	switch {
 	case has("auto_map"):
-		return refuse("auto_map names Python code of the model's own, which is never run: take a model that transformers has itself")
+		return refuse("auto_map names the model's own Python code, which is never run: take a model that transformers itself has")
 	case has("quantization_config"):
-		return refuse("quantization_config is set: take the model before it was quantized")
+		return refuse("quantization_config is set: take the model that was not quantized")
 	case !has("model_type"):
 		return refuse("model_type is absent")
 	}
@@ -149,7 +149,7 @@ func ReadCausalConfig(text []byte) (model.Architecture, error) {
 func WriteFiles(ctx context.Context, dir string, c model.Checkpoint, base string) error {
 	err := c.CheckFiles()
 	if err == nil && c.Files == nil {
-		err = fmt.Errorf("%w: an adapter that has just begun has no files", model.ErrAdapter)
+		err = fmt.Errorf("%w: a new adapter has no files", model.ErrAdapter)
 	}
 	if err == nil {
 		err = os.MkdirAll(dir, 0o755)

@@ -119,7 +119,7 @@ func ArrangePEFT(c model.Checkpoint, tensors model.Weights) (model.Weights, erro
 	for i, t := range tensors {
 		name, ok := strings.CutPrefix(t.Name, peftPrefix)
 		if !ok {
-			return nil, fmt.Errorf("%w: tensor %s is none of an adapter: its name does not begin with %s", ErrFormat, t.Name, peftPrefix)
+			return nil, fmt.Errorf("%w: tensor %s is not one of an adapter: its name does not begin with %s", ErrFormat, t.Name, peftPrefix)
 		}
 		tensors[i].Name = name
 	}

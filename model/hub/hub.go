@@ -53,7 +53,7 @@ var nameForm = regexp.MustCompile(`^([\w.-]+/[\w.-]+?)(?:@([\w./-]+?))?(?::([\w.
 func ParseName(text string) (Name, error) {
 	m := nameForm.FindStringSubmatch(text)
 	if m == nil {
-		return Name{}, fmt.Errorf("%q is no OWNER/NAME[@REVISION][:FILE]", text)
+		return Name{}, fmt.Errorf("%q is not OWNER/NAME[@REVISION][:FILE]", text)
 	}
 	return Name{m[1], cmp.Or(m[2], "main"), m[3]}, nil
 }
@@ -137,7 +137,7 @@ func (h *Hub) get(ctx context.Context, at string, from int64) (*http.Response, e
 	case code == http.StatusOK, code == http.StatusPartialContent:
 		return response, nil
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
-		err = fmt.Errorf("%w: %s: there is no such model, or it wants a token of somebody who may read it in HF_TOKEN", ErrRefused, response.Status)
+		err = fmt.Errorf("%w: %s: there is no such model, or HF_TOKEN needs a token that may read it", ErrRefused, response.Status)
 	case code == http.StatusNotFound:
 		err = fmt.Errorf("%w: %s: it has no such model, revision or file", ErrRefused, response.Status)
 	case code == http.StatusTooManyRequests || code >= http.StatusInternalServerError:

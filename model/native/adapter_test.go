@@ -309,13 +309,13 @@ func TestBadAdaptersAreRefused(t *testing.T) {
 	t.Parallel()
 	a := architectures()["tiny"]
 	for want, spoil := range map[string]func(*model.Checkpoint){
-		"rank is 0":         func(c *model.Checkpoint) { c.Adapter.Rank = 0 },
-		"alpha is -1":       func(c *model.Checkpoint) { c.Adapter.Alpha = -1 },
-		`target "lm_head"`:  func(c *model.Checkpoint) { c.Adapter.Targets = []string{"lm_head"} },
-		"tensors, want":     func(c *model.Checkpoint) { c.Weights = c.Weights[1:] },
-		"no base":           func(c *model.Checkpoint) { c.Adapter.Base = nil },
-		"another architect": func(c *model.Checkpoint) { c.Adapter.Base.Architecture.RopeTheta++ },
-		"lora_A":            func(c *model.Checkpoint) { c.Weights[0].Data[1] = float32(math.NaN()) },
+		"rank is 0":                            func(c *model.Checkpoint) { c.Adapter.Rank = 0 },
+		"alpha is -1":                          func(c *model.Checkpoint) { c.Adapter.Alpha = -1 },
+		`target "lm_head"`:                     func(c *model.Checkpoint) { c.Adapter.Targets = []string{"lm_head"} },
+		"tensors, want":                        func(c *model.Checkpoint) { c.Weights = c.Weights[1:] },
+		"no base":                              func(c *model.Checkpoint) { c.Adapter.Base = nil },
+		"its architecture is not that of base": func(c *model.Checkpoint) { c.Adapter.Base.Architecture.RopeTheta++ },
+		"lora_A":                               func(c *model.Checkpoint) { c.Weights[0].Data[1] = float32(math.NaN()) },
 		"embed_tokens": func(c *model.Checkpoint) {
 			c.Adapter.Base.Each = model.EachOf(func() (model.Weights, error) {
 				w := weights(a, 1)

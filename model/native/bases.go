@@ -93,7 +93,7 @@ func (p *parameters) read(b *model.Base) error {
 	err := b.Each(func(t model.Tensor) error {
 		i, ok := place[t.Name]
 		if !ok || !slices.Equal(t.Shape, want[i].Shape) || len(t.Data) != want[i].Size() {
-			return fmt.Errorf("%w: tensor %s %v with %d numbers is none of the architecture's, or there twice", model.ErrArchitecture, t.Name, t.Shape, len(t.Data))
+			return fmt.Errorf("%w: tensor %s %v with %d numbers is not one of the architecture's, or is there twice", model.ErrArchitecture, t.Name, t.Shape, len(t.Data))
 		}
 		delete(place, t.Name)
 		if err := checkFinite(t); err != nil {

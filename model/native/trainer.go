@@ -290,7 +290,7 @@ func (l *layout) checkAllowed(row model.Row) error {
 	}
 	for i, set := range row.Allowed {
 		if token := row.Tokens[i+1]; set != nil && !set.Has(token) {
-			return fmt.Errorf("%w: token %d is %d, which is not in the set that it was chosen from", ErrRow, i+1, token)
+			return fmt.Errorf("%w: token %d is %d, which is not in its set", ErrRow, i+1, token)
 		}
 	}
 	return nil

@@ -116,7 +116,7 @@ func (f *file) supported(byteLevel bool) error {
 	case m.Suffix != nil && *m.Suffix != "":
 		return refuse("model.end_of_word_suffix is %q", *m.Suffix)
 	case !byteLevel && !m.ByteFallback:
-		return refuse("pre_tokenizer is no ByteLevel and model.byte_fallback is false: there are texts without tokens")
+		return refuse("pre_tokenizer is not a ByteLevel and model.byte_fallback is false: there are texts without tokens")
 	}
 	return f.Decoder.supported(byteLevel)
 }

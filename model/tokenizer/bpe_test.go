@@ -195,15 +195,15 @@ func TestWhatWouldGiveOtherIDsIsRefusedByName(t *testing.T) {
 			id := s["model"].(map[string]any)["vocab"].(map[string]any)["he"]
 			s["added_tokens"] = []any{object("id", id, "content", "he", "special", true)}
 		}, nil},
-		`normalizer of type "Lowercase"`:                   {within("normalizer"), object("type", "Lowercase")},
-		`normalizer of type "NFKC"`:                        {within("normalizer"), object("type", "Sequence", "normalizers", []any{object("type", "NFC"), object("type", "NFKC")})},
-		"model.byte_fallback is false":                     {within("pre_tokenizer"), nil},
-		"does not end with ByteLevel and is no Metaspace":  {within("pre_tokenizer"), object("type", "Sequence", "pretokenizers", []any{byteLevel, object("type", "Metaspace")})},
-		`Metaspace with replacement "_"`:                   {within("pre_tokenizer"), object("type", "Metaspace", "replacement", "_")},
-		`prepend_scheme "first", add_prefix_space false`:   {within("pre_tokenizer"), object("type", "Metaspace", "prepend_scheme", "first", "add_prefix_space", false)},
-		"Replace of something else than a String":          {within("normalizer"), object("type", "Replace", "pattern", object("Regex", " +"), "content", "x")},
-		"has ByteLevel before its end":                     {within("pre_tokenizer"), object("type", "Sequence", "pretokenizers", []any{byteLevel, byteLevel})},
-		`step 0: unsupported tokenizer: type "Whitespace"`: {within("pre_tokenizer"), object("type", "Sequence", "pretokenizers", []any{object("type", "Whitespace"), byteLevel})},
+		`normalizer of type "Lowercase"`:                     {within("normalizer"), object("type", "Lowercase")},
+		`normalizer of type "NFKC"`:                          {within("normalizer"), object("type", "Sequence", "normalizers", []any{object("type", "NFC"), object("type", "NFKC")})},
+		"model.byte_fallback is false":                       {within("pre_tokenizer"), nil},
+		"does not end with ByteLevel and is not a Metaspace": {within("pre_tokenizer"), object("type", "Sequence", "pretokenizers", []any{byteLevel, object("type", "Metaspace")})},
+		`Metaspace with replacement "_"`:                     {within("pre_tokenizer"), object("type", "Metaspace", "replacement", "_")},
+		`prepend_scheme "first", add_prefix_space false`:     {within("pre_tokenizer"), object("type", "Metaspace", "prepend_scheme", "first", "add_prefix_space", false)},
+		"Replace of something else than a String":            {within("normalizer"), object("type", "Replace", "pattern", object("Regex", " +"), "content", "x")},
+		"has ByteLevel before its end":                       {within("pre_tokenizer"), object("type", "Sequence", "pretokenizers", []any{byteLevel, byteLevel})},
+		`step 0: unsupported tokenizer: type "Whitespace"`:   {within("pre_tokenizer"), object("type", "Sequence", "pretokenizers", []any{object("type", "Whitespace"), byteLevel})},
 		"Split by something else than a Regex": {within("pre_tokenizer"), object("type", "Sequence", "pretokenizers", []any{
 			object("type", "Split", "pattern", object("String", " "), "behavior", "Isolated"), byteLevel})},
 		`behavior "MergedWithNext"`: {within("pre_tokenizer"), object("type", "Sequence", "pretokenizers", []any{

@@ -50,7 +50,7 @@ func (n *normalizer) changes() ([]change, error) {
 		}
 		return all, nil
 	}
-	return nil, fmt.Errorf("%w: normalizer of type %q is none of NFC, Prepend, Replace, Sequence", ErrUnsupported, n.Type)
+	return nil, fmt.Errorf("%w: normalizer of type %q is not one of NFC, Prepend, Replace, Sequence", ErrUnsupported, n.Type)
 }
 
 // normalize applies the normalizer to a part of a text.

@@ -53,7 +53,7 @@ func readSplitters(text json.RawMessage) (splitters []splitter, byteLevel bool, 
 		return []splitter{s}, false, err
 	}
 	if len(steps) == 0 || steps[len(steps)-1].Type != "ByteLevel" {
-		return nil, false, fmt.Errorf("%w: pre_tokenizer does not end with ByteLevel and is no Metaspace", ErrUnsupported)
+		return nil, false, fmt.Errorf("%w: pre_tokenizer does not end with ByteLevel and is not a Metaspace", ErrUnsupported)
 	}
 	for i, s := range steps {
 		if s.Type == "ByteLevel" && i < len(steps)-1 {
@@ -92,7 +92,7 @@ func (s preTokenizer) splitters() ([]splitter, error) {
 		}
 		return splitters, nil
 	}
-	return nil, fmt.Errorf("%w: type %q is none of Split, Digits, ByteLevel", ErrUnsupported, s.Type)
+	return nil, fmt.Errorf("%w: type %q is not one of Split, Digits, ByteLevel", ErrUnsupported, s.Type)
 }
 
 func (s preTokenizer) split() ([]splitter, error) {

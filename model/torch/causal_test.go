@@ -239,7 +239,7 @@ func TestModelsThatCantBeTrainedAreRefusedByName(t *testing.T) {
 		require.ErrorContains(t, ask(), "model.lora.targets: no linear layer is called q_proj: there are down_proj, gate_up_proj, o_proj, qkv_proj")
 	}
 	_, err = native.New(native.Options{}).NewTrainer(policyOf(t, blobs(t), dir, nil))
-	require.ErrorContains(t, err, `model_type "phi3" is none of llama, mistral, qwen2, qwen3: engine torch alone computes it`)
+	require.ErrorContains(t, err, `model_type "phi3" is not llama, mistral, qwen2 or qwen3: only engine torch computes it`)
 
 	whole := policyOf(t, blobs(t), dir, nil)
 	whole.Files.Weights = map[string]model.Content{model.WeightsFile: model.StoredFile(filepath.Join(directory(t, "olmo2"), model.WeightsFile))}

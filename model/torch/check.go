@@ -68,7 +68,7 @@ func checkRow(a model.Architecture, r model.Row) error {
 	}
 	for i, set := range r.Allowed {
 		if token := r.Tokens[i+1]; set != nil && !set.Has(token) {
-			return fmt.Errorf("%w: token %d is %d, which is not in the set that it was chosen from", ErrRow, i+1, token)
+			return fmt.Errorf("%w: token %d is %d, which is not in its set", ErrRow, i+1, token)
 		}
 	}
 	return checkTemperature(r.Temperature)

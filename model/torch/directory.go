@@ -76,7 +76,7 @@ func (t *trainer) openFiles(ctx context.Context, c model.Checkpoint, what purpos
 		return fmt.Errorf("a model of this model_type is trained by one rank, and there are %d: give %s=1, or a model of a type that engine native has", t.ranks, EnvRanks)
 	}
 	if c.Moments != model.MomentsF32 {
-		return fmt.Errorf("training.optimizer.moments: a model of this model_type has moments in F32 alone, not %s: leave it out", c.Moments)
+		return fmt.Errorf("training.optimizer.moments: a model of this model_type has moments only in F32, not %s: leave it out", c.Moments)
 	}
 	dir, err := os.MkdirTemp(t.process.dir, "open-")
 	if err != nil {

@@ -280,7 +280,7 @@ func (p *process) lose(r *rank, err error) error {
 	case isSilent(err):
 		what = fmt.Sprintf("it gave no sign of life for %v and was killed", p.limit)
 	case errors.Is(err, errFrame):
-		what = "it sent what is no reply and was killed"
+		what = "it sent something that is not a reply, and was killed"
 	default:
 		if s := r.cmd.ProcessState.String(); s != "" {
 			what = "it ended with " + s

@@ -151,7 +151,7 @@ func explain(err error, a placedAdapter) error {
 	case strings.Contains(message, "No adapter found"):
 		needs = fmt.Sprintf("it can't read %s: sampling.server.directory has to be the same directory, under the same path, for the server and for fulgurite", a.directory)
 	case strings.Contains(message, "deserializing"):
-		needs = fmt.Sprintf("the files in %s are cut off or damaged where it reads them: make room there and try again, what fulgurite wrote is written anew", a.directory)
+		needs = fmt.Sprintf("the files in %s are cut off or damaged where it reads them: make room there and try again; fulgurite writes its files again", a.directory)
 	case r.status == http.StatusNotFound:
 		needs = "it can't load adapters while it runs: start vLLM with --enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True in its environment"
 	case strings.Contains(message, "LoRA is not enabled"), strings.Contains(message, "enable_lora"), strings.Contains(message, "enable-lora"):

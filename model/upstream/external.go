@@ -16,7 +16,7 @@ import (
 func readAdapter(directory string) (weights string, err error) {
 	config, err := os.ReadFile(filepath.Join(directory, model.AdapterConfigFile))
 	if errors.Is(err, os.ErrNotExist) {
-		return "", fmt.Errorf("%w: there is no adapter in %s: give model.lora, or the trainer has to leave %s and %s there",
+		return "", fmt.Errorf("%w: there is no adapter in %s: give model.lora, or have the trainer leave %s and %s there",
 			ErrVersion, directory, model.AdapterConfigFile, model.AdapterFile)
 	}
 	if err != nil {

@@ -160,5 +160,5 @@ func TestAVersionIsNotPublishedForATemperatureThatLogprobsDoNotHeed(t *testing.T
 	s.mu.Lock()
 	s.heeding(true)
 	s.mu.Unlock()
-	require.NoError(t, sampler.Publish(t.Context(), model.VersionID{Run: "demo"}), "once it was started anew")
+	require.NoError(t, sampler.Publish(t.Context(), model.VersionID{Run: "demo"}), "once it was started again")
 }

@@ -129,7 +129,7 @@ func pairOf(pair []any) (int32, float64, error) {
 	logprob, ok := pair[0].(float64)
 	id, isNumber := pair[1].(float64)
 	if !ok || !isNumber || id != math.Trunc(id) || id < 0 || id > math.MaxInt32 {
-		return 0, 0, fmt.Errorf("%v is no pair of log-probability and id", pair)
+		return 0, 0, fmt.Errorf("%v is not a pair of log-probability and id", pair)
 	}
 	return int32(id), logprob, nil
 }

@@ -183,7 +183,7 @@ func TestAnAdapterThatIsNotThereIsNamed(t *testing.T) {
 	s := connect(t, upstream.VLLM, upstream.Adapters, at)
 	missing := version
 	missing.Number = 5
-	require.ErrorContains(t, s.Publish(t.Context(), missing), "demo-v5: give model.lora, or the trainer has to leave adapter_config.json")
+	require.ErrorContains(t, s.Publish(t.Context(), missing), "demo-v5: give model.lora, or have the trainer leave adapter_config.json")
 	base := version
 	base.Number = 0
 	_, _, err := s.Sample(t.Context(), base, request())

@@ -152,7 +152,7 @@ func read(run string, name record.ActionName, sent formBody) (record.Action, err
 	if k.TakesVersion && strings.TrimSpace(sent.Version) != "" {
 		v, err := strconv.Atoi(strings.TrimSpace(sent.Version))
 		if err != nil {
-			return a, fmt.Errorf("version: %q is no number", sent.Version)
+			return a, fmt.Errorf("version: %q is not a number", sent.Version)
 		}
 		a.Input.Version = &v
 	}

@@ -26,12 +26,12 @@ type kind struct {
 // them.
 func kinds() []kind {
 	return []kind{
-		{Name: record.ActionPause, Verb: "Pause", Effect: "The steps that have begun finish. No other begins until somebody resumes the run."},
+		{Name: record.ActionPause, Verb: "Pause", Effect: "The steps that have begun finish. No other step begins until somebody resumes the run."},
 		{Name: record.ActionResume, Verb: "Resume", Effect: "The run begins its next step."},
 		{Name: record.ActionApprove, Verb: "Approve", Effect: "The version that waits for approval is promoted.", TakesVersion: true},
 		{Name: record.ActionReject, Verb: "Reject", Effect: "The version that waits for approval is refused. The promoted one stays.", TakesVersion: true, Heavy: true},
 		{Name: record.ActionSet, Verb: "Set", Effect: "Keys of the spec get other numbers, from the first step on that has not begun.", TakesNumbers: true},
-		{Name: record.ActionRetry, Verb: "Retry", Effect: "The run goes on where it ended. What is on record is not done again."},
+		{Name: record.ActionRetry, Verb: "Retry", Effect: "The run continues where it ended. What is on record is not done again."},
 		{Name: record.ActionPromote, Verb: "Promote", Effect: "The version is served from now on. The run may promote another one later.", TakesVersion: true, NeedsVersion: true},
 		{Name: record.ActionRollback, Verb: "Roll back", Effect: "An earlier version is served again instead of the promoted one.", TakesVersion: true, NeedsReason: true},
 		{Name: record.ActionPin, Verb: "Pin", Effect: "The version is promoted and held: the run promotes no other until somebody unpins it.", TakesVersion: true, NeedsVersion: true},

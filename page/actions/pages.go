@@ -114,7 +114,7 @@ func (p *Pages) show(w http.ResponseWriter, r *http.Request, page Page, name str
 }
 
 // errReadOnly is the error for a token that does not permit actions.
-var errReadOnly = errors.New("your token may only read: ask whoever made it for one that may operate")
+var errReadOnly = errors.New("your token may only read: ask for one that may operate")
 
 // operates reports whether the request may act and whether the action is possible at all.
 // If it returns false, it has answered the request.

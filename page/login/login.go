@@ -69,7 +69,7 @@ func (p *Pages) admit(w http.ResponseWriter, r *http.Request, next http.Handler)
 		http.Error(w, err.Error(), http.StatusUnauthorized)
 	default:
 		p.Log.Error("who asks", zap.Error(err))
-		http.Error(w, "the tokens can't be read: whoever runs this page finds out more in its log", http.StatusServiceUnavailable)
+		http.Error(w, "the tokens can't be read: the log of this page says why", http.StatusServiceUnavailable)
 	}
 }
 
@@ -103,10 +103,10 @@ func (p *Pages) login(w http.ResponseWriter, r *http.Request) {
 	case errors.As(err, &many):
 		tooMany(w, many)
 	case errors.Is(err, access.ErrWrongToken):
-		p.Show(w, r, http.StatusUnauthorized, Body{ownPath(r.PostFormValue("to")), "This is no token of this page, or it was revoked or has expired."})
+		p.Show(w, r, http.StatusUnauthorized, Body{ownPath(r.PostFormValue("to")), "This is not a token of this page, or it was revoked or has expired."})
 	default:
 		p.Log.Error("log in", zap.Error(err))
-		http.Error(w, "the tokens can't be read: whoever runs this page finds out more in its log", http.StatusServiceUnavailable)
+		http.Error(w, "the tokens can't be read: the log of this page says why", http.StatusServiceUnavailable)
 	}
 }
 

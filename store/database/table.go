@@ -146,7 +146,7 @@ func (o *Optional) Scan(src any) error {
 		*o = bytes.Clone(b)
 	}
 	if !ok && src != nil {
-		return fmt.Errorf("%T is no column of bytes", src)
+		return fmt.Errorf("%T is not a column of bytes", src)
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ func (o Optional) Value() (driver.Value, error) {
 func integer(src any) (int64, error) {
 	n, ok := src.(int64)
 	if !ok {
-		return 0, fmt.Errorf("%T is no integer column", src)
+		return 0, fmt.Errorf("%T is not an integer column", src)
 	}
 	return n, nil
 }

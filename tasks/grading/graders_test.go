@@ -91,7 +91,7 @@ func TestTasksThatCantBeGradedAreNamed(t *testing.T) {
 	broken, file := zoo(t, "SELECT 1", "SELECT 2")
 	require.NoError(t, os.WriteFile(file, []byte(strings.Repeat("noise", 1000)), 0o600))
 	_, err = graders.Open(t.Context(), spec.Tasks{}, spec.Grader{Type: spec.GraderSQL}, broken)
-	require.EqualError(t, err, broken+": task 0: unusable database: open "+file+": the file is no SQLite database (also task 1)")
+	require.EqualError(t, err, broken+": task 0: unusable database: open "+file+": the file is not an SQLite database (also task 1)")
 	path := filepath.Join(t.TempDir(), "plain.jsonl")
 	require.NoError(t, os.WriteFile(path, []byte(`{"id": "a", "input": "i", "answer": "SELECT 1"}`+"\n"+`{"id": "b", "input": "i", "answer": "SELECT 1", "metadata": {"database": "zoo.sqlite"}}`), 0o600))
 	_, err = graders.Open(t.Context(), spec.Tasks{}, spec.Grader{Type: spec.GraderSQL}, path)

@@ -146,7 +146,7 @@ func megabytes(text string) (int, error) {
 			}
 		}
 	}
-	return 0, fmt.Errorf("%q is no size: give one such as 512M or 2G", text)
+	return 0, fmt.Errorf("%q is not a size: give one such as 512M or 2G", text)
 }
 
 // unsupported returns the keys of a task that no workspace here supports, each with the

@@ -48,7 +48,7 @@ func readRegular(path string) (string, error) {
 	case err != nil:
 		return "", err
 	case !info.Mode().IsRegular() || info.Size() > longestReward:
-		return "", fmt.Errorf("%w: %s is no file of at most %d bytes", ErrReward, filepath.Base(path), longestReward)
+		return "", fmt.Errorf("%w: %s is not a file of at most %d bytes", ErrReward, filepath.Base(path), longestReward)
 	}
 	data, err := os.ReadFile(path)
 	return string(data), err

@@ -51,7 +51,7 @@ var (
 )
 
 // errNoDatabase is the error of opening a file that is something else.
-var errNoDatabase = errors.New("the file is no SQLite database")
+var errNoDatabase = errors.New("the file is not an SQLite database")
 
 // sqliteError is an error of SQLite about a query or a file.
 type sqliteError struct {

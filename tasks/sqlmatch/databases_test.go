@@ -257,7 +257,7 @@ func TestFaultsOfDatabasesAndGoldQueriesAreErrors(t *testing.T) {
 		require.ErrorContains(t, err, path)
 	}
 	_, err := d.Match(t.Context(), sqlmatch.Comparison{Database: noise, Gold: "SELECT 1", Query: "SELECT 1"})
-	require.EqualError(t, err, "unusable database: open "+noise+": the file is no SQLite database")
+	require.EqualError(t, err, "unusable database: open "+noise+": the file is not an SQLite database")
 	for gold, want := range map[string]string{
 		"SELECT absent FROM pupil": "no such column: absent",
 		"DELETE FROM pupil":        "doesn't only select",

@@ -39,7 +39,7 @@ print(sample % 2)
 		{name: "likely-equal-rewards", agent: `
 chat([user(task["input"])])
 print(1)
-`, printed: []string{"This may stand in the way of learning:", "no group has rewards that differ"}, train: learnsNothing},
+`, printed: []string{"This may slow or stop learning:", "no group has rewards that differ"}, train: learnsNothing},
 		{name: "likely-long-result", sections: map[string]string{"grader": "{type: contains}"}, agent: `
 chat([user(task["input"])])
 print("the first line\nthe last line")
@@ -49,7 +49,7 @@ chat([user(task["input"])])
 if sample == 0:
     sys.exit("the reason")
 print(sample % 2)
-`, printed: []string{"This may stand in the way of learning:", "the agent failed in 2 of 8 attempts, for example: exit: exit code 1: the reason"}},
+`, printed: []string{"This may slow or stop learning:", "the agent failed in 2 of 8 attempts, for example: exit: exit code 1: the reason"}},
 	}
 }
 
@@ -141,7 +141,7 @@ func failingAgents() []setup {
 		{name: "all-crash", agent: `
 chat([user(task["input"])])
 sys.exit("lost my way")
-`, stopped: []string{"the agent failed in all 8 attempts, so that all have agent.failure_reward 0; for example: exit: exit code 1: lost my way"}, train: learnsNothing},
+`, stopped: []string{"the agent failed in all 8 attempts, so all have agent.failure_reward 0; for example: exit: exit code 1: lost my way"}, train: learnsNothing},
 		{name: "all-too-slow", sections: map[string]string{"agent": "{command: [python3, agent.py], limits: {seconds: 3}}"}, agent: `
 chat([user(task["input"])])
 time.sleep(60)

@@ -116,7 +116,7 @@ func (c *Command) trials(ctx context.Context, db *store.Store, p prefix) ([]reco
 	}
 	all = slices.DeleteFunc(all, func(t record.Trial) bool { return !p.of(t.Address) || !c.Choice.wants(t) })
 	if len(all) == 0 {
-		return nil, fmt.Errorf("no attempt of %s is as you say", strings.Join(p, "/"))
+		return nil, fmt.Errorf("no attempt of %s matches", strings.Join(p, "/"))
 	}
 	return all, nil
 }

@@ -105,7 +105,7 @@ func (a *attemptCalls) printText(t *terminal.Terminal) {
 	}
 	title := "result"
 	if n := a.Output.LinesBefore; n > 0 {
-		title = fmt.Sprintf("result (the last line alone; %d before it count for nothing)", n)
+		title = fmt.Sprintf("result (only the last line counts; %d lines before it do not)", n)
 	}
 	printBlock(t, title, a.Result)
 	printBlock(t, "stdout", a.Output.Stdout)

@@ -44,7 +44,7 @@ func versionInput(version int) record.ActionInput {
 // Approve is `fulgurite approve`.
 type Approve struct {
 	Message message `embed:""`
-	Version int     `help:"The version that is meant (default: the one that waits)." placeholder:"VERSION"`
+	Version int     `help:"The version to decide on (default: the one that waits)." placeholder:"VERSION"`
 }
 
 // Run sends the action to the run.
@@ -55,7 +55,7 @@ func (c *Approve) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 // Reject is `fulgurite reject`.
 type Reject struct {
 	Message message `embed:""`
-	Version int     `help:"The version that is meant (default: the one that waits)." placeholder:"VERSION"`
+	Version int     `help:"The version to decide on (default: the one that waits)." placeholder:"VERSION"`
 }
 
 // Run sends the action to the run.

@@ -81,7 +81,7 @@ func findAgent(s spec.Spec) func(context.Context) []Finding {
 			f := Finding{Subject: "agent", State: Found, Text: "function " + a.Func}
 			if names := slices.Sorted(maps.Keys(builtin.Agents())); !slices.Contains(names, a.Func) {
 				f.State = Unknown
-				f.Text += fmt.Sprintf(" is none of this program's (%s): start a worker of your own that has it", strings.Join(names, ", "))
+				f.Text += fmt.Sprintf(" is not one of this program's (%s): start a worker of your own that has it", strings.Join(names, ", "))
 			}
 			out = append(out, f)
 		}

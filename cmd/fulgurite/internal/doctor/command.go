@@ -28,7 +28,7 @@ type Command struct {
 	For          string            `help:"What this machine is for: all, or in a fleet stack (all but training) or gpu (training alone)." enum:"all,stack,gpu" default:"all"`
 	InstallTorch bool              `help:"Install the Python packages of engine torch first (some 5 GB), into torch below --dir." name:"install-torch"`
 	TorchDir     string            `help:"Install them there instead." name:"torch-dir" placeholder:"DIR" type:"path"`
-	Limit        time.Duration     `help:"How long each thing that is looked at may take." default:"60s"`
+	Limit        time.Duration     `help:"Time limit of each check." default:"60s"`
 	Records      state.RecordFlags `embed:""`
 }
 

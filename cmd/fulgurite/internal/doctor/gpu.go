@@ -52,7 +52,7 @@ func parseGPUs(text string) ([]GPU, error) {
 	r.TrimLeadingSpace, r.FieldsPerRecord = true, -1
 	lines, err := r.ReadAll()
 	if err != nil {
-		return nil, fmt.Errorf("it printed what can't be read: %w: %q", err, shortened(text))
+		return nil, fmt.Errorf("its output can't be read: %w: %q", err, shortened(text))
 	}
 	var out []GPU
 	for _, line := range lines {

@@ -48,7 +48,7 @@ func (e environment) python() string { return filepath.Join(e.dir, "bin", "pytho
 // install makes the environment unless it is there.
 func (e environment) install(ctx context.Context) error {
 	if stat, err := os.Lstat(e.dir); err == nil && stat.Mode()&fs.ModeSymlink == 0 {
-		return terminal.Usagef("%s is there and is none of this command's making: name another directory with --torch-dir, or remove it", e.dir)
+		return terminal.Usagef("%s exists, and this command did not make it: name another directory with --torch-dir, or remove it", e.dir)
 	}
 	if err := os.MkdirAll(filepath.Dir(e.dir), 0o755); err != nil {
 		return fmt.Errorf("install: %w", err)
@@ -82,7 +82,7 @@ func (e environment) lock() (*os.File, error) {
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			err = fmt.Errorf("another `fulgurite doctor --install-torch`, or a pip that it started, works on %s: wait until it is done, or end it", e.dir)
+			err = fmt.Errorf("another `fulgurite doctor --install-torch`, or a pip that it started, is installing into %s: wait for its end, or end it", e.dir)
 		}
 		return nil, errors.Join(err, f.Close())
 	}
@@ -113,7 +113,7 @@ func (e environment) make(ctx context.Context, made string, lock *os.File) error
 		return fmt.Errorf("install: %w", err)
 	}
 	if err := e.run(ctx, lock, python, "-m", "pip", "install", "--disable-pip-version-check", "--requirement", wanted); err != nil {
-		return fmt.Errorf("install packages: %w: see what pip says above, mend that, and give the same command again; what was downloaded is in pip's cache", err)
+		return fmt.Errorf("install packages: %w: see what pip says above, fix that, and run the same command again; what was downloaded is in pip's cache", err)
 	}
 	if err := e.check(python); err != nil {
 		return fmt.Errorf("check what was installed: %w", err)
@@ -154,7 +154,7 @@ func (e environment) link(made string) error {
 	}
 	fmt.Fprintf(e.log, "Installed: %s.\n", e.python())
 	if before != "" {
-		fmt.Fprintf(e.log, "The environment before it is %s: remove it once nothing trains with it.\n", filepath.Join(filepath.Dir(e.dir), before))
+		fmt.Fprintf(e.log, "The environment before this one is %s: remove it once nothing trains with it.\n", filepath.Join(filepath.Dir(e.dir), before))
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ func TestAnEnvironmentIsWholeOrNotThere(t *testing.T) {
 	e.Check = func(string) error { require.Equal(t, "1.0", version()); return nil }
 	require.NoError(t, e.Install(t.Context()), log)
 	require.Equal(t, "2.0", version())
-	require.Contains(t, log.String(), "The environment before it is "+link+"-")
+	require.Contains(t, log.String(), "The environment before this one is "+link+"-")
 }
 
 func TestTwoDoNotInstallAtOnceAndNothingOfOthersIsReplaced(t *testing.T) {
@@ -94,12 +94,12 @@ func TestTwoDoNotInstallAtOnceAndNothingOfOthersIsReplaced(t *testing.T) {
 	e := doctor.Environment{Dir: filepath.Join(dir, "torch"), Requirements: "torch\n", Log: &bytes.Buffer{}}
 	lock, err := e.Lock()
 	require.NoError(t, err)
-	require.ErrorContains(t, e.Install(t.Context()), "works on "+e.Dir+": wait until it is done")
+	require.ErrorContains(t, e.Install(t.Context()), "is installing into "+e.Dir+": wait for its end")
 	require.NoError(t, lock.Close())
 
 	e.Space = 1 << 60
 	require.ErrorContains(t, e.Install(t.Context()), "choose another --torch-dir")
 
 	require.NoError(t, os.Mkdir(e.Dir, 0o700))
-	require.ErrorContains(t, e.Install(t.Context()), fmt.Sprintf("%s is there and is none of this command's making", e.Dir))
+	require.ErrorContains(t, e.Install(t.Context()), fmt.Sprintf("%s exists, and this command did not make it", e.Dir))
 }

@@ -39,7 +39,7 @@ func findCPU(ctx context.Context) []Finding {
 	}
 	text += "; kernels of the native engine: " + strings.Join(c.Kernels, ", ")
 	if len(c.Kernels) == 1 {
-		text += " (plain Go alone, which is slow: amd64 with AVX2 and arm64 have faster ones)"
+		text += " (only plain Go, which is slow: amd64 with AVX2 and arm64 have faster ones)"
 	}
 	return []Finding{{Subject: "cpu", State: Found, Text: text, Facts: c}}
 }
@@ -77,7 +77,7 @@ func findMemory(context.Context) []Finding {
 	f := Finding{Subject: "memory", State: Found, Text: bytesText(m.Total), Facts: m}
 	switch {
 	case m.Limit == 0:
-		f.State, f.Text = Unknown, "this system does not say how much there is"
+		f.State, f.Text = Unknown, "this system does not report how much there is"
 	case m.Limit < m.Total:
 		f.Text += fmt.Sprintf(", of which the container may take %s", bytesText(m.Limit))
 	}

@@ -116,9 +116,9 @@ func TestAServerOfSeveralAPIServerProcessesIsNoneForAdapters(t *testing.T) {
 	s := adapters("http://127.0.0.1:8000")
 	for flags, want := range map[string]string{
 		"":                       "",
-		"--data-parallel-size 4": "--api-server-count 1 (of its 4 API server processes one alone gets an adapter)",
-		"-dp 4":                  "--api-server-count 1 (of its 4 API server processes one alone gets an adapter)",
-		"--api-server-count=2":   "--api-server-count 1 (of its 2 API server processes one alone gets an adapter)",
+		"--data-parallel-size 4": "--api-server-count 1 (of its 4 API server processes only one gets an adapter)",
+		"-dp 4":                  "--api-server-count 1 (of its 4 API server processes only one gets an adapter)",
+		"--api-server-count=2":   "--api-server-count 1 (of its 2 API server processes only one gets an adapter)",
 		"--data-parallel-size 4 --api-server-count 1":   "",
 		"--data-parallel-size 4 -asc 1":                 "",
 		"--data_parallel_size 4 --data-parallel-rank 0": "",

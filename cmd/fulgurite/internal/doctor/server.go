@@ -88,7 +88,7 @@ func askText(ctx context.Context, url, key string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("ask %s: %w", url, err)
 	case response.StatusCode == http.StatusUnauthorized && key == "":
-		return "", fmt.Errorf("%s wants an API key: name the environment variable that holds it in sampling.server.key", url)
+		return "", fmt.Errorf("%s needs an API key: name the environment variable that holds it in sampling.server.key", url)
 	case response.StatusCode != http.StatusOK:
 		return "", fmt.Errorf("%s answered %s", url, response.Status)
 	}

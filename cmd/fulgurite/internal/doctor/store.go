@@ -25,7 +25,7 @@ func findStore(s *state.Flags, r state.RecordFlags) func(context.Context) []Find
 		}
 		f := Finding{Subject: "blobs", State: Found, Text: r.Blobs}
 		if stat, err := os.Stat(r.Blobs); err != nil || !stat.IsDir() || !writable(r.Blobs) {
-			f.State, f.Text = Missing, r.Blobs+" is no directory that can be written here"
+			f.State, f.Text = Missing, r.Blobs+" is not a directory that can be written here"
 			f.Fix = []string{"mount the directory of blobs that all machines share there, or make it: mkdir -p " + quoted(r.Blobs)}
 		}
 		return append(out, f)
@@ -38,7 +38,7 @@ func openStore(ctx context.Context, url string) Finding {
 	path := strings.TrimPrefix(url, "sqlite://")
 	switch _, err := os.Stat(path); {
 	case strings.Contains(path, "://"):
-		kind, fix = "PostgreSQL", "start PostgreSQL, or correct the address in --store or FULGURITE_STORE; the password belongs into PGPASSWORD"
+		kind, fix = "PostgreSQL", "start PostgreSQL, or correct the address in --store or FULGURITE_STORE; put the password into PGPASSWORD"
 	case errors.Is(err, fs.ErrNotExist): // opening would make one
 		return Finding{Subject: "store", State: Missing, Text: "no SQLite store at " + path, Fix: []string{fix}}
 	}

@@ -84,5 +84,5 @@ func withoutCUDA(python, cuda, driver string) []string {
 	if cuda != "" && major < leastDriver {
 		fix = append([]string{fmt.Sprintf("install NVIDIA's driver %d or later, which CUDA 13 needs", leastDriver)}, fix...)
 	}
-	return append(fix, "export "+torch.EnvDevice+"=cpu # to train on the CPU and say that it is meant")
+	return append(fix, "export "+torch.EnvDevice+"=cpu # to train on the CPU on purpose")
 }

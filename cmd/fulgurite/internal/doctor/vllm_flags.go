@@ -86,7 +86,7 @@ func (v VLLM) lacks(s spec.Spec, part float64) []string {
 		out = append(out, updatesVariable+"=True")
 	}
 	if n := v.apiServers(); n > 1 {
-		out = append(out, fmt.Sprintf("--api-server-count 1 (of its %d API server processes one alone gets an adapter)", n))
+		out = append(out, fmt.Sprintf("--api-server-count 1 (of its %d API server processes only one gets an adapter)", n))
 	}
 	if s.Sampling.Server.ShareGPU {
 		out = append(out, v.lacksForSleep(part)...)

@@ -97,7 +97,7 @@ func (c *Command) prepare(ctx context.Context, t *terminal.Terminal, records fle
 			split = string(trace.Gate)
 		}
 	}
-	source, _ := sp.Tasks.Named(split)
+	source, _ := sp.Tasks.Split(split)
 	if source == "" {
 		return "", terminal.Usagef("%s: tasks.%s is missing: give it, or another --split", c.Spec, split)
 	}
@@ -172,7 +172,7 @@ func (c *Command) recorded(ctx context.Context, t *terminal.Terminal, records fl
 
 // digestOf returns the digest of the tasks of the split that a spec evaluates.
 func digestOf(ctx context.Context, sp spec.Spec) (string, error) {
-	source, _ := sp.Tasks.Named(sp.Evaluation.Only)
+	source, _ := sp.Tasks.Split(sp.Evaluation.Only)
 	var graders grading.Graders
 	defer graders.Close()
 	list, err := graders.Open(ctx, sp.Tasks, sp.Grader, source)

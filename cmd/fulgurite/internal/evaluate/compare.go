@@ -15,7 +15,7 @@ import (
 type Compare struct {
 	A       string            `arg:"" help:"An evaluation: the name of one, or RUN@NUMBER of a version that its run evaluated."`
 	B       string            `arg:"" help:"The one to compare with it, on the same tasks."`
-	Split   string            `help:"Which evaluations are meant, where versions have several: train, gate or test." enum:"train,gate,test," default:""`
+	Split   string            `help:"Split of the evaluations, where versions have several: train, gate or test." enum:"train,gate,test," default:""`
 	JSON    bool              `help:"Print JSON." name:"json"`
 	Records state.RecordFlags `embed:""`
 }

@@ -34,7 +34,7 @@ const (
 func (c *Command) choose(ctx context.Context, t *terminal.Terminal, records fleet.Records, sp *spec.Spec) (label string, err error) {
 	served := strings.HasPrefix(c.Model, "http://") || strings.HasPrefix(c.Model, "https://")
 	if !served && (c.ServerModel != "" || c.ServerKey != "") {
-		return "", terminal.Usagef("--server-model and --server-key are of a server: give its URL as --model")
+		return "", terminal.Usagef("--server-model and --server-key are for a server: give its URL as --model")
 	}
 	if served {
 		return c.chooseServer(ctx, t, sp)

@@ -136,7 +136,7 @@ func TestAdaptersThatDoNotFitAreRefusedByFileAndField(t *testing.T) {
 		"alpha":         {lora: ", alpha: 16", want: []string{config, "lora_alpha is 6, but model.lora.alpha is 16"}},
 		"targets":       {lora: ", targets: [q_proj]", want: []string{config, "target_modules is [q_proj v_proj], but model.lora.targets is [q_proj]"}},
 		"digest":        {lora: ", adapter_digest: \"sha256:" + strings.Repeat("0", 64) + "\"", want: []string{weights, "model.lora.adapter_digest", "another file"}},
-		"no digest":     {lora: ", adapter_digest: sha256", want: []string{"model.lora.adapter_digest", "is no digest"}},
+		"no digest":     {lora: ", adapter_digest: sha256", want: []string{"model.lora.adapter_digest", "is not a digest"}},
 		"lying rank":    {change: field("r", 8), want: []string{weights, "q_proj.lora_A.weight has shape [4 ", "want [8 "}},
 		"lying targets": {change: field("target_modules", []string{"q_proj"}), want: []string{weights, "v_proj.lora_A.weight belongs to no part"}},
 		"more targets":  {change: field("target_modules", []string{"q_proj", "k_proj", "v_proj"}), want: []string{weights, "k_proj.lora_A.weight is absent"}},
@@ -150,7 +150,7 @@ func TestAdaptersThatDoNotFitAreRefusedByFileAndField(t *testing.T) {
 		"extra": {change: tensors(func(w model.Weights) model.Weights {
 			return append(w, model.Tensor{Name: "base_model.model.lm_head.weight", Shape: []int{1}, Data: []float32{1}})
 		}), want: []string{weights, "lm_head.weight belongs to no part"}},
-		"foreign":        {change: tensors(func(w model.Weights) model.Weights { w[0].Name = "encoder"; return w }), want: []string{weights, "tensor encoder is none of an adapter"}},
+		"foreign":        {change: tensors(func(w model.Weights) model.Weights { w[0].Name = "encoder"; return w }), want: []string{weights, "tensor encoder is not one of an adapter"}},
 		"not finite":     {change: tensors(func(w model.Weights) model.Weights { w[0].Data[0] = float32(math.NaN()); return w }), want: []string{weights, "holds NaN"}},
 		"other shapes":   {change: func(s setup) { s.adapt(wider(), "Some/Model") }, want: []string{weights, "q_proj.lora_A.weight has shape [4 "}},
 		"tiny":           {change: field("base_model_name_or_path", "tiny"), want: []string{config, `base_model_name_or_path is "tiny"`}},

@@ -78,7 +78,7 @@ func Make(ctx context.Context, path string) (Plan, error) {
 	return Of(ctx, sp)
 }
 
-// OfText does what Make does, for the text of a spec. Relative paths in it begin at
+// OfText does what Make does, for the text of a spec. Relative paths in it are relative to
 // directory. name is the name of the text in errors.
 func OfText(ctx context.Context, text []byte, name, directory string) (Plan, error) {
 	sp, err := spec.LoadText(text, name, directory)
@@ -344,7 +344,7 @@ func (p Plan) evidence() string {
 	if promotion.Significance < 1 {
 		out = fmt.Sprintf(", at a p-value of at most %g", promotion.Significance)
 		if least := p.leastSignificance(); least > promotion.Significance {
-			out += fmt.Sprintf(" (with %d tasks none is below %g: nothing will be promoted)", p.Tasks[trace.Gate], least)
+			out += fmt.Sprintf(" (with %d tasks no p-value is below %g: nothing will be promoted)", p.Tasks[trace.Gate], least)
 		}
 	}
 	if promotion.Approval {

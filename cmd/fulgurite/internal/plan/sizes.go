@@ -192,7 +192,7 @@ func (p Plan) CheckRoom(free, total int64) error {
 		remedy := "make room"
 		switch {
 		case p.Spec.Training.Keep == nil:
-			remedy += ", or give training.keep, for example {last: 2, promoted: true}, so that old versions give up their files"
+			remedy += ", or give training.keep, for example {last: 2, promoted: true}, so that the files of old versions are deleted"
 		case p.Spec.Training.Keep.Every > 0 || p.Spec.Training.Keep.Promoted || p.Spec.Training.Keep.Last > 2:
 			remedy += ", or keep fewer versions (training.keep)"
 		}

@@ -64,7 +64,7 @@ func unwatchedServers(s spec.Spec) string {
 	if len(names) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s names a server, and agent.tool_servers is missing: if the agent asks it anything, an attempt during which it is away is graded like any other; give an address there that answers GET while it is up",
+	return fmt.Sprintf("%s names a server, but agent.tool_servers is missing, so an attempt that fails because the server is down is graded like any other; name an address of the server there that answers GET",
 		strings.Join(names, " and "))
 }
 
@@ -83,7 +83,7 @@ func failurePays(s spec.Spec) string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Signals)) {
 		if w := c.Signals[name]; w < 0 || name == spec.SignalEmitted {
-			less = append(less, fmt.Sprintf("credit.signals.%s × %g may take something", name, w))
+			less = append(less, fmt.Sprintf("credit.signals.%s × %g may be negative", name, w))
 		}
 	}
 	if c.FormatPenalty > 0 {
@@ -95,6 +95,6 @@ func failurePays(s spec.Spec) string {
 	if len(less) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("an agent that crashes gets agent.failure_reward %g, one that goes on may come to less, so crashing may pay: %s; lower agent.failure_reward below the worst that an attempt can earn",
+	return fmt.Sprintf("an agent that crashes gets agent.failure_reward %g, and one that does not crash may get less, so crashing may pay: %s; set agent.failure_reward below the least reward of an attempt",
 		failure, strings.Join(less, ", "))
 }

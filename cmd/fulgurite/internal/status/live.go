@@ -52,7 +52,7 @@ func liveAll(ctx context.Context, s *state.Flags, t *terminal.Terminal, runs []r
 	if err == nil || !going {
 		return runs, ""
 	}
-	return runs, fmt.Sprintf("what is running is so by the record alone: %v", err)
+	return runs, fmt.Sprintf("Temporal does not answer, so this is what the store says: %v", err)
 }
 
 // LiveStore is a store whose runs have the status that Temporal has.

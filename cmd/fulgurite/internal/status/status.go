@@ -65,7 +65,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		t.Printf("  %s\n", out.Error)
 	}
 	if retriable(out.Status) {
-		t.Printf("  once the cause is mended: `fulgurite retry%s %s`\n", s.DirFlag(), out.Run)
+		t.Printf("  once the cause is fixed: `fulgurite retry%s %s`\n", s.DirFlag(), out.Run)
 	}
 	if p := out.Progress; p != nil {
 		if out.Only != "" && out.Evaluated != nil {
@@ -213,7 +213,7 @@ func unrecorded(ctx context.Context, s *state.Flags, t *terminal.Terminal, name 
 	}
 	out := Status{Run: name, Status: run.Status, Error: run.Failure().Error}
 	if run.Status == record.Running {
-		out.Warning = "it has started, and is not on record yet"
+		out.Warning = "it has started, but the store has no record of it yet"
 		out.Idle, _ = runstate.IdleQueues(ctx, c, workflows.QueueRollout) // unknown is as good as none here
 	}
 	return out, true
@@ -226,7 +226,7 @@ func Unrecorded(ctx context.Context, c client.Client, name string) (record.Run, 
 		return record.Run{}, fmt.Errorf("find run %s: %w", name, err)
 	}
 	if kind := d.WorkflowExecutionInfo.GetType().GetName(); kind != "TrainingWorkflow" {
-		return record.Run{}, fmt.Errorf("%s is a %s, no run", name, kind)
+		return record.Run{}, fmt.Errorf("%s is a %s, not a run", name, kind)
 	}
 	return runstate.Of(ctx, c, record.Run{Name: name, WorkflowID: name, ExecutionID: d.WorkflowExecutionInfo.FirstRunId, Status: record.Running})
 }

@@ -114,15 +114,15 @@ func (c *Grade) grader() (spec.Grader, error) {
 	var fault string
 	switch {
 	case g.Metric != "" && g.Type != spec.GraderQA:
-		fault = "--metric is for qa alone"
+		fault = "--metric is only for qa"
 	case g.Tolerance != 0 && g.Type != spec.GraderNumeric:
-		fault = "--tolerance is for numeric alone"
+		fault = "--tolerance is only for numeric"
 	case g.Tolerance < 0:
 		fault = "--tolerance can't be negative"
 	case g.KeepDistinct && g.Type != spec.GraderSQL:
-		fault = "--keep-distinct is for sql alone"
+		fault = "--keep-distinct is only for sql"
 	case g.Seconds != 0 && g.Type != spec.GraderSQL:
-		fault = "--seconds is for sql alone"
+		fault = "--seconds is only for sql"
 	case g.Seconds < 0 || g.Seconds > 24*3600:
 		fault = "--seconds must be more than 0 and at most a day"
 	}
@@ -182,9 +182,9 @@ func parseResult(text []byte, byID map[string]tasks.Task) (result, error) {
 	if err := json.Unmarshal(text, &fields); err != nil {
 		var kind *json.UnmarshalTypeError
 		if errors.As(err, &kind) {
-			return result{}, fmt.Errorf(`no JSON object {"id": …, "result": …} but a JSON %s`, kind.Value)
+			return result{}, fmt.Errorf(`want a JSON object {"id": …, "result": …}, not a JSON %s`, kind.Value)
 		}
-		return result{}, fmt.Errorf(`no JSON object {"id": …, "result": …}: %w`, err)
+		return result{}, fmt.Errorf(`want a JSON object {"id": …, "result": …}: %w`, err)
 	}
 	for _, key := range []string{"id", "result"} {
 		if value, ok := fields[key]; !ok || string(value) == "null" {

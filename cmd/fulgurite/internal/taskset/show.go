@@ -21,8 +21,8 @@ type Show struct {
 	Container string   `help:"For harbor:DIRECTORY: the program that will run their containers, docker or podman." enum:",docker,podman" default:""`
 	Show      int      `help:"How many tasks of each source to show." default:"3"`
 	Write     string   `help:"Directory for train.jsonl, gate.jsonl and test.jsonl: the splits of the spec, or two or three sources, each without the tasks that leak into a later one; or the parts of one source (--split)." placeholder:"DIR" type:"path"`
-	Split     []int    `help:"Part the one source into two or three by shares such as 8,1,1, so that no part leaks into another." placeholder:"SHARES"`
-	Seed      uint64   `help:"Which tasks --split puts where." default:"1"`
+	Split     []int    `help:"Split the one source into two or three parts by shares such as 8,1,1, so that no part leaks into another." placeholder:"SHARES"`
+	Seed      uint64   `help:"Seed by which --split puts tasks into parts." default:"1"`
 	JSON      bool     `help:"Print JSON, with all tasks." name:"json"`
 }
 

@@ -110,7 +110,7 @@ func loadTasks(path string) (spec.Spec, error) {
 	var ours []error
 	for _, f := range faults.List {
 		split := strings.TrimPrefix(f.Key, "tasks.")
-		source, known := s.Tasks.Named(split)
+		source, known := s.Tasks.Split(split)
 		missing := known && split != f.Key && source == "" // it may be a spec that evaluates
 		if !missing && (strings.HasPrefix(f.Key, "tasks") || strings.HasPrefix(f.Key, "grader") || strings.HasPrefix(f.Key, "training.curriculum")) {
 			ours = append(ours, fmt.Errorf("%s: %s", path, f))

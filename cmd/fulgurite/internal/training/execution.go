@@ -61,12 +61,12 @@ func (e Execution) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal
 	if under {
 		verb = "goes on"
 	}
-	out.Printf("Run %s %s. Ctrl-C leaves it to itself; fulgurite status%s %s tells how it stands.\n", e.Name, verb, s.DirFlag(), e.Name)
+	out.Printf("Run %s %s. Ctrl-C does not stop it; fulgurite status%s %s shows its progress.\n", e.Name, verb, s.DirFlag(), e.Name)
 	display := progress.New(out.Out, out.TTY)
 	result, err = followThrough(ctx, temporal, run, e.Plan.Spec, display, fmt.Sprintf("; `fulgurite dev%s` starts it again", s.DirFlag()), s.SpaceWarning)
 	display.Close()
 	if err != nil && ctx.Err() != nil {
-		out.Printf("Run %s goes on without this terminal: fulgurite status %s\n", e.Name, e.Name)
+		out.Printf("Run %s continues without this terminal: fulgurite status %s\n", e.Name, e.Name)
 		return result, err
 	}
 	if err != nil {
@@ -111,5 +111,5 @@ func (e Execution) failed(ctx context.Context, s *state.Flags, t *terminal.Termi
 	if refused(cause) {
 		return terminal.Usage(fmt.Errorf("run %s: %s", e.Name, out.Error))
 	}
-	return fmt.Errorf("run %s %s: %s\nOnce the cause is mended: fulgurite retry%s %s", e.Name, out.Status, out.Error, s.DirFlag(), e.Name)
+	return fmt.Errorf("run %s %s: %s\nOnce the cause is fixed: fulgurite retry%s %s", e.Name, out.Status, out.Error, s.DirFlag(), e.Name)
 }

@@ -44,7 +44,7 @@ func (o *outage) note(ctx context.Context, c client.Client, asked error, d *prog
 		o.missed++
 		if o.missed > 1 && !o.reported && ctx.Err() == nil {
 			o.reported = true
-			d.Println("the stack is away, waiting" + o.remedy)
+			d.Println("the stack does not answer, waiting" + o.remedy)
 		}
 		return
 	}

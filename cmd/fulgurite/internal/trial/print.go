@@ -14,7 +14,7 @@ func (r *report) print(t *terminal.Terminal) {
 	for _, a := range r.Attempts {
 		t.Printf("%s  task %s  %s  reward %g  result %q\n", a.Attempt, visible(a.Task, ""), outcomeOf(a), a.Reward, a.Result)
 		if a.LinesBefore > 0 {
-			t.Printf("    %d lines of output before the last one are no part of the result\n", a.LinesBefore)
+			t.Printf("    %d lines of output before the last one are not part of the result\n", a.LinesBefore)
 		}
 		if a.Error != "" {
 			t.Printf("    %s\n", visible(a.Error, "    "))
@@ -74,10 +74,10 @@ func (r *report) printVerdict(t *terminal.Terminal) {
 		}
 	}
 	if len(r.Problems)+len(r.Warnings) == 0 {
-		t.Printf("\nNothing stands in the way of learning.\n")
+		t.Printf("\nFound nothing that would stop learning.\n")
 	}
 	list("This would stop learning:", r.Problems)
-	list("This may stand in the way of learning:", r.Warnings)
+	list("This may slow or stop learning:", r.Warnings)
 }
 
 // visible returns a text with its control characters escaped and all lines after the

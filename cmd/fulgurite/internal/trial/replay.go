@@ -25,7 +25,7 @@ type difference struct {
 	Difference string `json:"difference"`
 }
 
-var errNoReplay = errors.New("the second attempts are no replays of the first")
+var errNoReplay = errors.New("the second attempts do not replay the first")
 
 // compareTwice compares each second attempt with the first at the same rollout.
 func compareTwice(ctx context.Context, st *stack.Stack, trial workflows.TryResult) (*replays, error) {
@@ -122,7 +122,7 @@ func (r *replays) print(t *terminal.Terminal) {
 	if more := len(r.Differences) - 1; more > 0 {
 		t.Printf("    and %d more attempts differ; see --json\n", more)
 	}
-	t.Printf("An agent that is killed is replayed as far as its requests are those it made before.\n" +
-		"Let them depend on the task and on the replies alone, or name what can't matter as\n" +
+	t.Printf("A killed agent is replayed for as long as it repeats its earlier requests.\n" +
+		"Make requests depend only on the task and on the replies, or list what may differ as\n" +
 		"regular expressions under replay.ignore in the spec, for example '\\d\\d:\\d\\d'.\n")
 }

@@ -68,7 +68,7 @@ func (v *verdict) endedEarly() bool {
 		if (v.stuck.Activity == "" || v.stuck.Activity == "PublishVersion") && v.spec.Sampling.Server != nil {
 			text += "; look at the servers of sampling.server, and what they log"
 		}
-		v.problem("a run would try this for ever: %s", text)
+		v.problem("a run would retry this forever: %s", text)
 	case v.trial.Failure == "":
 		return false
 	case v.trial.Phase == workflows.TryCredit && (v.calls == 0 || v.spec.Trainable() != nil): // conclude says it better
@@ -133,7 +133,7 @@ func (v *verdict) failures() {
 	case v.failed < len(v.Attempts):
 		v.warning("the agent failed in %d of %d attempts, for example: %s", v.failed, len(v.Attempts), v.cause())
 	case v.calls > 0 || v.refused > 0:
-		v.problem("the agent failed in all %d attempts, so that all have agent.failure_reward %g; for example: %s",
+		v.problem("the agent failed in all %d attempts, so all have agent.failure_reward %g; for example: %s",
 			v.failed, v.spec.Agent.FailureReward, v.cause())
 	}
 }

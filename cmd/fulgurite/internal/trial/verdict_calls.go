@@ -87,7 +87,7 @@ func (v *verdict) replies() {
 		}
 	}
 	if v.calls > 0 && cut == v.calls {
-		v.warning("all %d replies were cut off: raise sampling.max_tokens (%d), or start from a model that comes to an end", v.calls, v.spec.Sampling.MaxTokens)
+		v.warning("all %d replies were cut off: raise sampling.max_tokens (%d), or start from a model that ends its replies", v.calls, v.spec.Sampling.MaxTokens)
 	}
 	if v.calls > 0 && unread == v.calls {
 		v.warning("none of the %d replies could be read, for example: %s; look at model.tool_parser, or use a warm start", v.calls, firstLine(problem))
@@ -104,6 +104,6 @@ func (v *verdict) results() {
 		}
 	}
 	if attempts > 0 && v.spec.Grader.Type != spec.GraderAgent {
-		v.warning("%d lines of output in %d attempts are not graded: the result is the last line alone; print the result as one line, at the end", lines, attempts)
+		v.warning("%d lines of output in %d attempts are not graded: the result is only the last line; print the result as one line, at the end", lines, attempts)
 	}
 }

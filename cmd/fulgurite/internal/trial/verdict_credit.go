@@ -23,7 +23,7 @@ func (v *verdict) credited() error {
 		return nil
 	}
 	if v.input.Samples == 1 && v.spec.Training.SamplesPerTask > 1 {
-		v.warning("a single sample of each task says nothing about what rewards are compared with: leave out --samples 1")
+		v.warning("with one sample of each task there is nothing to compare rewards with: leave out --samples 1")
 		return nil
 	}
 	if moved || v.tooFew() {
@@ -68,7 +68,7 @@ func (v *verdict) alone(silent bool) error {
 	if !v.spec.Credit.PerAgent {
 		switch c := v.spec.Credit; {
 		case silent && c.TrainAgents != "":
-			v.problem("credit.train_agents %q matches calls of one attempt in each group alone, which has nothing to be compared with: all advantages are 0 whatever the rewards are", c.TrainAgents)
+			v.problem("credit.train_agents %q matches calls of only one attempt in each group, so there is nothing to compare them with: all advantages are 0 whatever the rewards are", c.TrainAgents)
 		case silent:
 			v.problem("all advantages are 0 whatever the rewards are: look at credit.mean, credit.std and training.samples_per_task")
 		}
@@ -88,7 +88,7 @@ func (v *verdict) alone(silent bool) error {
 			}
 		}
 	}
-	text := fmt.Sprintf("%d of %d agents (%s) have calls in one attempt of their group alone", len(single), agents, shortList(single))
+	text := fmt.Sprintf("%d of %d agents (%s) have calls in only one attempt of their group", len(single), agents, shortList(single))
 	if advice := v.naming(single); advice != "" {
 		text += "; " + advice
 	}
