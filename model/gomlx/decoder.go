@@ -1,16 +1,14 @@
 package gomlx
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"sync"
 
 	"github.com/gomlx/gomlx/core/tensors"
 
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/decode"
 )
 
 // chunks lists the numbers of tokens that rows are fed at once: one if all rows continue
@@ -23,13 +21,9 @@ var _ model.Scorer = (*decoder)(nil)
 // together. It receives requests through queue, and answers each on the request's own
 // channel.
 type decoder struct {
+	*decode.Front[*request]
 	graphs   *graphs
 	capacity int
-	queue    chan *request
-
-	closing   chan struct{}
-	closeOnce sync.Once
-	closed    chan struct{} // the goroutine has ended
 
 	// The goroutine owns the following fields.
 	weights []*tensors.Tensor
@@ -43,118 +37,43 @@ func newDecoder(g *graphs, w model.Weights, capacity int) (*decoder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("new decoder: %w", err)
 	}
-	d := &decoder{
-		graphs: g, capacity: capacity, weights: weights,
-		queue: make(chan *request), closing: make(chan struct{}), closed: make(chan struct{}),
-	}
-	go d.run()
+	d := &decoder{Front: decode.NewFront(g.arch, newRequest), graphs: g, capacity: capacity, weights: weights}
+	d.Own(d.own)
 	return d, nil
 }
 
-// Decode implements model.Decoder.
-func (d *decoder) Decode(ctx context.Context, r model.DecodeRequest) (model.Completion, error) {
-	return d.decode(ctx, r, nil)
-}
-
-// Score implements model.Scorer: a request whose tokens are given.
-func (d *decoder) Score(ctx context.Context, prompt, tokens []int32) ([]float32, error) {
-	a := d.graphs.arch
-	if err := checkTokens(a, tokens); err != nil {
-		return nil, fmt.Errorf("score: %w", err)
-	}
-	if len(prompt)+len(tokens) > a.MaxPositions {
-		return nil, fmt.Errorf("score: %w: %d tokens and %d to score, the model has %d positions", model.ErrPromptTooLong, len(prompt), len(tokens), a.MaxPositions)
-	}
-	c, err := d.decode(ctx, model.DecodeRequest{Prompt: prompt, MaxTokens: len(tokens)}, slices.Clone(tokens))
-	return c.Logprobs, err
-}
-
-func (d *decoder) decode(ctx context.Context, r model.DecodeRequest, given []int32) (model.Completion, error) {
-	a := d.graphs.arch
-	if len(r.Prompt) == 0 || r.MaxTokens < 1 {
-		return model.Completion{}, fmt.Errorf("decode: prompt of %d tokens, at most %d to sample", len(r.Prompt), r.MaxTokens)
-	}
-	if err := errors.Join(checkTokens(a, r.Prompt), checkTemperature(r.Temperature)); err != nil {
-		return model.Completion{}, fmt.Errorf("decode: %w", err)
-	}
-	if len(r.Prompt) >= a.MaxPositions {
-		return model.Completion{}, fmt.Errorf("decode: %w", &model.PromptTooLong{Tokens: len(r.Prompt), Positions: a.MaxPositions})
-	}
-	if nucleus := r.TopP >= 0 && r.TopP <= 1; !nucleus { // also refuses NaN
-		return model.Completion{}, fmt.Errorf("decode: top_p is %v, want 0 to 1", r.TopP)
-	}
-	ctx, leave := context.WithCancel(ctx)
-	defer leave() // also if Emit panics, so that the row is freed
-	if err := ctx.Err(); err != nil {
-		return model.Completion{}, err
-	}
-	q := newRequest(ctx, a, r, given)
-	select {
-	case d.queue <- q:
-	case <-ctx.Done():
-		return model.Completion{}, ctx.Err()
-	case <-d.closing:
-		return model.Completion{}, fmt.Errorf("decode: %w", errClosed)
-	}
-	return q.wait()
-}
-
-// Close implements model.Decoder. Completions in progress get an error.
-func (d *decoder) Close() {
-	d.closeOnce.Do(func() { close(d.closing) })
-	<-d.closed
-}
-
-// run owns the rows until Close.
-func (d *decoder) run() {
-	defer close(d.closed)
+// own runs the rows until Close.
+func (d *decoder) own() {
 	for d.admit() {
 		if err := d.advance(); err != nil {
-			d.clear(fmt.Errorf("decode: %w", err))
+			d.clear(err)
 		}
 	}
-	d.clear(fmt.Errorf("decode: %w", errClosed))
+	d.clear(decode.ErrClosed)
 	free(d.weights)
 }
 
 // admit takes waiting requests into free rows. If there is nothing else to do, it waits
-// for one. It returns false when the decoder must close.
+// for one. It returns false when the decoder is closed.
 func (d *decoder) admit() bool {
 	for i, r := range d.rows {
-		if r != nil && r.ctx.Err() != nil {
-			d.rows[i] = nil // its caller has left
+		if r != nil && r.IsAbandoned() {
+			r.End()
+			d.rows[i] = nil
 		}
 	}
 	for {
-		active := d.active()
-		if active == 0 {
+		if d.active() == 0 {
 			d.clear(nil) // there are no rows to answer; this frees the caches
-			select {
-			case r := <-d.queue:
-				d.addRow(r)
-				continue
-			case <-d.closing:
-				return false
-			}
+			<-d.Changed()
 		}
-		if active == d.capacity {
-			return !d.isClosing()
-		}
-		select {
-		case r := <-d.queue:
+		taken, closed := d.Take(nil, d.capacity-d.active())
+		for _, r := range taken {
 			d.addRow(r)
-		default:
-			return !d.isClosing()
 		}
-	}
-}
-
-func (d *decoder) isClosing() bool {
-	select {
-	case <-d.closing:
-		return true
-	default:
-		return false
+		if closed || d.active() > 0 {
+			return !closed
+		}
 	}
 }
 
@@ -181,7 +100,8 @@ func (d *decoder) addRow(r *request) {
 func (d *decoder) clear(err error) {
 	for _, r := range d.rows {
 		if r != nil {
-			r.answer <- answer{err: err}
+			r.Err = err
+			r.End()
 		}
 	}
 	free(d.caches)
@@ -249,13 +169,17 @@ func (d *decoder) accept(c int, out []*tensors.Tensor) error {
 		if r == nil || !r.feeds(c) {
 			continue
 		}
-		s := sample{token: sampled[i], logprob: logprobs[i]}
+		token, logprob, forced := sampled[i], logprobs[i], false
 		if r.restricted() {
-			s, err = r.choose(logits[i*v:(i+1)*v], s)
+			token, logprob, forced, r.Err = r.choose(logits[i*v:(i+1)*v], token, logprob)
 		}
-		if err != nil || r.took(s) {
-			r.answer <- answer{r.done, err}
-			d.rows[i], err = nil, nil
+		if r.Err == nil {
+			r.Accept(token, logprob, forced)
+			r.pending = []int32{token}
+		}
+		if r.Finished() {
+			r.End()
+			d.rows[i] = nil
 		}
 	}
 	return nil
@@ -283,11 +207,11 @@ func (d *decoder) feed(c int) (in []any, err error) {
 		if r.Temperature > 0 {
 			temperature[i] = float32(r.Temperature)
 			if n == len(r.pending) {
-				model.GumbelNoise(r.Seed, len(r.done.Tokens), noise[i*v:(i+1)*v])
+				model.GumbelNoise(r.Seed, len(r.Completion.Tokens), noise[i*v:(i+1)*v])
 			}
 		}
-		if r.given != nil && n == len(r.pending) { // larger than any logit
-			noise[i*v+int(r.given[len(r.done.Tokens)])] = math.MaxFloat32
+		if r.Given != nil && n == len(r.pending) { // larger than any logit
+			noise[i*v+int(r.Given[len(r.Completion.Tokens)])] = math.MaxFloat32
 		}
 	}
 	return []any{
@@ -308,7 +232,7 @@ func (d *decoder) resize() error {
 	need := 0
 	for _, r := range d.rows {
 		if r != nil {
-			need = max(need, len(r.Prompt)+r.limit)
+			need = max(need, len(r.Prompt)+r.Limit)
 		}
 	}
 	length, b := d.length, powerOfTwo(len(d.rows))

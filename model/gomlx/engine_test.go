@@ -313,7 +313,7 @@ func TestInputsThatCannotBeAreRefused(t *testing.T) {
 	tr := trainer(t, e, a)
 	for want, r := range map[string]model.Row{
 		"outside the vocabulary": {Tokens: []int32{1, int32(a.VocabSize)}},
-		"0 tokens":               {},
+		"no tokens":              {},
 		"41 tokens":              {Tokens: make([]int32, 41)},
 		"temperature":            {Tokens: []int32{1, 2}, Temperature: math.NaN()},
 	} {

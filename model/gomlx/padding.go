@@ -2,7 +2,6 @@ package gomlx
 
 import (
 	"fmt"
-	"math"
 	"math/bits"
 	"slices"
 
@@ -48,7 +47,7 @@ type padded struct {
 func pad(a model.Architecture, rows []model.Row, limit int) ([]padded, error) {
 	order := make([]int, 0, len(rows))
 	for i, r := range rows {
-		if err := check(a, r); err != nil {
+		if err := r.Check(a); err != nil {
 			return nil, fmt.Errorf("row %d: %w", i, err)
 		}
 		if len(r.Tokens) > 1 {
@@ -67,41 +66,6 @@ func pad(a model.Architecture, rows []model.Row, limit int) ([]padded, error) {
 		order = order[n:]
 	}
 	return groups, nil
-}
-
-func check(a model.Architecture, r model.Row) error {
-	if len(r.Tokens) == 0 || len(r.Tokens) > a.MaxPositions {
-		return fmt.Errorf("%d tokens, want 1 to %d", len(r.Tokens), a.MaxPositions)
-	}
-	if err := checkTokens(a, r.Tokens); err != nil {
-		return err
-	}
-	if r.Allowed != nil && len(r.Allowed) != len(r.Tokens)-1 {
-		return fmt.Errorf("%d allowed sets for %d tokens, want %d", len(r.Allowed), len(r.Tokens), len(r.Tokens)-1)
-	}
-	for i, set := range r.Allowed {
-		if token := r.Tokens[i+1]; set != nil && !set.Has(token) {
-			return fmt.Errorf("token %d is %d, which is not in the set that it was chosen from", i+1, token)
-		}
-	}
-	return checkTemperature(r.Temperature)
-}
-
-func checkTokens(a model.Architecture, tokens []int32) error {
-	for i, t := range tokens {
-		if t < 0 || int(t) >= a.VocabSize {
-			return fmt.Errorf("token %d: id %d is outside the vocabulary of %d", i, t, a.VocabSize)
-		}
-	}
-	return nil
-}
-
-// checkTemperature requires 0, or a number that float32 can divide by.
-func checkTemperature(t float64) error {
-	if math.IsNaN(t) || t < 0 || t > math.MaxFloat32 || (t > 0 && t < 0x1p-100) {
-		return fmt.Errorf("temperature is %v", t)
-	}
-	return nil
 }
 
 func newPadded(rows []model.Row, indices []int, s, v int) padded {

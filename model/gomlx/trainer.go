@@ -91,7 +91,7 @@ func (t *trainer) Update(ctx context.Context, rows []model.Row, objective model.
 	if t.broken != nil {
 		return 0, fmt.Errorf("update: %w", t.broken)
 	}
-	if err := checkNumbers(opt); err != nil {
+	if err := opt.Check(); err != nil {
 		return 0, fmt.Errorf("update: %w", err)
 	}
 	groups, err := pad(t.graphs.arch, rows, t.limit)
@@ -127,26 +127,6 @@ func (t *trainer) Update(ctx context.Context, rows []model.Row, objective model.
 		return 0, fmt.Errorf("update: %w", err)
 	}
 	return norm, nil
-}
-
-// checkNumbers refuses settings that could put a NaN into weights even with a finite
-// gradient.
-func checkNumbers(o model.AdamW) error {
-	for _, n := range []struct {
-		name         string
-		value, below float64
-	}{
-		{"learning_rate", o.LearningRate, math.MaxFloat32}, {"beta1", o.Beta1, 1}, {"beta2", o.Beta2, 1},
-		{"epsilon", o.Epsilon, 1}, {"weight_decay", o.WeightDecay, math.MaxFloat32}, {"clip_norm", o.ClipNorm, math.MaxFloat64},
-	} {
-		if !(n.value >= 0 && n.value < n.below) {
-			return fmt.Errorf("adamw: %s is %v, want at least 0 and below %g", n.name, n.value, n.below)
-		}
-	}
-	if float32(o.Epsilon) == 0 {
-		return fmt.Errorf("adamw: epsilon is %v; it divides where a gradient is 0", o.Epsilon)
-	}
-	return nil
 }
 
 // accumulate adds the gradient of p's rows to sums, which it consumes.

@@ -1,7 +1,6 @@
 package native
 
 import (
-	"fmt"
 	"math"
 
 	"github.com/fulgurite/fulgurite/model"
@@ -26,25 +25,6 @@ func (p *placement) spans() []span {
 		}
 	}
 	return all
-}
-
-func checkAdamW(o model.AdamW) error {
-	for _, f := range []struct {
-		name  string
-		value float64
-		below float64
-	}{
-		{"learning_rate", o.LearningRate, math.MaxFloat32}, {"weight_decay", o.WeightDecay, math.MaxFloat32},
-		{"clip_norm", o.ClipNorm, math.MaxFloat64}, {"beta1", o.Beta1, 1}, {"beta2", o.Beta2, 1}, {"epsilon", o.Epsilon, 1},
-	} {
-		if inside := f.value >= 0 && f.value < f.below; !inside { // also refuses NaN
-			return fmt.Errorf("adamw: %s is %v, want at least 0 and below %g", f.name, f.value, f.below)
-		}
-	}
-	if float32(o.Epsilon) == 0 { // the update divides by it where a gradient has always been 0
-		return fmt.Errorf("adamw: epsilon is %v, want a positive float32", o.Epsilon)
-	}
-	return nil
 }
 
 // sum adds all lanes to the first, one after the other, and returns the norm of the

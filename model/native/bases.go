@@ -96,7 +96,7 @@ func (p *parameters) read(b *model.Base) error {
 			return fmt.Errorf("%w: tensor %s %v with %d numbers is not one of the architecture's, or is there twice", model.ErrArchitecture, t.Name, t.Shape, len(t.Data))
 		}
 		delete(place, t.Name)
-		if err := checkFinite(t); err != nil {
+		if err := t.CheckFinite(); err != nil {
 			return err
 		}
 		p.put(p.tensors[i], t.Data)

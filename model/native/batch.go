@@ -127,19 +127,19 @@ func (b *batch) free() {
 
 // finish reports whether q has finished. If so, it gives up q's pages and answers q.
 func (b *batch) finish(q *request) bool {
-	if !q.finished() {
+	if !q.Finished() {
 		return false
 	}
 	b.keep(q)
 	q.pages, q.leader = nil, nil
-	close(q.done)
+	q.End()
 	return true
 }
 
 func (b *batch) dropAbandoned() {
 	for _, q := range b.running {
-		if q.abandoned.Load() {
-			q.err = errAbandoned
+		if q.IsAbandoned() {
+			q.Err = errAbandoned
 		}
 	}
 	b.remove()
@@ -148,7 +148,7 @@ func (b *batch) dropAbandoned() {
 // fail answers all running requests with err.
 func (b *batch) fail(err error) {
 	for _, q := range b.running {
-		q.err = err
+		q.Err = err
 	}
 	b.running = slices.DeleteFunc(b.running, b.finish)
 }

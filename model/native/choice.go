@@ -61,10 +61,10 @@ func (b *worker) restrict(q *request, logits []float32) (bool, error) {
 		}
 		clear(c.set)
 		if restricted = q.Constraint.Allowed(c.set); restricted && c.among(c.set, b.VocabSize) == 0 {
-			return false, fmt.Errorf("%w: it allows no token of the vocabulary after %d tokens of the completion", model.ErrForm, len(q.completion.Tokens))
+			return false, fmt.Errorf("%w: it allows no token of the vocabulary after %d tokens of the completion", model.ErrForm, len(q.Completion.Tokens))
 		}
 	}
-	if !q.hasNucleus() {
+	if !q.HasNucleus() {
 		return restricted, nil
 	}
 	if !restricted {
@@ -89,7 +89,7 @@ func (b *worker) chooseAmong(q *request, all []float32) (token int32, o outcome)
 	logits, n := c.gather(all), len(c.tokens)
 	at := largest(logits[:n])
 	if q.Temperature > 0 {
-		at = model.GumbelChooseAmong(c.tokens, logits[:n], q.scale, q.Seed, len(q.completion.Tokens))
+		at = model.GumbelChooseAmong(c.tokens, logits[:n], q.scale, q.Seed, len(q.Completion.Tokens))
 	}
 	return c.tokens[at], b.tokenOutcome(logits, n, at, q.scale)
 }

@@ -327,7 +327,7 @@ func TestNucleusHoldsTheLikeliestTokens(t *testing.T) {
 	for _, p := range []float64{-0.1, 1.1, math.NaN()} {
 		greedy.TopP = p
 		_, err := d.Decode(t.Context(), greedy)
-		require.ErrorIs(t, err, native.ErrRow)
+		require.ErrorIs(t, err, model.ErrRow)
 	}
 }
 
@@ -342,7 +342,7 @@ func TestBadSetsAreRefused(t *testing.T) {
 	} {
 		batch := []model.Row{{Tokens: []int32{1, 2}}, {Tokens: []int32{1, 2, 3}, Allowed: sets}}
 		_, _, err := tr.Score(t.Context(), batch)
-		require.ErrorIs(t, err, native.ErrRow)
+		require.ErrorIs(t, err, model.ErrRow)
 		require.ErrorContains(t, err, "row 1")
 		require.ErrorContains(t, err, want)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/decode"
 	"github.com/fulgurite/fulgurite/model/native"
 )
 
@@ -106,7 +107,7 @@ func TestBadRequestIsRefused(t *testing.T) {
 		"temperature":   {Prompt: []int32{1}, MaxTokens: 1, Temperature: math.Inf(1)},
 	} {
 		_, err := d.Decode(t.Context(), r)
-		require.ErrorIs(t, err, native.ErrRow, name)
+		require.ErrorIs(t, err, model.ErrRow, name)
 	}
 }
 
@@ -168,6 +169,24 @@ func TestCancelledRequestGivesUpItsPlace(t *testing.T) {
 	}
 }
 
+// The requests that wait are more than a batch has room for, and those in the batch end at
+// the same step.
+func TestRequestsBeyondTheBatchAreServed(t *testing.T) {
+	t.Parallel()
+	a := architectures()["tiny"]
+	d := decoder(t, native.New(native.Options{MaxBatch: 2}), a, weights(a, 1))
+	errs := make(chan error, 64)
+	for range cap(errs) {
+		go func() {
+			_, err := d.Decode(t.Context(), model.DecodeRequest{Prompt: []int32{1}, MaxTokens: 1})
+			errs <- err
+		}()
+	}
+	for range cap(errs) {
+		require.NoError(t, <-errs)
+	}
+}
+
 func TestCloseEndsRequests(t *testing.T) {
 	t.Parallel()
 	a := architectures()["tiny"]
@@ -183,10 +202,10 @@ func TestCloseEndsRequests(t *testing.T) {
 	}
 	d.Close()
 	for range cap(errs) {
-		require.ErrorIs(t, <-errs, native.ErrClosed)
+		require.ErrorIs(t, <-errs, decode.ErrClosed)
 	}
 	_, err = d.Decode(t.Context(), model.DecodeRequest{Prompt: []int32{1}, MaxTokens: 1})
-	require.ErrorIs(t, err, native.ErrClosed)
+	require.ErrorIs(t, err, decode.ErrClosed)
 	d.Close() // a second Close does no harm
 }
 
@@ -202,7 +221,7 @@ func TestInfiniteLogitsAreAnError(t *testing.T) {
 		d := decoder(t, engine(kernelName, 1), a, w)
 		for _, temperature := range []float64{0, 1} {
 			_, err := d.Decode(t.Context(), model.DecodeRequest{Prompt: []int32{1}, MaxTokens: 3, Temperature: temperature})
-			require.ErrorIs(t, err, native.ErrNotFinite)
+			require.ErrorIs(t, err, model.ErrNotFinite)
 		}
 	})
 }

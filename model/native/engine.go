@@ -1,9 +1,7 @@
 package native
 
 import (
-	"errors"
 	"fmt"
-	"math"
 	"runtime"
 	"runtime/debug"
 
@@ -13,17 +11,6 @@ import (
 
 // version is raised whenever a change here changes bits.
 const version = 1
-
-var (
-	// ErrClosed is returned by a decoder that was closed, also to requests that
-	// were under way.
-	ErrClosed = errors.New("decoder is closed")
-	// ErrNotFinite is wrapped when weights, or the logits computed from them, are not
-	// finite.
-	ErrNotFinite = errors.New("not finite")
-	// ErrRow is wrapped when a row or a request can't be run with the model.
-	ErrRow = errors.New("bad row")
-)
 
 // Options configures an Engine; the zero value is right for most uses.
 type Options struct {
@@ -142,45 +129,14 @@ func checkTensors(c model.Checkpoint, w model.Weights) error {
 	if err := c.Match(w); err != nil {
 		return err
 	}
-	for _, t := range w {
-		if err := checkFinite(t); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func checkFinite(t model.Tensor) error {
-	for i, x := range t.Data {
-		if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
-			return fmt.Errorf("tensor %s: number %d is %v: %w", t.Name, i, x, ErrNotFinite)
-		}
-	}
-	return nil
-}
-
-// checkTokens reports why tokens can't be run through a.
-func checkTokens(a model.Architecture, tokens []int32) error {
-	if len(tokens) == 0 {
-		return fmt.Errorf("%w: no tokens", ErrRow)
-	}
-	for i, t := range tokens {
-		if t < 0 || int(t) >= a.VocabSize {
-			return fmt.Errorf("%w: token %d is %d, outside the vocabulary of %d", ErrRow, i, t, a.VocabSize)
-		}
-	}
-	return nil
+	return w.CheckFinite()
 }
 
 // inverseTemperature returns the factor by which temperature t scales logits. Temperature
 // 0 counts as 1.
-func inverseTemperature(t float64) (float32, error) {
+func inverseTemperature(t float64) float32 {
 	if t == 0 {
-		return 1, nil
+		return 1
 	}
-	inverse := float32(1 / t)
-	if math.IsNaN(t) || t < 0 || inverse < 1e-6 || inverse > 1e6 {
-		return 0, fmt.Errorf("%w: temperature is %v, want 0 or 1e-6 to 1e6", ErrRow, t)
-	}
-	return inverse, nil
+	return float32(1 / t)
 }

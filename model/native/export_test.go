@@ -60,7 +60,7 @@ func (e *Engine) newDecoderWith(c model.Checkpoint, change func(*batch)) (model.
 		return nil, err
 	}
 	change(d.batch)
-	go d.own()
+	d.Own(d.own)
 	return d, nil
 }
 

@@ -47,11 +47,10 @@ func (p *pass) sharedPositions() int {
 func (p *pass) cut(rows []model.Row, share bool) ([][]sequence, error) {
 	scales, lengths, tokens := make([]float32, len(rows)), make([]int, len(rows)), make([][]int32, len(rows))
 	for i, row := range rows {
-		var err error
-		if scales[i], err = p.checkRow(row); err != nil {
+		if err := row.Check(p.Architecture); err != nil {
 			return nil, rowError(i, err)
 		}
-		lengths[i], tokens[i] = len(row.Tokens)-1, row.Tokens[:len(row.Tokens)-1]
+		scales[i], lengths[i], tokens[i] = inverseTemperature(row.Temperature), len(row.Tokens)-1, row.Tokens[:len(row.Tokens)-1]
 	}
 	var placed [][]prefix.Row
 	if share {

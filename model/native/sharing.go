@@ -80,7 +80,7 @@ func (b *batch) follow(q *request) {
 		return
 	}
 	ready := min(q.shared, q.leader.cached)
-	if ready < q.shared && !q.leader.finished() {
+	if ready < q.shared && !q.leader.Finished() {
 		return
 	}
 	if ready > q.cached {
@@ -100,7 +100,7 @@ func (b *batch) adopt(q *request, pages []*kvcache.Page, n int) {
 // take over what they have computed.
 func (b *batch) remove() {
 	for _, q := range b.running {
-		if !q.finished() {
+		if !q.Finished() {
 			b.follow(q)
 		}
 	}
@@ -115,6 +115,6 @@ func (b *batch) keep(q *request) {
 		return
 	}
 	tokens := make([]int32, q.cached)
-	copy(tokens[copy(tokens, q.Prompt):], q.completion.Tokens)
+	copy(tokens[copy(tokens, q.Prompt):], q.Completion.Tokens)
 	b.kept.Keep(tokens, q.pages)
 }

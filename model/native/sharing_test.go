@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/decode"
 	"github.com/fulgurite/fulgurite/model/native/kvcache"
 )
 
@@ -25,7 +26,7 @@ func stepped(t *testing.T) *batch {
 	require.NoError(t, err)
 	b := newBatch(p, 1, 128)
 	t.Cleanup(func() {
-		b.fail(ErrClosed)
+		b.fail(decode.ErrClosed)
 		b.threadPool.close()
 		b.free()
 	})
@@ -40,8 +41,9 @@ func (b *batch) join(t *testing.T, n int, more ...int32) *request {
 	for i := range prompt {
 		prompt[i] = int32(i*i) % 32
 	}
-	q, err := b.newRequest(model.DecodeRequest{Prompt: append(prompt, more...), MaxTokens: 1})
+	r, err := decode.NewRequest(b.Architecture, model.DecodeRequest{Prompt: append(prompt, more...), MaxTokens: 1})
 	require.NoError(t, err)
+	q := newRequest(r)
 	b.running = append(b.running, q)
 	return q
 }
@@ -107,14 +109,14 @@ func TestAGroupOutlivesTheOneThatComputesItsPrompt(t *testing.T) {
 		for range steps {
 			b.step()
 		}
-		leader.abandoned.Store(true)
+		leader.Abandon()
 		b.dropAbandoned()
 		b.kept.Clear()
 		require.Len(t, b.running, 4)
 		b.finishAll()
 		require.Equal(t, 100+3, b.computed, "%d steps", steps)
 		for _, q := range others {
-			require.Equal(t, want.completion, q.completion)
+			require.Equal(t, want.Completion, q.Completion)
 		}
 	}
 }

@@ -208,7 +208,7 @@ func (t *trainer) Update(ctx context.Context, rows []model.Row, objective model.
 }
 
 func (t *trainer) update(ctx context.Context, rows []model.Row, objective model.Objective, opt model.AdamW) (float64, error) {
-	if err := checkAdamW(opt); err != nil {
+	if err := opt.Check(); err != nil {
 		return 0, err
 	}
 	shards, err := t.plan(rows, t.shares)
@@ -263,37 +263,6 @@ func (t *trainer) plan(rows []model.Row, share bool) ([][]sequence, error) {
 	}
 	t.angles.reserve(longest)
 	return shards, nil
-}
-
-// checkRow checks a row and returns the factor of its logits.
-func (l *layout) checkRow(row model.Row) (scale float32, err error) {
-	if err := checkTokens(l.Architecture, row.Tokens); err != nil {
-		return 0, err
-	}
-	if len(row.Tokens) > l.MaxPositions {
-		return 0, fmt.Errorf("%w: %d tokens, the model has %d positions", ErrRow, len(row.Tokens), l.MaxPositions)
-	}
-	if err := l.checkAllowed(row); err != nil {
-		return 0, err
-	}
-	return inverseTemperature(row.Temperature)
-}
-
-// checkAllowed requires an entry for each token but the first: either no set, or a set
-// that contains the token.
-func (l *layout) checkAllowed(row model.Row) error {
-	if row.Allowed == nil {
-		return nil
-	}
-	if len(row.Allowed) != len(row.Tokens)-1 {
-		return fmt.Errorf("%w: %d allowed sets for %d tokens, want %d", ErrRow, len(row.Allowed), len(row.Tokens), len(row.Tokens)-1)
-	}
-	for i, set := range row.Allowed {
-		if token := row.Tokens[i+1]; set != nil && !set.Has(token) {
-			return fmt.Errorf("%w: token %d is %d, which is not in its set", ErrRow, i+1, token)
-		}
-	}
-	return nil
 }
 
 func rowError(i int, err error) error { return fmt.Errorf("row %d: %w", i, err) }

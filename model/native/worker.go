@@ -195,7 +195,7 @@ func (b *worker) chooseAll(by *worker, requests []*request, first, last int) {
 func (b *worker) choose(q *request, logits []float32) {
 	restricted, err := b.restrict(q, logits)
 	if err != nil {
-		q.err = err
+		q.Err = err
 		return
 	}
 	var token int32
@@ -206,21 +206,21 @@ func (b *worker) choose(q *request, logits []float32) {
 		token, o = b.chooseFreely(q, logits)
 	}
 	if math.IsNaN(float64(o.logprob)) || math.IsInf(float64(o.logprob), 0) {
-		q.err = fmt.Errorf("logits of token %d of the completion: %w", len(q.completion.Tokens), ErrNotFinite)
+		q.Err = fmt.Errorf("logits of token %d of the completion: %w", len(q.Completion.Tokens), model.ErrNotFinite)
 		return
 	}
-	q.accept(token, o.logprob, restricted && len(b.choice.tokens) == 1)
+	q.Accept(token, o.logprob, restricted && len(b.choice.tokens) == 1)
 }
 
 func (b *worker) chooseFreely(q *request, logits []float32) (int32, outcome) {
 	var token int
 	switch {
-	case q.given != nil:
-		token = int(q.given[len(q.completion.Tokens)])
+	case q.Given != nil:
+		token = int(q.Given[len(q.Completion.Tokens)])
 	case q.Temperature == 0:
 		token = largest(logits[:b.VocabSize])
 	default:
-		token = model.GumbelChoose(logits[:b.VocabSize], q.scale, q.Seed, len(q.completion.Tokens))
+		token = model.GumbelChoose(logits[:b.VocabSize], q.scale, q.Seed, len(q.Completion.Tokens))
 	}
 	return int32(token), b.tokenOutcome(logits, b.VocabSize, token, q.scale)
 }

@@ -53,7 +53,7 @@ func spread(a model.Architecture, rows []model.Row, limit, ranks int) ([][]batch
 func byLength(a model.Architecture, rows []model.Row) ([]int, error) {
 	order := make([]int, 0, len(rows))
 	for i, r := range rows {
-		if err := checkRow(a, r); err != nil {
+		if err := r.Check(a); err != nil {
 			return nil, fmt.Errorf("row %d: %w", i, err)
 		}
 		if len(r.Tokens) > 1 {

@@ -211,7 +211,7 @@ func TestModelsThatCantBeTrainedAreRefusedByName(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(dir, model.ConfigFile))
 	require.NoError(t, err)
 	for name, c := range map[string]struct{ old, new, want string }{
-		"its own code":      {`"model_type"`, `"auto_map": {"AutoModel": "modeling.X"}, "model_type"`, "auto_map names Python code"},
+		"its own code":      {`"model_type"`, `"auto_map": {"AutoModel": "modeling.X"}, "model_type"`, "auto_map names the model"},
 		"quantized":         {`"model_type"`, `"quantization_config": {}, "model_type"`, "quantization_config"},
 		"no type of its":    {`"model_type": "phi3"`, `"model_type": "phi33"`, "phi33"},
 		"no language model": {`"model_type": "phi3"`, `"model_type": "vit"`, "no causal language model"},

@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/decode"
 )
 
 const (
@@ -19,9 +19,6 @@ const (
 	burstSeconds = 0.1
 )
 
-// ErrClosed is returned by a decoder that was closed, also to requests that were under way.
-var ErrClosed = errors.New("decoder is closed")
-
 var (
 	_ model.Decoder = (*decoder)(nil)
 	_ model.Scorer  = (*decoder)(nil)
@@ -30,14 +27,9 @@ var (
 // decoder implements model.Decoder. One goroutine owns the batch. It asks the program for
 // one burst of tokens at a time; requests join and leave between bursts.
 type decoder struct {
+	*decode.Front[*decodeRequest]
 	held *trainer // the version's weights, without moments
 	most int      // sequences at once
-
-	mu      sync.Mutex
-	waiting []*decodeRequest // in the order of arrival
-	closed  bool
-	changed chan struct{} // holds a token if waiting or closed changed
-	gone    chan struct{} // closed when the owner has returned
 
 	// The goroutine owns the following fields.
 	running []*decodeRequest
@@ -46,108 +38,21 @@ type decoder struct {
 }
 
 func newDecoder(held *trainer, most int) *decoder {
-	d := &decoder{held: held, most: most, changed: make(chan struct{}, 1), gone: make(chan struct{})}
-	go d.own()
+	front := decode.NewFront(held.of.Architecture, func(q *decode.Request) *decodeRequest { return &decodeRequest{Request: q} })
+	d := &decoder{Front: front, held: held, most: most}
+	d.Own(d.own)
 	return d
-}
-
-// Decode implements model.Decoder. When ctx ends it returns at once; the request leaves the
-// batch after the burst under way, and until then its constraint is in use.
-func (d *decoder) Decode(ctx context.Context, r model.DecodeRequest) (model.Completion, error) {
-	q, err := newDecodeRequest(d.held.of.Architecture, r)
-	if err == nil {
-		err = d.answer(ctx, q)
-	}
-	if err != nil {
-		return model.Completion{}, fmt.Errorf("decode: %w", err)
-	}
-	return q.completion, nil
-}
-
-// Score implements model.Scorer: a request whose tokens are given.
-func (d *decoder) Score(ctx context.Context, prompt, tokens []int32) ([]float32, error) {
-	a := d.held.of.Architecture
-	if err := checkTokens(a, tokens); err != nil {
-		return nil, fmt.Errorf("score: %w", err)
-	}
-	q, err := newDecodeRequest(a, model.DecodeRequest{Prompt: prompt, MaxTokens: len(tokens)})
-	if err == nil && q.limit < len(tokens) {
-		err = fmt.Errorf("%w: %d tokens and %d to score, the model has %d positions", model.ErrPromptTooLong, len(prompt), len(tokens), a.MaxPositions)
-	}
-	if err == nil {
-		q.given = slices.Clone(tokens)
-		err = d.answer(ctx, q)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("score: %w", err)
-	}
-	return q.completion.Logprobs, nil
-}
-
-// answer queues q for the owner of the batch and waits until q is done. The caller's
-// goroutine emits the samples here, so they never hold up the batch, and none is emitted
-// after the answer.
-func (d *decoder) answer(ctx context.Context, q *decodeRequest) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if !d.queue(q) {
-		return ErrClosed
-	}
-	defer q.abandoned.Store(true) // also if Emit panics; it has no effect on a request that is done
-	for {
-		select {
-		case s := <-q.samples:
-			q.Emit(s.token, s.logprob)
-		case <-q.done:
-			for len(q.samples) > 0 {
-				s := <-q.samples
-				q.Emit(s.token, s.logprob)
-			}
-			return q.err
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// Close frees what the program holds. Requests under way return ErrClosed.
-func (d *decoder) Close() {
-	d.mu.Lock()
-	d.closed = true
-	d.mu.Unlock()
-	d.notify()
-	<-d.gone
-}
-
-func (d *decoder) queue(q *decodeRequest) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return false
-	}
-	d.waiting = append(d.waiting, q)
-	d.notify()
-	return true
-}
-
-func (d *decoder) notify() {
-	select {
-	case d.changed <- struct{}{}:
-	default:
-	}
 }
 
 // own runs the batch until Close.
 func (d *decoder) own() {
-	defer close(d.gone)
 	defer d.held.Close()
 	for {
-		if d.idle() {
-			<-d.changed
+		if len(d.running) == 0 && len(d.left) == 0 {
+			<-d.Changed()
 		}
 		if d.admit() {
-			d.fail(ErrClosed)
+			d.fail(decode.ErrClosed)
 			return
 		}
 		d.dropAbandoned()
@@ -157,35 +62,22 @@ func (d *decoder) own() {
 	}
 }
 
-// idle reports whether there is nothing to do.
-func (d *decoder) idle() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return len(d.running) == 0 && len(d.left) == 0 && len(d.waiting) == 0 && !d.closed
-}
-
 // admit moves waiting requests into the batch. closed reports whether the decoder is
 // closed.
 func (d *decoder) admit() (closed bool) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	n := len(d.waiting)
-	if !d.closed {
-		n = min(n, max(0, d.most-len(d.running)))
-	}
-	for _, q := range d.waiting[:n] {
+	n := len(d.running)
+	d.running, closed = d.Take(d.running, d.most-n)
+	for _, q := range d.running[n:] {
 		d.ids++
 		q.id = d.ids
-		d.running = append(d.running, q)
 	}
-	d.waiting = slices.Delete(d.waiting, 0, n)
-	return d.closed
+	return closed
 }
 
 // dropAbandoned removes requests whose callers have left.
 func (d *decoder) dropAbandoned() {
 	d.running = slices.DeleteFunc(d.running, func(q *decodeRequest) bool {
-		if !q.abandoned.Load() {
+		if !q.IsAbandoned() {
 			return false
 		}
 		d.leave(q)
@@ -197,14 +89,14 @@ func (d *decoder) leave(q *decodeRequest) {
 	if q.joined {
 		d.left = append(d.left, q.id)
 	}
-	close(q.done)
+	q.End()
 }
 
 // fail answers all requests with err.
 func (d *decoder) fail(err error) {
 	d.left = nil
 	for _, q := range d.running {
-		q.err = err
+		q.Err = err
 		d.leave(q)
 	}
 	d.running = nil
@@ -234,7 +126,7 @@ func (d *decoder) advance() {
 		return
 	}
 	d.running = slices.DeleteFunc(d.running, func(q *decodeRequest) bool {
-		if !q.finished() {
+		if !q.Finished() {
 			return false
 		}
 		d.leave(q) // the program itself drops a sequence only if it sees the end
@@ -249,18 +141,15 @@ func (d *decoder) shrink() {
 	for _, q := range d.running {
 		q.joined = false
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.waiting = slices.Concat(d.running[d.most:], d.waiting)
+	d.Return(d.running[d.most:])
 	d.running = d.running[:d.most]
-	d.notify()
 }
 
 // restrict asks every request which tokens may come next, and fails requests for which
 // none may.
 func (d *decoder) restrict() {
 	d.running = slices.DeleteFunc(d.running, func(q *decodeRequest) bool {
-		if q.err = q.restrict(d.held.of.Architecture.VocabSize); q.err == nil {
+		if q.Err = q.restrict(d.held.of.Architecture.VocabSize); q.Err == nil {
 			return false
 		}
 		d.leave(q)
@@ -336,7 +225,7 @@ func (d *decoder) take(r reply) error {
 		if q == nil {
 			return fmt.Errorf("decode: %w: a token of sequence %d, which is not asked for", errFrame, id)
 		}
-		if !q.finished() {
+		if !q.Finished() {
 			q.accept(tokens[i], logprobs[i], only[i] != 0)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/decode"
 	"github.com/fulgurite/fulgurite/model/native"
 	"github.com/fulgurite/fulgurite/model/torch"
 )
@@ -224,9 +225,9 @@ func whoLeavesIsLetGo(t *testing.T, e *torch.Engine) {
 	}()
 	<-begun
 	d.Close()
-	require.ErrorIs(t, <-closing, torch.ErrClosed)
+	require.ErrorIs(t, <-closing, decode.ErrClosed)
 	_, err = d.Decode(t.Context(), model.DecodeRequest{Prompt: []int32{1}, MaxTokens: 1})
-	require.ErrorIs(t, err, torch.ErrClosed)
+	require.ErrorIs(t, err, decode.ErrClosed)
 }
 
 func aProgramThatIsKilledSaysTheSameAgain(t *testing.T, e *torch.Engine) {

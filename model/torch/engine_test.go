@@ -286,7 +286,7 @@ func TestLogitsThatOverflowAreAnError(t *testing.T) {
 	}
 	tr := trainer(t, shared(t), c)
 	_, _, err := tr.Score(t.Context(), rows())
-	require.ErrorIs(t, err, torch.ErrNotFinite)
+	require.ErrorIs(t, err, model.ErrNotFinite)
 	require.ErrorContains(t, err, "choice 0 comes out as NaN")
 	_, err = tr.Update(t.Context(), rows(), slopes, adamW())
 	require.ErrorIs(t, err, model.ErrDiverged)
@@ -302,7 +302,7 @@ func TestWhatCannotBeIsRefused(t *testing.T) {
 		{Tokens: []int32{1, 2}, Temperature: math.NaN()}, {Tokens: []int32{1, 2}, Allowed: []model.TokenSet{{1}}}, {Tokens: []int32{1, 2}, Allowed: []model.TokenSet{}},
 	} {
 		_, _, err := tr.Score(t.Context(), []model.Row{r})
-		require.ErrorIs(t, err, torch.ErrRow)
+		require.ErrorIs(t, err, model.ErrRow)
 	}
 	_, err := tr.Update(t.Context(), rows(), slopes, model.AdamW{})
 	require.ErrorContains(t, err, "epsilon")
@@ -312,5 +312,5 @@ func TestWhatCannotBeIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, model.ErrArchitecture)
 	c.Weights[0].Data[0] = float32(math.Inf(1))
 	_, err = e.NewTrainer(c)
-	require.ErrorIs(t, err, torch.ErrNotFinite)
+	require.ErrorIs(t, err, model.ErrNotFinite)
 }

@@ -123,7 +123,7 @@ func writeBase(dir string, b *model.Base) (path string, err error) {
 	}
 	err = hf.WriteEach(f, b.Architecture.Tensors(), func(use func(model.Tensor) error) error {
 		return b.Each(func(t model.Tensor) error {
-			if err := checkFinite(model.Weights{t}); err != nil {
+			if err := t.CheckFinite(); err != nil {
 				return err
 			}
 			return use(t)
@@ -205,7 +205,7 @@ func (t *trainer) readTensors(path string) (model.Weights, error) {
 	}
 	w, err := hf.ArrangeTensors(t.of.Tensors(), w)
 	if err == nil {
-		err = checkFinite(w)
+		err = w.CheckFinite()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read what the program saved: %w", err)

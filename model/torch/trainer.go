@@ -107,7 +107,7 @@ func (t *trainer) score(ctx context.Context, rows []model.Row) (logprobs, entrop
 	for i := range rows {
 		for j, x := range logprobs[i] {
 			if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
-				return nil, nil, fmt.Errorf("row %d: choice %d comes out as %v: %w; if the weights are those of a published model, its type or this version of transformers is not right for it", i, j, x, ErrNotFinite)
+				return nil, nil, fmt.Errorf("row %d: choice %d comes out as %v: %w; if the weights are those of a published model, its type or this version of transformers is not right for it", i, j, x, model.ErrNotFinite)
 			}
 		}
 	}
@@ -155,7 +155,7 @@ func (t *trainer) Update(ctx context.Context, rows []model.Row, objective model.
 }
 
 func (t *trainer) update(ctx context.Context, rows []model.Row, objective model.Objective, opt model.AdamW) (float64, error) {
-	if err := checkAdamW(opt); err != nil {
+	if err := opt.Check(); err != nil {
 		return 0, err
 	}
 	passes, err := spread(t.of.Architecture, rows, t.tokens, t.ranks)

@@ -1,0 +1,110 @@
+package model
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+var (
+	// ErrRow is wrapped when a row or a request can't be run with a model.
+	ErrRow = errors.New("bad row")
+	// ErrNotFinite is wrapped when weights, or numbers computed from them, are not finite.
+	ErrNotFinite = errors.New("not finite")
+)
+
+// CheckTokens reports why tokens can't be run through a: there are none, or one of them is
+// outside the vocabulary.
+func (a Architecture) CheckTokens(tokens []int32) error {
+	if len(tokens) == 0 {
+		return fmt.Errorf("%w: no tokens", ErrRow)
+	}
+	for i, t := range tokens {
+		if t < 0 || int(t) >= a.VocabSize {
+			return fmt.Errorf("%w: token %d is %d, outside the vocabulary of %d", ErrRow, i, t, a.VocabSize)
+		}
+	}
+	return nil
+}
+
+// Check reports why r can't be run through a.
+func (r Row) Check(a Architecture) error {
+	if err := a.CheckTokens(r.Tokens); err != nil {
+		return err
+	}
+	if len(r.Tokens) > a.MaxPositions {
+		return fmt.Errorf("%w: %d tokens, the model has %d positions", ErrRow, len(r.Tokens), a.MaxPositions)
+	}
+	if r.Allowed != nil && len(r.Allowed) != len(r.Tokens)-1 {
+		return fmt.Errorf("%w: %d allowed sets for %d tokens, want %d", ErrRow, len(r.Allowed), len(r.Tokens), len(r.Tokens)-1)
+	}
+	for i, set := range r.Allowed {
+		if token := r.Tokens[i+1]; set != nil && !set.Has(token) {
+			return fmt.Errorf("%w: token %d is %d, which is not in its set", ErrRow, i+1, token)
+		}
+	}
+	return checkTemperature(r.Temperature)
+}
+
+// Check reports why r can't be run through a. The error is a *PromptTooLong if the prompt
+// leaves no position to sample.
+func (r DecodeRequest) Check(a Architecture) error {
+	if err := a.CheckTokens(r.Prompt); err != nil {
+		return fmt.Errorf("prompt: %w", err)
+	}
+	switch nucleus := r.TopP >= 0 && r.TopP <= 1; {
+	case len(r.Prompt) >= a.MaxPositions:
+		return &PromptTooLong{Tokens: len(r.Prompt), Positions: a.MaxPositions}
+	case r.MaxTokens < 1:
+		return fmt.Errorf("%w: at most %d tokens asked for, want at least 1", ErrRow, r.MaxTokens)
+	case !nucleus: // also if TopP is NaN
+		return fmt.Errorf("%w: top_p is %v, want 0 to 1", ErrRow, r.TopP)
+	}
+	return checkTemperature(r.Temperature)
+}
+
+func checkTemperature(t float64) error {
+	if t != 0 && !(t >= 1e-6 && t <= 1e6) { // also refuses NaN
+		return fmt.Errorf("%w: temperature is %v, want 0 or 1e-6 to 1e6", ErrRow, t)
+	}
+	return nil
+}
+
+// Check refuses settings that could put a NaN into weights even with a finite gradient.
+func (o AdamW) Check() error {
+	for _, n := range []struct {
+		name         string
+		value, below float64
+	}{
+		{"learning_rate", o.LearningRate, math.MaxFloat32}, {"beta1", o.Beta1, 1}, {"beta2", o.Beta2, 1},
+		{"epsilon", o.Epsilon, 1}, {"weight_decay", o.WeightDecay, math.MaxFloat32}, {"clip_norm", o.ClipNorm, math.MaxFloat64},
+	} {
+		if within := n.value >= 0 && n.value < n.below; !within { // also refuses NaN
+			return fmt.Errorf("adamw: %s is %v, want at least 0 and below %g", n.name, n.value, n.below)
+		}
+	}
+	if float32(o.Epsilon) == 0 { // the update divides by it where a gradient has always been 0
+		return fmt.Errorf("adamw: epsilon is %v, want a positive float32", o.Epsilon)
+	}
+	return nil
+}
+
+// CheckFinite reports the first number that is not finite.
+func (t Tensor) CheckFinite() error {
+	for i, x := range t.Data {
+		if math.IsNaN(float64(x)) || math.IsInf(float64(x), 0) {
+			return fmt.Errorf("tensor %s: number %d is %v: %w", t.Name, i, x, ErrNotFinite)
+		}
+	}
+	return nil
+}
+
+// CheckFinite reports the first number that is not finite.
+func (w Weights) CheckFinite() error {
+	for _, t := range w {
+		if err := t.CheckFinite(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
