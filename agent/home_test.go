@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"testing"
 
@@ -16,20 +17,27 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
+// startRole starts a process that plays a role. It returns what the process prints.
+func startRole(t *testing.T, environment string, role ...string) (*exec.Cmd, *bufio.Reader) {
+	t.Helper()
+	args := acting(role...)
+	command := exec.Command(args[0], args[1:]...)
+	command.Env = append(os.Environ(), environment)
+	out, err := command.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, command.Start())
+	t.Cleanup(func() {
+		_ = command.Process.Kill()
+		_ = command.Wait()
+	})
+	return command, bufio.NewReader(out)
+}
+
 // worker starts a process that launches attempt 1 and leaves it waiting.
 func worker(t *testing.T, w liveness, scratch string) (*exec.Cmd, map[string]alive, *bufio.Reader) {
 	t.Helper()
-	args := acting("worker", scratch)
-	worker := exec.Command(args[0], args[1:]...)
-	worker.Env = append(os.Environ(), "LIVENESS="+w.listener.Addr().String())
-	out, err := worker.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, worker.Start())
-	t.Cleanup(func() {
-		_ = worker.Process.Kill()
-		_ = worker.Wait()
-	})
-	return worker, w.await(t, 3), bufio.NewReader(out)
+	command, said := startRole(t, "LIVENESS="+w.listener.Addr().String(), "worker", scratch)
+	return command, w.await(t, 3), said
 }
 
 func TestLaterAttemptEndsTheEarlierOneOfAWorkerThatIsStopped(t *testing.T) {
@@ -57,6 +65,35 @@ func TestLaterAttemptEndsTheEarlierOneOfAWorkerThatIsStopped(t *testing.T) {
 	require.DirExists(t, filepath.Join(scratch, "worker+train-3+17+2", "tmp"))
 	cancel()
 	require.ErrorIs(t, (<-second).err, context.Canceled)
+	left, err := os.ReadDir(scratch)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
+// A worker may be stopped while it removes a home, and go on when a later attempt has it.
+func TestAWorkerStoppedInARemovalLeavesTheHomeOfALaterAttemptAlone(t *testing.T) {
+	t.Parallel()
+	scratch := t.TempDir()
+	worker, said := startRole(t, "", "closer", scratch)
+	line, err := said.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "closing\n", line)
+	rollout := job("closer").Address.RolloutID
+	for moved := filepath.Join(scratch, "closer+train-3+17+2", "tmp"); ; runtime.Gosched() {
+		if _, err := os.Stat(moved); err != nil {
+			break
+		}
+	}
+	require.NoError(t, worker.Process.Signal(syscall.SIGSTOP))
+
+	later, err := process.OpenHome(t.Context(), scratch, process.Owner{Attempt: 2}, rollout)
+	require.NoError(t, err)
+	require.NoError(t, worker.Process.Signal(syscall.SIGCONT))
+	line, err = said.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "<nil>\n", line)
+	require.DirExists(t, filepath.Join(later.Path, "tmp"))
+	require.NoError(t, later.Close())
 	left, err := os.ReadDir(scratch)
 	require.NoError(t, err)
 	require.Empty(t, left)

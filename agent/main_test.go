@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -18,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/agent/process"
 )
 
 // The test binary is also the shim, the agents and the worker of its tests.
@@ -103,6 +105,8 @@ func play(role []string) {
 		hang(reportAlive(role[1]))
 	case "worker":
 		playWorker(role[1])
+	case "closer":
+		playCloser(role[1])
 	case "launch":
 		playLaunch()
 	case "concealed", "plain":
@@ -203,6 +207,17 @@ func playWorker(scratch string) {
 	j.Environment = map[string]string{"LIVENESS": os.Getenv("LIVENESS")}
 	_, err := c.Launch(context.Background(), j)
 	fmt.Println(err)
+}
+
+// playCloser has a home with many files, and closes it.
+func playCloser(scratch string) {
+	home, err := process.OpenHome(context.Background(), scratch, process.Owner{Attempt: 1}, job("closer").Address.RolloutID)
+	must(err)
+	for i := range 20_000 {
+		must(os.WriteFile(filepath.Join(home.Path, strconv.Itoa(i)), nil, 0o600))
+	}
+	fmt.Println("closing")
+	fmt.Println(home.Close())
 }
 
 // reportAlive tells the test that this process is alive, by a connection that ends with

@@ -13,6 +13,10 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
+// wasteMark is between the name of a home and the rest of the name of a directory that
+// holds it while it is removed.
+const wasteMark = ".waste-"
+
 // errHomeLost says that a later attempt at the rollout took the home over.
 var errHomeLost = errors.New("a later attempt took the rollout's home")
 
@@ -46,7 +50,7 @@ func OpenHome(ctx context.Context, scratch string, me Owner, rollout trace.Rollo
 		return nil, fmt.Errorf("lock home of %s: %w", rollout, err)
 	}
 	h := &Home{Path: path, lock: lock, owner: me}
-	err = errors.Join(h.record(0), removeAll(path), removeAll(h.trash()))
+	err = errors.Join(h.record(0), removeAll(path), removeWaste(path))
 	if err == nil {
 		err = os.MkdirAll(filepath.Join(path, "tmp"), 0o700)
 	}
@@ -91,20 +95,38 @@ func (h *Home) record(shim int) error {
 	return nil
 }
 
-// trash returns the path to which a home moves before it is removed entry by entry, so
-// that the next attempt never sees a partly removed home.
-func (h *Home) trash() string { return h.Path + ".waste" }
-
 // Close removes the home and releases it, if it has not been taken over.
+//
+// The home first moves into a directory for waste, so that the next attempt never sees a
+// partly removed home. That move and the release come one right after the other: the
+// worker may be stopped at any place, and a later attempt then takes the home over. If the
+// worker were stopped during the removal, which takes time, and released the home after
+// that, it would remove the lock of the later attempt.
 func (h *Home) Close() error {
-	if !isFile(h.lock, h.lock.Name()) {
-		return h.lock.Close()
+	waste, err := os.MkdirTemp(filepath.Dir(h.Path), filepath.Base(h.Path)+wasteMark)
+	if isFile(h.lock, h.lock.Name()) {
+		if err == nil {
+			err = os.Rename(h.Path, filepath.Join(waste, "home"))
+		} else {
+			err = removeAll(h.Path)
+		}
+		err = errors.Join(err, os.Remove(h.lock.Name()))
 	}
-	err := os.Rename(h.Path, h.trash())
-	if err == nil {
-		err = removeAll(h.trash())
+	if waste != "" {
+		err = errors.Join(err, removeAll(waste))
 	}
-	return errors.Join(err, os.Remove(h.lock.Name()), h.lock.Close())
+	return errors.Join(err, h.lock.Close())
+}
+
+// removeWaste removes what attempts left that were killed in Close.
+func removeWaste(home string) error {
+	entries, err := os.ReadDir(filepath.Dir(home))
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), filepath.Base(home)+wasteMark) {
+			err = errors.Join(err, removeAll(filepath.Join(filepath.Dir(home), e.Name())))
+		}
+	}
+	return err
 }
 
 // removeAll removes a path. It also removes directories without write permission, such as
