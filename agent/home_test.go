@@ -6,9 +6,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -79,11 +79,11 @@ func TestAWorkerStoppedInARemovalLeavesTheHomeOfALaterAttemptAlone(t *testing.T)
 	require.NoError(t, err)
 	require.Equal(t, "closing\n", line)
 	rollout := job("closer").Address.RolloutID
-	for moved := filepath.Join(scratch, "closer+train-3+17+2", "tmp"); ; runtime.Gosched() {
-		if _, err := os.Stat(moved); err != nil {
-			break
-		}
+	moved := func() bool {
+		_, err := os.Stat(filepath.Join(scratch, "closer+train-3+17+2"))
+		return err != nil
 	}
+	require.Eventually(t, moved, time.Minute, time.Millisecond)
 	require.NoError(t, worker.Process.Signal(syscall.SIGSTOP))
 
 	later, err := process.OpenHome(t.Context(), scratch, process.Owner{Attempt: 2}, rollout)
