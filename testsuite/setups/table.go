@@ -29,7 +29,7 @@ print(sample % 2)
 		{name: "healthy-critic", sections: map[string]string{"algorithm": "ppo"}, train: learns},
 		{name: "healthy-warm-start", sections: map[string]string{"model": "{context: 64, warm_start: {demonstrations: shown.jsonl, updates: 1}}"},
 			files: map[string]string{"shown.jsonl": `{"messages": [{"role": "user", "content": "one"}, {"role": "assistant", "content": "1"}]}`}},
-		{name: "likely-alone-in-group", args: []string{"--samples", "1"}, printed: []string{"a single sample of each task says nothing about what rewards are compared with"}},
+		{name: "likely-alone-in-group", args: []string{"--samples", "1"}, printed: []string{"with one sample of each task there is nothing to compare rewards with"}},
 		{name: "healthy-tools", model: withTools, sections: map[string]string{
 			"model": "{base: model, codec: template, tool_parser: hermes}", "sampling": "{max_tokens: 8}",
 		}, agent: `
@@ -43,7 +43,7 @@ print(1)
 		{name: "likely-long-result", sections: map[string]string{"grader": "{type: contains}"}, agent: `
 chat([user(task["input"])])
 print("the first line\nthe last line")
-`, printed: []string{"8 lines of output in 8 attempts are not graded: the result is the last line alone"}},
+`, printed: []string{"8 lines of output in 8 attempts are not graded: the result is only the last line"}},
 		{name: "likely-some-fail", agent: `
 chat([user(task["input"])])
 if sample == 0:
@@ -62,7 +62,7 @@ func refusedByPlan() []setup {
 		{name: "grader-missing", sections: map[string]string{"grader": "{type: command, command: [./grade.sh]}"}, refused: []string{"grader.command: program", "no such file"}},
 		{name: "two-agents", sections: map[string]string{"agent": "{command: [python3, agent.py], func: calculator}"}, refused: []string{"agent: both func and command"}},
 		{name: "tasks-empty", files: map[string]string{"tasks.jsonl": "\n"}, refused: []string{"tasks.train: ", "tasks.jsonl"}},
-		{name: "tasks-twice", files: map[string]string{"tasks.jsonl": twoTasks + twoTasks}, refused: []string{`tasks.jsonl:3: id "a" stands in line 1 already`}},
+		{name: "tasks-twice", files: map[string]string{"tasks.jsonl": twoTasks + twoTasks}, refused: []string{`tasks.jsonl:3: id "a" is in line 1 already`}},
 		{name: "tasks-without-answers", sections: map[string]string{"grader": "{type: exact}"}, files: map[string]string{"tasks.jsonl": `{"id": "a", "input": "one"}`},
 			refused: []string{"tasks.train: ", "tasks.jsonl: task a", "and there is none"}},
 		{name: "answers-no-numbers", sections: map[string]string{"grader": "{type: numeric}"}, files: map[string]string{"tasks.jsonl": `{"id": "a", "input": "one", "answer": "one"}`},
@@ -89,7 +89,7 @@ func refusedModels() []setup {
 			files:   map[string]string{"shown.jsonl": `{"messages": [{"role": "user", "content": "How are you today?"}, {"role": "assistant", "content": "Well."}]}`},
 			refused: []string{"model.warm_start.demonstrations: ", "dialog 1 has", "the model has 8 positions"}},
 		{name: "server-without-tokens", sections: map[string]string{"model": "", "sampling": `{server: {type: openai, urls: ["{{unreachable}}"], model: m}}`},
-			refused: []string{"sampling.server.type: a server of type openai says no token ids"}},
+			refused: []string{"sampling.server.type: a server of type openai gives no token ids"}},
 	}
 }
 
@@ -196,7 +196,7 @@ print(sample % 2)
 		{name: "agents-in-one-attempt", sections: map[string]string{"credit": "{train_agents: writer-0}"}, agent: `
 chat([user(task["input"])], agent="writer-%d" % sample)
 print(sample % 2)
-`, stopped: []string{`credit.train_agents "writer-0" matches calls of one attempt in each group alone`}, train: learnsNothing},
+`, stopped: []string{`credit.train_agents "writer-0" matches calls of only one attempt in each group`}, train: learnsNothing},
 		{name: "all-forced", agent: `
 only = {"type": "json_schema", "json_schema": {"name": "only", "strict": True, "schema": {"const": 7}}}
 chat([user(task["input"])], response_format=only)
@@ -210,7 +210,7 @@ print(sample % 2)
 func absentParts() []setup {
 	return []setup{
 		{name: "service-unreachable", sections: map[string]string{"agent": `{service: {url: "{{unreachable}}"}}`, "training": oneTask}, args: []string{"--tasks", "1"},
-			stopped: []string{"a run would try this for ever: RunAgent was tried 5 times without success", "connection refused"}},
+			stopped: []string{"a run would retry this forever: RunAgent was tried 5 times without success", "connection refused"}},
 		{name: "worker-absent", sections: map[string]string{"agent": "{temporal: {workflow: Mine, queue: mine}}", "training": oneTask}, args: []string{"--tasks", "1"},
 			stopped: []string{"BeginAttempt was tried 5 times without success", `no worker polls the task queue "mine" of agent.temporal`}},
 		{name: "judge-unreachable", sections: map[string]string{"credit": `{assignment: judge, judge: {url: "{{unreachable}}/v1", model: judge}}`},
@@ -224,7 +224,7 @@ func absentParts() []setup {
 			stopped: []string{"sampling.server.urls: no server can be reached", "connection refused"}},
 		{name: "server-broken", sections: map[string]string{"model": "{base: model, codec: template}", "training": oneTask,
 			"sampling": `{max_tokens: 4, server: {type: vllm, urls: ["{{broken}}"], model: m, directory: adapters}}`}, model: withTools, args: []string{"--tasks", "1"},
-			stopped: []string{"a run would try this for ever: PublishVersion was tried", "out of order", "look at the servers of sampling.server"}},
+			stopped: []string{"a run would retry this forever: PublishVersion was tried", "out of order", "look at the servers of sampling.server"}},
 		{name: "before-fails", sections: map[string]string{"agent": "{command: [python3, agent.py], before: [./prepare.sh]}", "training": oneTask}, args: []string{"--tasks", "1"},
 			files: map[string]string{"prepare.sh": "#!/bin/sh\necho no room >&2\nexit 1\n"}, stopped: []string{"no task can be trained on, for example: ", "no room"}},
 	}
