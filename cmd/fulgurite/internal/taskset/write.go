@@ -45,7 +45,7 @@ func (c *Show) write(t *terminal.Terminal, sources []contents) error {
 		}
 		t.Printf("%s: %s", path, terminal.Count(len(p.tasks), "task"))
 		if p.left > 0 {
-			t.Printf(", without %d tasks that would leak into a later split", p.left)
+			t.Printf(", without %s that would leak into a later split", terminal.Count(p.left, "task"))
 		}
 		t.Printf("\n")
 	}
