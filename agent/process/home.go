@@ -107,8 +107,8 @@ func (h *Home) Close() error {
 	if isFile(h.lock, h.lock.Name()) {
 		if err == nil {
 			err = os.Rename(h.Path, filepath.Join(waste, "home"))
-		} else {
-			err = removeAll(h.Path)
+		} else { // the disk may be full
+			err = errors.Join(err, removeAll(h.Path))
 		}
 		err = errors.Join(err, os.Remove(h.lock.Name()))
 	}

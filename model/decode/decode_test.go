@@ -95,30 +95,34 @@ func TestARequestEndsWithItsPositions(t *testing.T) {
 	require.Equal(t, "length", c.Finish)
 }
 
-func TestACallerWhoLeavesGivesItsPlaceUp(t *testing.T) {
+func TestACallerWhoLeavesAbandonsItsRequest(t *testing.T) {
 	t.Parallel()
-	f := start(1)
-	defer f.Close()
+	f := decode.NewFront(architecture, itself)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := f.Decode(ctx, model.DecodeRequest{Prompt: []int32{1}, MaxTokens: 7, Emit: func(int32, float32) { cancel() }})
-	if err != nil { // it may have been complete before
-		require.ErrorIs(t, err, context.Canceled)
-	}
-	_, err = f.Decode(t.Context(), model.DecodeRequest{Prompt: []int32{1}, MaxTokens: 1})
-	require.NoError(t, err)
-	_, err = f.Decode(ctx, model.DecodeRequest{Prompt: []int32{1}, MaxTokens: 1})
-	require.ErrorIs(t, err, context.Canceled)
+	left := make(chan error, 1)
+	go func() {
+		_, err := f.Decode(ctx, model.DecodeRequest{Prompt: []int32{1}, MaxTokens: 1})
+		left <- err
+	}()
+	<-f.Changed()
+	taken, _ := f.Take(nil, 1)
+	require.Len(t, taken, 1)
+	require.False(t, taken[0].IsAbandoned())
+	cancel()
+	require.ErrorIs(t, <-left, context.Canceled)
+	require.True(t, taken[0].IsAbandoned())
 }
 
-func TestReturnedRequestsComeFirst(t *testing.T) {
+func TestOwnersHearOfRequestsThatTheyLeft(t *testing.T) {
 	t.Parallel()
 	q := decode.NewQueue[int]()
 	q.Return([]int{3})
 	q.Return([]int{1, 2})
+	<-q.Changed()
 	taken, closed := q.Take(nil, 1)
 	require.Equal(t, []int{1}, taken)
 	require.False(t, closed)
-	<-q.Changed() // two requests wait
+	<-q.Changed() // two requests still wait, and no other may ever come
 	taken, _ = q.Take(taken, 0)
 	require.Equal(t, []int{1}, taken)
 	q.Close()

@@ -18,8 +18,7 @@ var chunks = [...]int{1, 16, 128}
 var _ model.Scorer = (*decoder)(nil)
 
 // decoder implements model.Decoder. One goroutine owns the rows and feeds all of them
-// together. It receives requests through queue, and answers each on the request's own
-// channel.
+// together. Requests join and leave between two steps.
 type decoder struct {
 	*decode.Front[*request]
 	graphs   *graphs
