@@ -88,7 +88,7 @@ func TestRenderedHistoryContinuesWhatTheTemplateKeeps(t *testing.T) {
 	require.Equal(t, http.StatusOK, a.status, a.body)
 	id := textAt(object(t, a.body), "choices", 0, "message", "tool_calls", 0, "id")
 	// The client drops the thoughts; the recorded ones are used.
-	s.chat(t, `{`+tool+`"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"1","tool_calls":[{"id":"`+id+`","function":{"name":"f","arguments":"{}"}}]},{"role":"tool","tool_call_id":"`+id+`","content":"49"}]}`)
+	s.chat(t, `{`+tool+`"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"1","tool_calls":[{"id":"`+id+`","function":{"name":"f","arguments":"{\"x\": \"7\"}"}}]},{"role":"tool","tool_call_id":"`+id+`","content":"49"}]}`)
 	require.Equal(t, "<user>a<end><assistant>hm<arg>1<call>7<end><tool>49<end><assistant>", text(s.requests()[1].Prompt))
 	require.Equal(t, []int{-1, 0}, s.parents(t))
 	require.Equal(t, []bool{false, false}, s.drifts(t))
@@ -176,7 +176,7 @@ func TestResultsInAnotherOrderAreAnotherBranchOfTheSameCall(t *testing.T) {
 	result := func(k int) string {
 		return fmt.Sprintf(`,{"role":"tool","tool_call_id":%q,"content":"r%d"}`, ids[k], k)
 	}
-	calls := fmt.Sprintf(`{"role":"assistant","tool_calls":[{"id":%q,"function":{"name":"f","arguments":"{}"}},{"id":%q,"function":{"name":"f","arguments":"{}"}}]}`, ids[0], ids[1])
+	calls := fmt.Sprintf(`{"role":"assistant","tool_calls":[{"id":%q,"function":{"name":"f","arguments":"{\"x\":\"1\"}"}},{"id":%q,"function":{"name":"f","arguments":"{\"x\":\"2\"}"}}]}`, ids[0], ids[1])
 	s.chat(t, `{`+tool+`"messages":[{"role":"user","content":"a"},`+calls+result(0)+result(1)+`]}`)
 	s.chat(t, `{`+tool+`"messages":[{"role":"user","content":"a"},`+calls+result(1)+result(0)+`]}`)
 	require.Equal(t, []int{-1, 0, 0}, s.parents(t))

@@ -113,9 +113,9 @@ func TestARelayedDialogGoesOnAlsoAfterARestart(t *testing.T) {
 	require.NotEmpty(t, id)
 
 	s.restart(t)
-	// The client changes the arguments and asks for no more calls.
+	// The client writes the arguments in its own way and asks for no more calls.
 	second := s.chat(t, fmt.Sprintf(`{"model":"x",%s,"tool_choice":"none","logprobs":true,"messages":[{"role":"user","content":"7*3?"},
-		{"role":"assistant","content":"","tool_calls":[{"id":%q,"type":"function","function":{"name":"calculator","arguments":"{}"}}]},
+		{"role":"assistant","content":"","tool_calls":[{"id":%q,"type":"function","function":{"name":"calculator","arguments":"{\"expression\":\"7*3\"}"}}]},
 		{"role":"tool","tool_call_id":%q,"content":"21"}]}`, tools, id, id))
 	require.Equal(t, "so: 21", content(t, second.body))
 	require.Contains(t, second.body, `{"token":"so: ","logprob":-0.5,"bytes":[115,111,58,32],"top_logprobs":[]}`)

@@ -1,6 +1,7 @@
 package conversation
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/dialog"
@@ -32,21 +33,29 @@ func (t *tree) add(c *Call, request Canonical) {
 }
 
 // asIssued returns the recorded reply that m repeats, found by the ids of its tool calls,
-// or m itself.
+// or m itself. A client may write the JSON of the arguments differently, cut space off the
+// text and leave the reasoning out. If it has changed anything else, m is no reply of the
+// model: the policy has to read what the client says, since later messages depend on it.
 func (t *tree) asIssued(m dialog.Message) dialog.Message {
 	if m.Role != dialog.Assistant || len(m.ToolCalls) == 0 {
 		return m
 	}
-	c, ok := t.issued[m.ToolCalls[0].ID]
-	if !ok || len(c.Message.ToolCalls) != len(m.ToolCalls) {
-		return m
+	if c, ok := t.issued[m.ToolCalls[0].ID]; ok && repeats(m, c.Message) {
+		return c.Message
 	}
-	for k, tc := range m.ToolCalls {
-		if tc.ID != c.Message.ToolCalls[k].ID {
-			return m
-		}
+	return m
+}
+
+// repeats reports whether m says what the reply says, call for call.
+func repeats(m, reply dialog.Message) bool {
+	thoughts := strings.TrimSpace(m.Reasoning)
+	if strings.TrimSpace(m.Content) != strings.TrimSpace(reply.Content) ||
+		thoughts != "" && thoughts != strings.TrimSpace(reply.Reasoning) {
+		return false
 	}
-	return c.Message
+	return slices.EqualFunc(m.ToolCalls, reply.ToolCalls, func(a, b dialog.ToolCall) bool {
+		return a.ID == b.ID && a.Function.Name == b.Function.Name && sameJSON(a.Function.Arguments, b.Function.Arguments)
+	})
 }
 
 // find returns the recorded call whose reply is m and whose dialog, with the reply, has
