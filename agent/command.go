@@ -13,7 +13,6 @@ import (
 	"syscall"
 
 	"github.com/fulgurite/fulgurite/agent/process"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // ErrNotStarted is wrapped when the program could not be started: on this worker, it does
@@ -133,7 +132,9 @@ func (c Command) run(ctx context.Context, job Job, home *process.Home, task []by
 	case report.Code != 0:
 		return failure(Exit, fmt.Sprintf("exit code %d", report.Code))
 	}
-	return Result{Text: output.LastLine(), Stderr: output.StderrEnd(), Output: trace.Output{LinesBefore: output.LinesBefore()}}, nil
+	result = resultOf(output.LastLine())
+	result.Stderr, result.Output.LinesBefore = output.StderrEnd(), output.LinesBefore()
+	return result, nil
 }
 
 // wrapped returns the command line of a job with the words that its workspace puts before

@@ -157,7 +157,11 @@ func (r callResult) result(reported *rewardReport) Result {
 		return Result{Failure: Error, Message: truncate.Head(r.err.Error(), messageBytes)}
 	default:
 		reward, refusal := reported.last()
-		return Result{Text: truncate.Head(r.text, resultBytes), Reward: reward, RewardError: refusal}
+		result := resultOf(r.text, len(r.text))
+		if !result.Failed() {
+			result.Reward, result.RewardError = reward, refusal
+		}
+		return result
 	}
 }
 

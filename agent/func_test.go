@@ -61,14 +61,24 @@ func TestWhateverAFuncDoesWrongIsItsFailure(t *testing.T) {
 	}
 }
 
-func TestLongTextsAreCutBetweenRunes(t *testing.T) {
+func TestLongResultsAreWholeOrAFailure(t *testing.T) {
 	t.Parallel()
-	f := agent.Func(func(context.Context, agent.Task, agent.Env) (string, error) {
-		return "x" + strings.Repeat("é", 64<<10), nil
-	})
-	got, err := f.Launch(t.Context(), job("demo"))
-	require.NoError(t, err)
-	require.Equal(t, "x"+strings.Repeat("é", 32<<10-1), got.Text)
+	for length, failure := range map[int]agent.Failure{1 << 20: "", 1<<20 + 1: agent.OutputLimit} {
+		text := strings.Repeat("x", length-3) + " 42"
+		got, err := agent.Func(func(context.Context, agent.Task, agent.Env) (string, error) { return text, nil }).Launch(t.Context(), job("demo"))
+		require.NoError(t, err)
+		require.Equal(t, failure, got.Failure)
+		if failure == "" {
+			require.True(t, text == got.Text)
+		}
+		j := job("demo")
+		j.Task.Input = text
+		got = launch(t, j, "echo")
+		require.Equal(t, failure, got.Failure)
+		if failure == "" {
+			require.True(t, text == got.Text)
+		}
+	}
 }
 
 func TestRewardThatWasReportedLastCountsAlsoWhenItIsRefused(t *testing.T) {

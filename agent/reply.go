@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/internal/truncate"
@@ -11,24 +13,44 @@ import (
 
 // ReadReply reads the result of an external agent: an object with a result and perhaps a
 // reward, any other JSON, or plain text. A reward that is not a number, or beyond limit
-// (0 is no limit), is reported in Result.RewardError.
+// (0 is no limit), is reported in Result.RewardError. A result that is too long is the
+// agent's failure.
 func ReadReply(body []byte, limit float64) Result {
 	body = bytes.TrimSpace(body)
 	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(body, &fields); err != nil || fields == nil {
-		return Result{Text: truncate.Head(plain(body), resultBytes)}
+	if err := json.Unmarshal(withoutNaN(body), &fields); err != nil || fields == nil {
+		return whole(plain(body))
 	}
 	result, given := fields["result"]
 	reward, rewarded := fields["reward"]
 	if !given && !rewarded {
-		return Result{Text: truncate.Head(plain(body), resultBytes)}
+		return whole(plain(body))
 	}
-	out := Result{Text: truncate.Head(plain(result), resultBytes)}
-	if rewarded {
+	out := whole(plain(result))
+	if rewarded && !out.Failed() {
 		out.Reward, out.RewardError = readReward(reward, limit)
 	}
 	return out
 }
+
+func whole(text string) Result { return resultOf(text, len(text)) }
+
+// withoutNaN puts quotes around NaN and Infinity, which Python's JSON encoder writes but
+// JSON does not have. Valid JSON is returned unchanged.
+func withoutNaN(body []byte) []byte {
+	if json.Valid(body) {
+		return body
+	}
+	return notFinite.ReplaceAllFunc(body, func(part []byte) []byte {
+		if part[0] == '"' {
+			return part
+		}
+		return slices.Concat([]byte{'"'}, part, []byte{'"'})
+	})
+}
+
+// notFinite matches the texts of JSON, and the numbers outside them that are not finite.
+var notFinite = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|\bNaN\b|-?\bInfinity\b`)
 
 // plain returns the text of a JSON string, nothing for null, and other JSON unchanged.
 func plain(value []byte) string {

@@ -1,17 +1,15 @@
 package agent
 
 import (
+	"fmt"
+
 	"github.com/fulgurite/fulgurite/agent/process"
 	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-const (
-	// resultBytes is the most of an agent's result that is kept.
-	resultBytes = process.LineBytes
-	// messageBytes is the most of a message that is kept.
-	messageBytes = process.StderrBytes
-)
+// messageBytes is the most of a message that is kept.
+const messageBytes = process.StderrBytes
 
 // Failure says in what way an agent failed by itself; empty means that it didn't.
 type Failure string
@@ -23,7 +21,7 @@ const (
 	Panic       Failure = "panic"                 // a function panicked
 	Timeout     Failure = "timeout"               // Limits.Time went by
 	Hang        Failure = "hang"                  // Limits.Idle went by without a sign of life
-	OutputLimit Failure = "output_limit"          // a command wrote more than Limits.OutputBytes
+	OutputLimit Failure = "output_limit"          // a command wrote more than Limits.OutputBytes, or a result is too long
 	MemoryLimit Failure = "memory_limit"          // a command took more than Limits.MemoryBytes
 	CallLimit   Failure = protocol.CodeCallLimit  // it went on asking after its last call
 	TokenLimit  Failure = protocol.CodeTokenLimit // it went on asking after its last token
@@ -38,7 +36,8 @@ func (f Failure) Unclear() bool { return f == Hang || f == Killed }
 // Result is the outcome of an attempt.
 type Result struct {
 	// Text is the agent's return value or answer, or the last line of its standard output
-	// that isn't blank, cut to 64 KiB. Empty when it failed.
+	// that isn't blank. It is complete: a result of more than trace.MaxResultBytes is the
+	// failure OutputLimit. Empty when the agent failed.
 	Text string
 	// Reward is the reward that a function reported through Env.Reward, or that an
 	// external agent returned with its result; nil if there is none. Other agents post
@@ -60,6 +59,15 @@ type Result struct {
 	Note string
 	// ExitCode is a command's, 128 plus the number of the signal that ended it.
 	ExitCode int
+}
+
+// resultOf returns the result with this text of this length, or the failure of an agent
+// whose result is too long to be kept as a whole.
+func resultOf(text string, length int) Result {
+	if length > trace.MaxResultBytes {
+		return Result{Failure: OutputLimit, Message: fmt.Sprintf("its result has %d bytes, at most %d are possible", length, trace.MaxResultBytes)}
+	}
+	return Result{Text: text}
 }
 
 // Failed reports whether the agent failed by itself.

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -24,17 +26,23 @@ const (
 
 // Service is an agent behind HTTP, for many attempts at once. It is asked by POST
 // of an Invocation as JSON, under an Idempotency-Key that is the attempt's address, and
-// answers with its result, as ReadReply reads it.
+// answers with its result.
 //
-// A service that can't be reached, breaks off, or answers 429, 502, 503 or 504 is away or
-// overloaded: that is a fault, and no failure. Any other status outside 200 to 299 is the
-// agent's failure. When a limit ends the attempt, the request is given up, which the
-// service has to notice by itself.
+// The answer is the agent's if its status is 200 or 201, and its body is a JSON object
+// with "result" or "reward", a JSON text, number or truth value, or text as text/plain,
+// text/markdown or without a content type. The statuses 400, 422 and 500 are the agent's
+// failure. Everything else is a fault, as others than the agent answer like that: every
+// other status, redirects, an empty body, HTML pages, streams, lists, other objects, what
+// is not text, and a service that can't be reached or breaks off. When a limit ends the
+// attempt, the request is given up, which the service has to notice by itself.
 type Service struct {
 	// URL takes the requests. Redirects are not followed.
 	URL string
-	// Headers are added to each request.
+	// Headers are added to each request. Host names the server that a proxy is to ask.
 	Headers map[string]string
+	// SecretHeaders are added, too: each is the value of the variable of this process's
+	// environment that stands here.
+	SecretHeaders map[string]string
 }
 
 // Launch asks the service and waits for its answer.
@@ -68,9 +76,10 @@ func (s Service) ask(ctx context.Context, job Job) (Result, error) {
 		return Result{}, fmt.Errorf("ask service: %w", err)
 	}
 	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json, text/plain")
 	request.Header.Set("Idempotency-Key", job.Address.String())
-	for name, value := range s.Headers {
-		request.Header.Set(name, value)
+	if err := s.addHeaders(request); err != nil {
+		return Result{}, err
 	}
 	// Each request has a new connection: on a reused one, it could be sent twice.
 	transport := health.NewTransport()
@@ -88,19 +97,30 @@ func (s Service) ask(ctx context.Context, job Job) (Result, error) {
 	return answer(response, text, job.Limits.Reward)
 }
 
-// answer turns a service's answer into a result.
-func answer(response *http.Response, text []byte, limit float64) (Result, error) {
-	switch status := response.StatusCode; {
-	case status == http.StatusTooManyRequests, status == http.StatusBadGateway,
-		status == http.StatusServiceUnavailable, status == http.StatusGatewayTimeout:
-		return Result{}, fmt.Errorf("service answered %s: %s", response.Status, shortened(text))
-	case status < 200 || status > 299:
-		message := strings.TrimSpace(fmt.Sprintf("service answered %s: %s", response.Status, shortened(text)))
-		return Result{Failure: Error, Message: message}, nil
-	case len(text) > serviceBytes:
-		return Result{Failure: OutputLimit, Message: fmt.Sprintf("answered more than %d bytes", serviceBytes)}, nil
+// addHeaders adds the headers of the spec, and the user that the URL names.
+func (s Service) addHeaders(request *http.Request) error {
+	if user := request.URL.User; user != nil {
+		password, _ := user.Password()
+		request.SetBasicAuth(user.Username(), password)
 	}
-	return ReadReply(text, limit), nil
+	headers := maps.Clone(s.Headers)
+	for name, variable := range s.SecretHeaders {
+		value := strings.TrimSpace(os.Getenv(variable))
+		if value == "" {
+			return fmt.Errorf("agent.service.secret_headers.%s: the environment variable %s is not set for this worker: start it with the header's value there", name, variable)
+		}
+		if headers == nil {
+			headers = map[string]string{}
+		}
+		headers[name] = value
+	}
+	for name, value := range headers {
+		if strings.EqualFold(name, "Host") { // net/http sends no other
+			request.Host = value
+		}
+		request.Header.Set(name, value)
+	}
+	return nil
 }
 
 func shortened(text []byte) string {

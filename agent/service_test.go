@@ -1,6 +1,9 @@
 package agent_test
 
 import (
+	"bytes"
+	"cmp"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"io"
@@ -9,8 +12,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf16"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
@@ -45,7 +49,7 @@ func TestServiceIsToldAllThatItsAgentNeeds(t *testing.T) {
 	var invocation map[string]any
 	require.NoError(t, json.Unmarshal([]byte(a.body), &invocation))
 	base := "http://127.0.0.1:1/r/demo/train-3/17/2/1"
-	require.Empty(t, cmp.Diff(map[string]any{
+	require.Empty(t, gocmp.Diff(map[string]any{
 		"id": "t17", "input": "6*7", "metadata": map[string]any{"level": "easy"}, "rollout": "demo/train-3/17/2",
 		"base_url": base + "/v1", "api_key": "secret-of-the-attempt", "model": "fulgurite",
 		"reward_url": base + "/rewards", "event_url": base + "/events", "otlp_url": base + "/otlp",
@@ -63,19 +67,20 @@ func TestWhatAServiceAnswersIsItsResult(t *testing.T) {
 		`{"result": "42", "reward": "low"}`: {Text: "42", RewardError: `report reward: "low" is not a number`},
 		`{"result": "42", "reward": 3}`:     {Text: "42", RewardError: "report reward: 3 is beyond the limit of 2"},
 		`{"result": "42", "reward": 1e999}`: {Text: "42", RewardError: "report reward: 1e999 is not a number"},
-		`{"answer": 42}`:                    {Text: `{"answer": 42}`},
+		`{"result": {"answer": [42]}}`:      {Text: `{"answer": [42]}`},
+		`{"result": "42", "reward": NaN}`:   {Text: "42", RewardError: `report reward: "NaN" is not a number`},
+		"\xEF\xBB\xBF{\"result\": \"42\"}":  {Text: "42"},
 		`"42"`:                              {Text: "42"},
 		`null`:                              {},
-		``:                                  {},
+		`""`:                                {},
 		`six times seven`:                   {Text: "six times seven"},
-		"4\xff2":                            {Text: "4\uFFFD2"},
-		strings.Repeat("x", 70<<10):         {Text: strings.Repeat("x", 64<<10)},
+		strings.Repeat("x", 1<<20):          {Text: strings.Repeat("x", 1<<20)},
 	} {
 		j := job("demo")
 		j.Limits.Reward = 2
 		got, err := service(t, says(http.StatusOK, body)).Launch(t.Context(), j)
 		require.NoError(t, err)
-		require.Empty(t, cmp.Diff(want, got), "%.40s", body)
+		require.Empty(t, gocmp.Diff(want, got), "%.40s", body)
 	}
 }
 
@@ -99,12 +104,140 @@ func TestServiceThatIsNotThereIsAFault(t *testing.T) {
 	}
 }
 
+// packed returns text in gzip.
+func packed(t *testing.T, text string) string {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, err := io.WriteString(w, text)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	return b.String()
+}
+
+// wide returns text in UTF-16, big endian, without a byte order mark.
+func wide(text string) string {
+	var b strings.Builder
+	for _, unit := range utf16.Encode([]rune(text)) {
+		b.Write([]byte{byte(unit >> 8), byte(unit)})
+	}
+	return b.String()
+}
+
+func TestOnlyAnAnswerOfTheServiceIsItsResult(t *testing.T) {
+	t.Parallel()
+	const page = "<!doctype html><title>Sign in</title>"
+	for name, c := range map[string]struct {
+		status                int
+		kind, encoding, other string // headers; other is a Location
+		body                  string
+		result                string // the text of the result, else
+		fault                 string // the error has this
+	}{
+		"object":             {kind: "application/json", body: `{"result": "42"}`, result: "42"},
+		"created":            {status: 201, kind: "application/json", body: `"42"`, result: "42"},
+		"charset":            {kind: "text/plain; charset=ISO-8859-1", body: "na\xefve", result: "naïve"},
+		"utf-16":             {kind: "application/json; charset=utf-16", body: wide(`{"result": "é"}`), result: "é"},
+		"utf-16 with a mark": {kind: "application/json", body: "\xFE\xFF" + wide(`{"result": "é"}`), result: "é"},
+		"gzip":               {kind: "application/json", encoding: "gzip", body: packed(t, `{"result": "42"}`), result: "42"},
+		"a page as a result": {kind: "application/json", body: `{"result": "` + page + `"}`, result: page},
+		"a text as markdown": {kind: "text/markdown", body: "*42*", result: "*42*"},
+
+		"page":               {kind: "text/html; charset=utf-8", body: page, fault: "text/html"},
+		"undeclared page":    {kind: "-", body: page, fault: "HTML page"},
+		"page as text":       {kind: "text/plain", body: "\n" + page, fault: "HTML page"},
+		"page as JSON":       {kind: "application/json", body: page, fault: "is not JSON"},
+		"flask":              {kind: "text/html", body: "42", fault: "want JSON"},
+		"empty":              {kind: "application/json", body: " \n", fault: "empty"},
+		"no content":         {status: 204, fault: "204 No Content"},
+		"reset":              {status: 205, fault: "205 Reset Content"},
+		"partial":            {status: 206, kind: "text/plain", body: "4", fault: "206 Partial Content"},
+		"by a proxy":         {status: 203, kind: "text/plain", body: "4", fault: "203"},
+		"accepted":           {status: 202, kind: "application/json", body: `{"status":"accepted"}`, fault: "when its agent is done"},
+		"accepted with 200":  {kind: "application/json", body: `{"status":"accepted"}`, fault: `without "result"`},
+		"error":              {kind: "application/json", body: `{"error":{"message":"overloaded"}}`, fault: "overloaded"},
+		"problem":            {kind: "application/problem+json", body: `{"title":"overloaded"}`, fault: "overloaded"},
+		"error as text":      {kind: "text/plain", body: `{"detail":"Not Found"}`, fault: "Not Found"},
+		"list":               {kind: "application/json", body: `[{"result":"42"},200]`, fault: "a list"},
+		"events":             {kind: "text/event-stream", body: "data: 42\n\n", fault: "text/event-stream"},
+		"undeclared events":  {kind: "-", body: "event: message\ndata: 42\n\n", fault: "stream of events"},
+		"lines":              {kind: "application/x-ndjson", body: "1\n2\n", fault: "application/x-ndjson"},
+		"several values":     {kind: "application/json", body: "1\n2\n", fault: "is not JSON"},
+		"bytes":              {kind: "application/octet-stream", body: "42", fault: "application/octet-stream"},
+		"picture":            {kind: "-", body: "\x89PNG\r\n\x1a\n", fault: "not UTF-8"},
+		"control characters": {kind: "text/plain", body: "4\x002", fault: "binary"},
+		"no UTF-8":           {kind: "text/plain", body: "4\xff2", fault: "not UTF-8"},
+		"unsaid gzip":        {kind: "text/plain", body: packed(t, "42"), fault: "not UTF-8"},
+		"brotli":             {kind: "application/json", encoding: "br", body: "\x0b\x02\x8042\x03", fault: `"br"`},
+		"broken gzip":        {kind: "application/json", encoding: "gzip", body: packed(t, `{"result": "42"}`)[:20], fault: "gzip"},
+		"other charset":      {kind: "text/plain; charset=koi8-r", body: "\xc1", fault: "koi8-r"},
+		"login":              {status: 302, other: "https://login.example/?next=run", fault: "https://login.example/?next=run"},
+		"moved":              {status: 308, other: "/run/", fault: `"/run/"`},
+		"not modified":       {status: 304, fault: "304"},
+	} {
+		s := service(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["Content-Type"] = nil
+			for header, value := range map[string]string{"Content-Type": c.kind, "Content-Encoding": c.encoding, "Location": c.other} {
+				if value != "" && value != "-" {
+					w.Header().Set(header, value)
+				}
+			}
+			w.WriteHeader(cmp.Or(c.status, http.StatusOK))
+			_, _ = io.WriteString(w, c.body)
+		})
+		got, err := s.Launch(t.Context(), job("demo"))
+		if c.fault != "" {
+			require.ErrorContains(t, err, c.fault, name)
+			require.Less(t, len(err.Error()), 1000, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		require.Equal(t, agent.Result{Text: c.result}, got, name)
+	}
+}
+
+func TestStatusesOfProxiesAreFaults(t *testing.T) {
+	t.Parallel()
+	for status := 401; status <= 599; status++ {
+		if status == http.StatusUnprocessableEntity || status == http.StatusInternalServerError {
+			continue
+		}
+		_, err := service(t, says(status, "from elsewhere")).Launch(t.Context(), job("demo"))
+		require.ErrorContains(t, err, "from elsewhere", status)
+	}
+}
+
+func TestServiceGetsItsHeaders(t *testing.T) {
+	t.Setenv("TOKEN_OF_SERVICE", "Bearer hush\n")
+	got := make(chan asked, 1)
+	s := service(t, func(w http.ResponseWriter, r *http.Request) {
+		got <- asked{request: r}
+		says(http.StatusOK, "42")(w, r)
+	})
+	s.Headers, s.SecretHeaders = map[string]string{"host": "agents.example"}, map[string]string{"Authorization": "TOKEN_OF_SERVICE"}
+	_, err := s.Launch(t.Context(), job("demo"))
+	require.NoError(t, err)
+	r := within(t, got).request
+	require.Equal(t, "agents.example", r.Host)
+	require.Equal(t, "Bearer hush", r.Header.Get("Authorization"))
+
+	s.SecretHeaders = map[string]string{"Authorization": "TOKEN_THAT_IS_NOT_SET"}
+	_, err = s.Launch(t.Context(), job("demo"))
+	require.ErrorContains(t, err, "agent.service.secret_headers.Authorization: the environment variable TOKEN_THAT_IS_NOT_SET is not set")
+
+	s.SecretHeaders, s.URL = nil, strings.Replace(s.URL, "http://", "http://ada:hush@", 1)
+	_, err = s.Launch(t.Context(), job("demo"))
+	require.NoError(t, err)
+	_, password, _ := within(t, got).request.BasicAuth()
+	require.Equal(t, "hush", password)
+}
+
 func TestServiceThatAnswersAnErrorHasFailed(t *testing.T) {
 	t.Parallel()
 	for status, message := range map[int]string{
 		http.StatusInternalServerError: "service answered 500 Internal Server Error: lost the thread",
 		http.StatusBadRequest:          "service answered 400 Bad Request: lost the thread",
-		http.StatusFound:               "service answered 302 Found: lost the thread",
+		http.StatusUnprocessableEntity: "service answered 422 Unprocessable Entity: lost the thread",
 	} {
 		got, err := service(t, says(status, "lost the thread\n")).Launch(t.Context(), job("demo"))
 		require.NoError(t, err)
@@ -113,9 +246,14 @@ func TestServiceThatAnswersAnErrorHasFailed(t *testing.T) {
 	got, err := service(t, says(http.StatusInternalServerError, strings.Repeat("x", 1<<20))).Launch(t.Context(), job("demo"))
 	require.NoError(t, err)
 	require.Less(t, len(got.Message), 3<<10, "it is shortened")
-	got, err = service(t, says(http.StatusOK, strings.Repeat("x", 9<<20))).Launch(t.Context(), job("demo"))
-	require.NoError(t, err)
-	require.Equal(t, agent.OutputLimit, got.Failure)
+	for name, long := range map[string]string{
+		"answer": strings.Repeat("x", 9<<20), "text": strings.Repeat("x", 1<<20+1), "result": `{"reward": 1, "result": "` + strings.Repeat("é", 1<<19) + `x"}`,
+	} {
+		got, err = service(t, says(http.StatusOK, long)).Launch(t.Context(), job("demo"))
+		require.NoError(t, err)
+		require.Equal(t, agent.OutputLimit, got.Failure, name)
+		require.Nil(t, got.Reward)
+	}
 }
 
 func TestLimitsEndTheRequestToAService(t *testing.T) {
@@ -182,8 +320,8 @@ func FuzzReply(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		r := agent.ReadReply(body, 2)
-		require.False(t, r.Failed())
-		require.LessOrEqual(t, len(r.Text), 64<<10)
+		require.Equal(t, r.Failed(), r.Failure == agent.OutputLimit)
+		require.LessOrEqual(t, len(r.Text), 1<<20)
 		require.False(t, r.Reward != nil && (*r.Reward > 2 || *r.Reward < -2 || r.RewardError != ""))
 		reward, refusal := agent.LastReward(string(body), 2)
 		require.False(t, reward != nil && (*reward > 2 || *reward < -2 || refusal != ""))

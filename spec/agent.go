@@ -3,6 +3,8 @@ package spec
 import (
 	"fmt"
 	"math"
+	"net/textproto"
+	"slices"
 	"strings"
 )
 
@@ -35,7 +37,7 @@ type Agent struct {
 	// Environment holds variables for agent.command. Of the worker's own variables, the
 	// command gets only PATH.
 	Environment map[string]string `json:"environment,omitempty"`
-	// Queue is the task queue of the workers that run the agent.
+	// Queue is the task queue of the workers that run the agent. Not with agent.temporal.
 	Queue string `json:"queue,omitempty"`
 	// FailureReward is the reward of an attempt whose agent failed by itself: by an error,
 	// a bad exit status, or because it exceeded its limits.
@@ -51,6 +53,9 @@ type Service struct {
 	URL string `json:"url"`
 	// Headers are HTTP headers that are added to each request to the service.
 	Headers map[string]string `json:"headers,omitempty"`
+	// SecretHeaders are HTTP headers that are added, too. Each is given by the name of an
+	// environment variable that holds its value. The worker that runs the agent reads it.
+	SecretHeaders map[string]string `json:"secret_headers,omitempty"`
 }
 
 // Temporal is an agent that is a workflow or an activity, in any language. Exactly
@@ -115,6 +120,7 @@ func (a Agent) check(f *Faults) {
 	}
 	if a.Temporal != nil {
 		a.Temporal.check(f)
+		f.unused("agent.queue", a.Queue != "" && a.Queue != defaultQueue, "agent.temporal runs on agent.temporal.queue")
 		f.unused("agent.limits.idle_seconds", a.Limits.IdleSeconds != 0 && a.Temporal.Activity == "", "a workflow shows no signs of life")
 		f.unused("agent.before", len(a.Before) > 0, "agent.temporal runs in your own worker")
 		f.unused("agent.tool_servers", len(a.ToolServers) > 0, "agent.temporal runs in your own worker")
@@ -124,6 +130,9 @@ func (a Agent) check(f *Faults) {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(a.Environment[name], 0) {
 			f.add("agent.environment."+name, "names have no '=', and neither names nor values a zero byte", "no environment variable")
 		}
+	}
+	if a.Queue != "" {
+		f.queue("agent.queue", a.Queue)
 	}
 	f.number("agent.failure_reward", a.FailureReward, bounds{low: math.Inf(-1), high: math.Inf(1)})
 	f.whole("agent.limits.calls", a.Limits.Calls, 1, 1e6)
@@ -152,11 +161,36 @@ func (a Agent) kinds() []string {
 
 func (s Service) check(f *Faults) {
 	f.url("agent.service.url", s.URL)
-	for _, name := range sortedKeys(s.Headers) {
-		if name == "" || strings.ContainsAny(name, " :\r\n") || strings.ContainsAny(s.Headers[name], "\r\n") {
-			f.add("agent.service.headers."+name, "give a name without spaces and colons, and a value of one line", "no header")
+	seen := map[string]string{}
+	for _, of := range []struct {
+		key     string
+		headers map[string]string
+	}{{"agent.service.headers.", s.Headers}, {"agent.service.secret_headers.", s.SecretHeaders}} {
+		for _, name := range sortedKeys(of.headers) {
+			key := of.key + name
+			if name == "" || strings.ContainsAny(name, " :\t\r\n\x00") || strings.ContainsAny(of.headers[name], "\r\n\x00") {
+				f.add(key, "give a name without spaces and colons, and a value of one line", "no header")
+			}
+			canonical := textproto.CanonicalMIMEHeaderKey(name)
+			if slices.Contains(workerHeaders(), canonical) {
+				f.add(key, "remove it", "the worker sets this header itself")
+			}
+			if other := seen[canonical]; other != "" {
+				f.add(key, "keep one of both", "%s is the same header", other)
+			}
+			seen[canonical] = key
 		}
 	}
+	for _, name := range sortedKeys(s.SecretHeaders) {
+		if variable := s.SecretHeaders[name]; variable == "" || strings.ContainsAny(variable, "= \t\x00") {
+			f.add("agent.service.secret_headers."+name, "give the name of a variable in the worker's environment, such as AGENT_TOKEN", "no environment variable")
+		}
+	}
+}
+
+// workerHeaders are the headers that describe the request itself.
+func workerHeaders() []string {
+	return []string{"Connection", "Content-Encoding", "Content-Length", "Content-Type", "Idempotency-Key", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 }
 
 func (t Temporal) check(f *Faults) {
@@ -166,8 +200,13 @@ func (t Temporal) check(f *Faults) {
 	case t.Workflow != "" && t.Activity != "":
 		f.add("agent.temporal", "keep one of agent.temporal.workflow and agent.temporal.activity", "both workflow and activity")
 	}
-	if t.Queue == "" {
+	switch t.Queue {
+	case "":
 		f.add("agent.temporal.queue", "give the task queue of your worker", "missing")
+	case defaultQueue:
+		f.add("agent.temporal.queue", "give the task queue of your worker", "Fulgurite's own workers poll this queue for other work")
+	default:
+		f.queue("agent.temporal.queue", t.Queue)
 	}
 }
 

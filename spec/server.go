@@ -128,9 +128,36 @@ func (s Server) check(f *Faults, all Spec) {
 // url checks that address is an HTTP or HTTPS address.
 func (f *Faults) url(key, address string) {
 	u, err := url.Parse(address)
-	if address == "" || err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		f.add(key, "give an address such as http://127.0.0.1:8000", "%q is not an HTTP address", address)
+	if err == nil && u.User != nil {
+		f.add(key, credentialRemedy(key), "a user or a password in the address, which everyone reads who sees the spec")
+		return
 	}
+	if address == "" || err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		f.add(key, "give an address such as http://127.0.0.1:8000", "%q is not an HTTP address", withoutCredentials(address))
+	}
+}
+
+// withoutCredentials leaves out what may be a password in an address that can't be read.
+func withoutCredentials(address string) string {
+	at := strings.LastIndexByte(address, '@')
+	if at < 0 {
+		return address
+	}
+	scheme, _, ok := strings.Cut(address, "//")
+	if !ok {
+		return address[at+1:]
+	}
+	return scheme + "//" + address[at+1:]
+}
+
+func credentialRemedy(key string) string {
+	switch key {
+	case "agent.service.url":
+		return "remove it, and name the environment variable that holds the header Authorization in agent.service.secret_headers"
+	case "credit.judge.url":
+		return "remove it, and name the environment variable that holds the API key in credit.judge.key"
+	}
+	return "remove it"
 }
 
 // MismatchMean returns the limit of train/mismatch in a run with the given lag; 0 means no

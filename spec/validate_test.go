@@ -101,6 +101,33 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		"bad header": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Service: &spec.Service{URL: "http://a", Headers: map[string]string{"A:": "b"}}}
 		}, "agent.service.headers.A:: no header"},
+		"password in a service's address": {func(s *spec.Spec) { s.Agent = spec.Agent{Service: &spec.Service{URL: "http://ada:hush@a/run"}} },
+			"agent.service.url: a user or a password in the address, which everyone reads who sees the spec; remove it, and name the environment variable"},
+		"password in a service's bad address": {func(s *spec.Spec) { s.Agent = spec.Agent{Service: &spec.Service{URL: "http//ada:hush@a/run"}} },
+			`agent.service.url: "http//a/run" is not an HTTP address`},
+		"password in a tool server's address": {func(s *spec.Spec) { s.Agent.ToolServers = []string{"http://ada:hush@a/"} }, "agent.tool_servers[0]: a user or a password"},
+		"header of the worker": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Service: &spec.Service{URL: "http://a/", Headers: map[string]string{"content-length": "3"}}}
+		}, "agent.service.headers.content-length: the worker sets this header itself"},
+		"header twice": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Service: &spec.Service{URL: "http://a/", Headers: map[string]string{"X-Team": "a"}, SecretHeaders: map[string]string{"x-team": "TEAM"}}}
+		}, "agent.service.secret_headers.x-team: agent.service.headers.X-Team is the same header"},
+		"secret header without a variable": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Service: &spec.Service{URL: "http://a/", SecretHeaders: map[string]string{"Authorization": "Bearer hush"}}}
+		}, "agent.service.secret_headers.Authorization: no environment variable"},
+		"queue with a space":    {func(s *spec.Spec) { s.Agent.Queue = " mine" }, "agent.queue: white space around the name"},
+		"queue of several":      {func(s *spec.Spec) { s.Agent.Queue = "a,b" }, "agent.queue: a comma"},
+		"queue of the trainers": {func(s *spec.Spec) { s.Agent.Queue = "train-gpu" }, "agent.queue: Fulgurite's own workers poll this queue for other work"},
+		"temporal on our queue": {func(s *spec.Spec) { s.Agent = spec.Agent{Temporal: &spec.Temporal{Workflow: "a", Queue: "training"}} },
+			"agent.temporal.queue: Fulgurite's own workers poll this queue for other work"},
+		"temporal on the agents' queue": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Temporal: &spec.Temporal{Workflow: "a", Queue: "rollout-cpu"}}
+		},
+			"agent.temporal.queue: Fulgurite's own workers poll this queue for other work"},
+		"temporal and a queue": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Queue: "mine", Temporal: &spec.Temporal{Workflow: "a", Queue: "q"}}
+		},
+			"agent.queue: unused key; agent.temporal runs on agent.temporal.queue"},
 		"temporal without type": {func(s *spec.Spec) { s.Agent = spec.Agent{Temporal: &spec.Temporal{Queue: "q"}} }, "agent.temporal: neither workflow nor activity"},
 		"temporal with both": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Temporal: &spec.Temporal{Workflow: "a", Activity: "b", Queue: "q"}}

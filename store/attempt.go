@@ -15,8 +15,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// resultLimit is how many bytes of an attempt's result and error are kept.
-const resultLimit = 64 << 10
+// errorLimit is how many bytes of an attempt's error are kept.
+const errorLimit = 64 << 10
 
 const (
 	atRollout = ` WHERE a.run = $1 AND a.kind = $2 AND a.step = $3 AND a.task = $4 AND a.sample = $5`
@@ -169,7 +169,7 @@ func (s *Store) AttemptProgress(ctx context.Context, id trace.RolloutID) ([]trac
 }
 
 // SealAttempt ends an attempt. It stores Outcome, Reward, Result, Failure, Error and
-// Output; Result and Error are cut to 64 KiB, each output to 8 KiB. The store itself sets
+// Output; Error is cut to 64 KiB, each output to 8 KiB. The store itself sets
 // the counts and the beginning; if Ended is zero, it is set to the current time. Once
 // SealAttempt returns, the attempt and its calls survive loss of power. Sealing again
 // with the same values, apart from the output, changes nothing; other values return
@@ -178,7 +178,7 @@ func (s *Store) SealAttempt(ctx context.Context, a trace.Attempt) error {
 	if err := checkSeal(a); err != nil {
 		return fmt.Errorf("seal attempt %s: %w", a.Address, err)
 	}
-	a.Result, a.Failure, a.Error = truncate(database.ValidText(a.Result), resultLimit), database.ValidText(a.Failure), truncate(database.ValidText(a.Error), resultLimit)
+	a.Result, a.Failure, a.Error = database.ValidText(a.Result), database.ValidText(a.Failure), truncate(database.ValidText(a.Error), errorLimit)
 	a.Output.Stdout, a.Output.Stderr = truncate(database.ValidText(a.Output.Stdout), outputLimit), truncate(database.ValidText(a.Output.Stderr), outputLimit)
 	ended := database.Nanos(orNow(a.Ended))
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {

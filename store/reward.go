@@ -131,7 +131,7 @@ func (s *Store) PutGradingFailure(ctx context.Context, address trace.Address, re
 			return err
 		}
 		failures = before + 1
-		_, err = t.Exec(insertGradingFailure, append(key, failures, truncate(database.ValidText(reason), resultLimit), database.Nanos(time.Now()))...)
+		_, err = t.Exec(insertGradingFailure, append(key, failures, truncate(database.ValidText(reason), errorLimit), database.Nanos(time.Now()))...)
 		return err
 	})
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/fulgurite/fulgurite/spec"
 )
@@ -91,7 +92,7 @@ func GradeCommand(ctx context.Context, g spec.Grader, t Task, result string) (fl
 	}
 	reward := 0.0
 	if err == nil {
-		reward, err = rewardIn(stdout.String())
+		reward, err = rewardIn(stdout)
 	}
 	if err != nil {
 		return 0, &CommandError{Task: t.ID, Cause: err, Stderr: stderr.String()}
@@ -111,10 +112,16 @@ func run(command *exec.Cmd) error {
 	return fmt.Errorf("%w: %w", ErrGraderExit, err)
 }
 
-func rewardIn(output string) (float64, error) {
-	output = strings.TrimSpace(output)
-	last := strings.TrimSpace(output[strings.LastIndexByte(output, '\n')+1:])
-	if last == "" {
+// rewardIn returns the reward on the last line. A line whose beginning is gone is refused,
+// because the rest of it may be a number that nobody meant.
+func rewardIn(stdout *tail) (float64, error) {
+	output := strings.TrimRightFunc(stdout.String(), unicode.IsSpace)
+	start := strings.LastIndexByte(output, '\n') + 1
+	last := strings.TrimSpace(output[start:])
+	switch {
+	case start == 0 && stdout.cut():
+		return 0, fmt.Errorf("%w: its last line, or the white space after it, has more than %d bytes", ErrGraderReward, keptOutput)
+	case last == "":
 		return 0, fmt.Errorf("%w: it printed nothing", ErrGraderReward)
 	}
 	reward, err := strconv.ParseFloat(last, 64)
@@ -126,16 +133,21 @@ func rewardIn(output string) (float64, error) {
 
 // tail is a writer that remembers the end of its text.
 type tail struct {
-	size int
-	kept []byte
+	size    int
+	kept    []byte
+	written int64
 }
 
 func (t *tail) Write(p []byte) (int, error) {
+	t.written += int64(len(p))
 	t.kept = append(t.kept, p...)
 	if len(t.kept) > 2*t.size {
 		t.kept = append(t.kept[:0], t.kept[len(t.kept)-t.size:]...)
 	}
 	return len(p), nil
 }
+
+// cut reports whether the beginning of the text is gone.
+func (t *tail) cut() bool { return t.written > int64(t.size) }
 
 func (t *tail) String() string { return string(t.kept[max(0, len(t.kept)-t.size):]) }

@@ -44,6 +44,11 @@ func TestGraderCommandReadsTaskAndResult(t *testing.T) {
 	task := tasks.Task{ID: "t", Input: "2+2", Answer: "4", Metadata: map[string]any{"k": "v"}}
 	_, err := tasks.GradeCommand(t.Context(), g, task, "say \"4\"\n")
 	require.NoError(t, err)
+	long := strings.Repeat("x", 200<<10) + " 4"
+	check := shell(`head -c 1000000 | grep -q ' 4"' && echo 1`)
+	got, err := tasks.GradeCommand(t.Context(), check, task, long)
+	require.NoError(t, err)
+	require.InDelta(t, 1, got, 0, "it reads all of a long result")
 	input, err := os.ReadFile(filepath.Join(dir, "input.json"))
 	require.NoError(t, err)
 	require.JSONEq(t, `{"task":{"id":"t","input":"2+2","answer":"4","metadata":{"k":"v"}},"result":"say \"4\"\n"}`, string(input))
@@ -54,6 +59,7 @@ func TestGraderFailuresAreTypedAndNameTheTask(t *testing.T) {
 	for script, want := range map[string]error{
 		"echo 1; echo broken >&2; exit 3": tasks.ErrGraderExit, "kill -9 $$": tasks.ErrGraderExit,
 		"true": tasks.ErrGraderReward, "echo good": tasks.ErrGraderReward, "echo nan": tasks.ErrGraderReward,
+		"printf 'no '; head -c 70000 /dev/zero | tr '\\0' ' '; echo 1": tasks.ErrGraderReward, // a part of a line
 		"echo inf": tasks.ErrGraderReward, "echo 1e999": tasks.ErrGraderReward, "echo 1; echo done": tasks.ErrGraderReward,
 	} {
 		_, err := tasks.GradeCommand(t.Context(), shell(script), tasks.Task{ID: "t-42"}, "r")

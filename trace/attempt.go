@@ -49,6 +49,10 @@ const (
 	InfraFault  Outcome = "infra_fault"  // the agent could have seen a fault of ours
 )
 
+// MaxResultBytes is the longest result of an agent. A longer one is never cut: a part of
+// an answer could be graded as if it were the answer, so the agent has failed.
+const MaxResultBytes = 1 << 20
+
 // Attempt is the record of one try at a rollout.
 type Attempt struct {
 	Address
@@ -58,7 +62,7 @@ type Attempt struct {
 	Outcome Outcome `json:"outcome"`
 	// Reward is the reward used in training; nil until graded.
 	Reward *float64 `json:"reward,omitempty"`
-	Result string   `json:"result,omitempty"` // returned by the agent, cut to 64 KiB
+	Result string   `json:"result,omitempty"` // returned by the agent, never cut
 	// Failure says in one word how the agent failed, for example "timeout". Error says it
 	// in words for people. An InfraFault has a Failure only if the agent may have caused
 	// it: "hang" or "killed".

@@ -6,7 +6,6 @@ import (
 	"io"
 	"strings"
 
-	"github.com/fulgurite/fulgurite/internal/truncate"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -34,8 +33,9 @@ func NewOutput(limit int64, progress, exceeded func()) *Output {
 	return o
 }
 
-// LastLine returns the last line of standard output that isn't blank.
-func (o *Output) LastLine() string { return o.result.text() }
+// LastLine returns the last line of standard output that isn't blank, and its length in
+// bytes. A line of more than trace.MaxResultBytes is not kept as a whole.
+func (o *Output) LastLine() (line string, length int) { return o.result.text() }
 
 // LinesBefore returns how many lines that aren't blank come before the last one.
 func (o *Output) LinesBefore() int { return o.result.before() }
@@ -88,46 +88,64 @@ func (h *headTail) text() string {
 // character at its start.
 func (h *headTail) tail() string { return string(bytes.ToValidUTF8(h.last, nil)) }
 
-// LineBytes is the most of the last line that is kept.
-const LineBytes = 64 << 10
-
 // lastLine keeps the last line that isn't blank, however much is written. One goroutine
 // writes to it.
 type lastLine struct {
-	last    []byte // the last complete line that isn't blank
-	current []byte // the beginning of the line after it
-	lines   int    // complete ones that aren't blank
+	last    textLine // the last complete line that isn't blank
+	current textLine // the line after it
+	lines   int      // complete ones that aren't blank
 }
+
+// textLine is a line without white space at its beginning.
+type textLine struct {
+	text   []byte // its first bytes
+	length int    // of all of it
+}
+
+// add appends a part of the line.
+func (l *textLine) add(part []byte) {
+	if l.length == 0 {
+		part = bytes.TrimLeft(part, " \t\v\f\r")
+	}
+	if room := trace.MaxResultBytes + 1 - len(l.text); room > 0 {
+		l.text = append(l.text, part[:min(room, len(part))]...)
+	}
+	l.length += len(part)
+}
+
+func (l textLine) blank() bool { return len(bytes.TrimSpace(l.text)) == 0 }
 
 func (l *lastLine) Write(p []byte) (int, error) {
 	rest := p
 	for {
 		line, after, ended := bytes.Cut(rest, []byte{'\n'})
-		if room := LineBytes + 1 - len(l.current); room > 0 {
-			l.current = append(l.current, line[:min(room, len(line))]...)
-		}
+		l.current.add(line)
 		if !ended {
 			return len(p), nil
 		}
-		if len(bytes.TrimSpace(l.current)) > 0 {
+		if !l.current.blank() {
 			l.last, l.current = l.current, l.last
 			l.lines++
 		}
-		l.current, rest = l.current[:0], after
+		l.current, rest = textLine{text: l.current.text[:0]}, after
 	}
 }
 
-func (l *lastLine) text() string {
-	line := bytes.TrimSpace(l.current)
-	if len(line) == 0 {
-		line = bytes.TrimSpace(l.last)
+func (l *lastLine) text() (string, int) {
+	line := l.last
+	if !l.current.blank() {
+		line = l.current
 	}
-	return truncate.Head(string(line), LineBytes)
+	if line.length > len(line.text) {
+		return string(line.text), line.length
+	}
+	text := string(bytes.TrimSpace(line.text))
+	return text, len(text)
 }
 
 // before counts the non-blank lines before the last one.
 func (l *lastLine) before() int {
-	if len(bytes.TrimSpace(l.current)) > 0 {
+	if !l.current.blank() {
 		return l.lines
 	}
 	return max(0, l.lines-1)

@@ -44,7 +44,7 @@ func (l HomeLaunchers) inner(a spec.Agent) (agent.Launcher, error) {
 	case a.Func != "":
 		return l.Functions.Launcher(a.Func)
 	case a.Service != nil:
-		return agent.Service{URL: a.Service.URL, Headers: a.Service.Headers}, nil
+		return agent.Service{URL: a.Service.URL, Headers: a.Service.Headers, SecretHeaders: a.Service.SecretHeaders}, nil
 	case a.Temporal != nil:
 		return nil, errors.New("only the workflow of a rollout can start agent.temporal")
 	}

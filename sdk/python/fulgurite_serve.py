@@ -175,8 +175,8 @@ def attempt(script: str, arguments: list[str], instrument: bool, variables: dict
 
 def last_line(file: Any) -> str:
     file.seek(0)
-    lines = [line for line in file.read().decode("utf-8", "replace").splitlines() if line.strip()]
-    return lines[-1] if lines else ""
+    lines = [line for line in file.read().decode("utf-8", "replace").split("\n") if line.strip()]
+    return lines[-1].strip() if lines else ""
 
 
 def server(script: str, arguments: list[str], instrument: bool, port: int) -> HTTPServer:
