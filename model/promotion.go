@@ -33,12 +33,6 @@ type Decision struct {
 // as 0: sums of equal rewards may differ in their last bits.
 const rounding = 1e-12
 
-// Decide accepts a candidate whose mean reward on the gate split exceeds the
-// promoted version's by more than margin.
-func Decide(candidate, promoted int, reward, baseline, margin float64) Decision {
-	return Decision{Candidate: candidate, Promoted: promoted, Reward: reward, Baseline: baseline, Margin: margin, Accept: reward > baseline+margin}
-}
-
 // DecidePaired compares versions task by task. rewards and baseline hold, for
 // each task of the gate split, the mean reward of the candidate's samples and of
 // the promoted version's. The candidate is accepted if it is better by more than

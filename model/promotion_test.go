@@ -145,7 +145,7 @@ func TestReasonsSayWhatHappened(t *testing.T) {
 	first := model.Decision{Promoted: -1, Accept: true, ApprovedBy: "ada@host"}
 	require.Equal(t, "version 0 promoted: it is the first, approved by ada@host", first.Reason())
 	require.Equal(t, "version 4 refused: nothing to compare with", model.Unpaired(4, 2, "nothing to compare with").Reason())
-	require.Equal(t, "version 2 promoted: gate reward 0.500 against 0.400 of version 1, margin 0.05", model.Decide(2, 1, 0.5, 0.4, 0.05).Reason())
+	require.Equal(t, "version 2 promoted: gate reward 0.500 against 0.400 of version 1, margin 0.05", model.Decision{Candidate: 2, Promoted: 1, Reward: 0.5, Baseline: 0.4, Margin: 0.05, Accept: true}.Reason())
 }
 
 func differences(t *rapid.T) []float64 {

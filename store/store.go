@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/pressly/goose/v3"
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/store/database"
@@ -26,7 +25,7 @@ type Store struct {
 
 // Open connects to the store at url: "postgres://…", "sqlite:///absolute/path", or the
 // path of an SQLite file. The file and its directory are created if they do not exist.
-// Open does not bring the schema up to date; Migrate does. If log is nil, nothing is
+// Open makes no tables; Migrate does. If log is nil, nothing is
 // logged.
 func Open(ctx context.Context, url string, log *zap.Logger) (*Store, error) {
 	if log == nil {
@@ -39,9 +38,9 @@ func Open(ctx context.Context, url string, log *zap.Logger) (*Store, error) {
 	return &Store{db: db, log: log, recent: &recent{}}, nil
 }
 
-// Migrate brings the schema up to date. Several processes may do so at once.
+// Migrate makes the tables of an empty store. Several processes may do so at once.
 func (s *Store) Migrate(ctx context.Context) error {
-	applied, err := s.db.Migrate(ctx, goose.NewGoMigration(bodiesMigration, &goose.GoFunc{RunTx: moveBodies}, nil))
+	applied, err := s.db.Migrate(ctx)
 	if err != nil {
 		return fmt.Errorf("migrate store: %w", err)
 	}

@@ -32,7 +32,7 @@ func runChild[Result any](ctx workflow.Context, id, summary string, child, in an
 		var r Result
 		err := startWhenFree(ctx, func() error { return workflow.ExecuteChildWorkflow(options, child, in).Get(ctx, &r) })
 		stopped, interrupted := stoppedBy(err)
-		if stopped == "" || ctx.Err() != nil || !restartsChildren(ctx) {
+		if stopped == "" || ctx.Err() != nil {
 			return r, err
 		}
 		if !interrupted {
@@ -66,12 +66,6 @@ func stoppedBy(err error) (word string, interrupted bool) {
 		return "cancelled", false
 	}
 	return "", false
-}
-
-// restartsChildren reports whether children are started again. It is false for histories
-// from before that, in which a run ended when one of its children was stopped.
-func restartsChildren(ctx workflow.Context) bool {
-	return workflow.GetVersion(ctx, "restart-children", workflow.DefaultVersion, 1) >= 1
 }
 
 // forChildren returns the parts of a spec's agent and grader that the workflows of

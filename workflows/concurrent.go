@@ -28,17 +28,11 @@ func concurrently(ctx workflow.Context, limit workflow.Semaphore, n int, f func(
 				return
 			}
 			first = err
-			if ctx.Err() == nil && failsFast(ctx) {
+			if ctx.Err() == nil {
 				cancel()
 			}
 		})
 	}
 	wg.Wait(ctx)
 	return first
-}
-
-// failsFast reports whether a failure cancels the others. It is false for histories from
-// before that.
-func failsFast(ctx workflow.Context) bool {
-	return workflow.GetVersion(ctx, "fail-fast", workflow.DefaultVersion, 1) >= 1
 }

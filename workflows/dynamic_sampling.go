@@ -67,7 +67,7 @@ func (t *trainingRun) replaceGroups(ctx workflow.Context, g *stepGroups, todo []
 
 // flatGroups marks the groups that are flat: they would get no advantage. If the credit
 // compares only final rewards, equal rewards decide. Otherwise an activity looks at
-// everything that the credit depends on. Runs from before that activity go on without it.
+// everything that the credit depends on.
 func (t *trainingRun) flatGroups(ctx workflow.Context, g *stepGroups, todo []groupTask) error {
 	var positions []int
 	in := activities.FlatGroupsInput{Run: t.Run, Policy: model.DefaultPolicy, Step: g.step}
@@ -78,7 +78,7 @@ func (t *trainingRun) flatGroups(ctx workflow.Context, g *stepGroups, todo []gro
 			positions, in.Groups = append(positions, task.position), append(in.Groups, r.Group)
 		}
 	}
-	if len(positions) == 0 || !t.Spec.Credit.FlatByCredit() || workflow.GetVersion(ctx, "flat-by-credit", workflow.DefaultVersion, 1) < 1 {
+	if len(positions) == 0 || !t.Spec.Credit.FlatByCredit() {
 		return nil
 	}
 	var c *activities.Coordinator

@@ -114,7 +114,11 @@ func (fake *fakeActivities) environmentOf(s spec.Spec, train int) *testsuite.Tes
 	})
 	env.OnActivity(c.DecidePromotion, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.DecidePromotionInput) (activities.DecidePromotionResult, error) {
 		at, err := s.Set(in.Set)
-		d := model.Decide(in.Candidate, fake.pointer, fake.means[in.Candidate], fake.means[fake.pointer], at.Promotion.Margin)
+		d := model.Decision{
+			Candidate: in.Candidate, Promoted: fake.pointer, Reward: fake.means[in.Candidate], Baseline: fake.means[fake.pointer],
+			Margin: at.Promotion.Margin,
+		}
+		d.Accept = d.Reward > d.Baseline+d.Margin
 		return activities.DecidePromotionResult{Decision: d}, err
 	})
 	env.OnActivity(c.RecordDecision, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.RecordDecisionInput) (activities.RecordDecisionResult, error) {

@@ -35,7 +35,7 @@ func (t *trainingRun) gate(ctx workflow.Context, v int) (*float64, error) {
 		return nil, err
 	}
 	defer t.pointer.Unlock()
-	r, err := t.decide(ctx, v, e.Mean)
+	r, err := t.decide(ctx, v)
 	if err != nil {
 		return nil, err
 	}
@@ -54,10 +54,7 @@ func (t *trainingRun) gate(ctx workflow.Context, v int) (*float64, error) {
 }
 
 // decide compares version v with the promoted one.
-func (t *trainingRun) decide(ctx workflow.Context, v int, mean float64) (activities.DecidePromotionResult, error) {
-	if !t.usesPairedTest(ctx) {
-		return activities.DecidePromotionResult{Decision: model.Decide(v, t.Promoted, mean, t.Gate, t.Spec.Promotion.Margin)}, nil
-	}
+func (t *trainingRun) decide(ctx workflow.Context, v int) (activities.DecidePromotionResult, error) {
 	var c *activities.Coordinator
 	var r activities.DecidePromotionResult
 	err := workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("version %d", v)), c.DecidePromotion, activities.DecidePromotionInput{
@@ -75,18 +72,9 @@ func (t *trainingRun) applyRecorded(ctx workflow.Context, r activities.DecidePro
 	return t.recordDecision(ctx, r.Decision, r.Verdict)
 }
 
-// usesPairedTest reports whether promotion uses a paired test. Runs that began before
-// there was one do not.
-func (t *trainingRun) usesPairedTest(ctx workflow.Context) bool {
-	return workflow.GetVersion(ctx, "paired-test", workflow.DefaultVersion, 1) >= 1
-}
-
 // recordDecision records a decision that moves nothing.
 func (t *trainingRun) recordDecision(ctx workflow.Context, d model.Decision, verdict string) error {
 	t.addDecision(d)
-	if !t.usesPairedTest(ctx) {
-		return nil
-	}
 	var c *activities.Coordinator
 	var r activities.RecordDecisionResult
 	err := workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("version %d", d.Candidate)), c.RecordDecision, activities.RecordDecisionInput{
@@ -103,17 +91,11 @@ func (t *trainingRun) recordDecision(ctx workflow.Context, d model.Decision, ver
 func (t *trainingRun) promote(ctx workflow.Context, d model.Decision) error {
 	t.addDecision(d)
 	var c *activities.Coordinator
-	moving := workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("version %d", d.Candidate)), c.PromoteVersion, activities.PromoteVersionInput{
+	var r activities.PromoteVersionResult
+	err := workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("version %d", d.Candidate)), c.PromoteVersion, activities.PromoteVersionInput{
 		Run: t.Run, Policy: model.DefaultPolicy, DecisionID: activities.DecisionID(d.Candidate),
 		Version: d.Candidate, Previous: d.Promoted, Decision: d,
-	})
-	r := activities.PromoteVersionResult{Moved: true, Promoted: d.Candidate}
-	var err error
-	if t.usesPairedTest(ctx) {
-		err = moving.Get(ctx, &r)
-	} else {
-		err = moving.Get(ctx, nil)
-	}
+	}).Get(ctx, &r)
 	if err != nil {
 		return err
 	}
@@ -149,21 +131,12 @@ func (t *trainingRun) refuseAtDeadline(ctx workflow.Context, a *Approval) {
 			return // the run ends, or the decision was made
 		}
 		t.Pending = nil
-		if awaitsDecision(ctx) {
-			t.refusing++
-			defer func() { t.refusing-- }()
-		}
+		t.refusing++
+		defer func() { t.refusing-- }()
 		if err := t.recordDecision(ctx, a.Decision, "timed_out"); err != nil {
 			workflow.GetLogger(ctx).Error("record that nobody decided", "version", a.Decision.Candidate, "error", err)
 		}
 	})
-}
-
-// awaitsDecision reports whether a run waits until its decisions are on record. It is
-// false for histories from before that, in which a run ended, or continued as new, while
-// a decision was being recorded.
-func awaitsDecision(ctx workflow.Context) bool {
-	return workflow.GetVersion(ctx, "await-decision", workflow.DefaultVersion, 1) >= 1
 }
 
 // awaitApproval waits until no decision is pending and each is on record.
@@ -171,7 +144,7 @@ func (t *trainingRun) awaitApproval(ctx workflow.Context) error {
 	switch {
 	case t.Pending != nil:
 		t.enter(ctx, PhaseApproval, fmt.Sprintf("version %d", t.Pending.Decision.Candidate))
-	case t.refusing == 0 && (workflow.AllHandlersFinished(ctx) || !awaitsDecision(ctx)):
+	case t.refusing == 0 && workflow.AllHandlersFinished(ctx):
 		return nil
 	}
 	return workflow.Await(ctx, func() bool {

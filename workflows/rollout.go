@@ -47,7 +47,7 @@ func RolloutWorkflow(ctx workflow.Context, in RolloutInput) (RolloutResult, erro
 		out.Group.Kind = in.Kind
 	}
 	results := make([]activities.RunAgentResult, in.Samples)
-	err := concurrently(ctx, workflow.NewSemaphore(ctx, atOnce(ctx, in.Samples)), in.Samples, func(ctx workflow.Context, i int) error {
+	err := concurrently(ctx, workflow.NewSemaphore(ctx, window), in.Samples, func(ctx workflow.Context, i int) error {
 		id := trace.RolloutID{Run: in.Run, Kind: in.Kind, Step: in.Step, Task: in.Task, Sample: i}
 		r, err := runAgent(ctx, sampleInput{
 			RunAgentInput: activities.RunAgentInput{Rollout: id, Index: in.Index, Policy: in.Policy, Version: in.Version},
@@ -73,15 +73,6 @@ func RolloutWorkflow(ctx workflow.Context, in RolloutInput) (RolloutResult, erro
 	})
 	out.Quarantine = quarantine(results)
 	return out, err
-}
-
-// atOnce returns how many of a group's samples run at once. Groups that began before
-// there was a window started all their samples together.
-func atOnce(ctx workflow.Context, samples int) int64 {
-	if samples > window && workflow.GetVersion(ctx, "window-samples", workflow.DefaultVersion, 1) < 1 {
-		return int64(samples)
-	}
-	return window
 }
 
 // quarantine returns the reason to quarantine a task with these samples, or "".

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/pressly/goose/v3"
 	"go.uber.org/zap"
 )
 
@@ -20,9 +19,9 @@ type DB interface {
 	// Write runs op in a transaction that commits as durably as asked, and
 	// returns op's error or the commit's. op may run more than once.
 	Write(ctx context.Context, d Durability, op func(Tx) error) error
-	// Migrate applies the pending migrations, both those written in SQL and the coded
-	// ones, ordered by their numbers.
-	Migrate(ctx context.Context, coded ...*goose.Migration) (applied int, err error)
+	// Migrate makes the tables of an empty database, and reports how many migrations that
+	// took: 0 if the tables exist.
+	Migrate(ctx context.Context) (applied int, err error)
 	// Clock returns an SQL expression for the database's current time, in nanoseconds
 	// since 1970.
 	Clock() string

@@ -14,13 +14,12 @@ import (
 var migrations embed.FS
 
 // applyMigrations runs the pending migrations and returns how many there were.
-func applyMigrations(ctx context.Context, db *sql.DB, dialect goose.Dialect, coded []*goose.Migration, options ...goose.ProviderOption) (int, error) {
+func applyMigrations(ctx context.Context, db *sql.DB, dialect goose.Dialect, options ...goose.ProviderOption) (int, error) {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		return 0, fmt.Errorf("open migrations: %w", err)
 	}
-	options = append(options, goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()),
-		goose.WithGoMigrations(coded...))
+	options = append(options, goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger()))
 	provider, err := goose.NewProvider(dialect, db, files, options...)
 	if err != nil {
 		return 0, fmt.Errorf("read migrations: %w", err)

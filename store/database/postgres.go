@@ -75,12 +75,12 @@ func collided(err error) bool {
 	return errors.As(err, &e) && (e.Code == "40P01" || e.Code == "40001")
 }
 
-func (p *postgres) Migrate(ctx context.Context, coded ...*goose.Migration) (int, error) {
+func (p *postgres) Migrate(ctx context.Context) (int, error) {
 	locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 120))
 	if err != nil {
 		return 0, fmt.Errorf("make lock: %w", err)
 	}
-	return applyMigrations(ctx, p.db, goose.DialectPostgres, coded, goose.WithSessionLocker(locker))
+	return applyMigrations(ctx, p.db, goose.DialectPostgres, goose.WithSessionLocker(locker))
 }
 
 // Clock goes on within a transaction, unlike now().

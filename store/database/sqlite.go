@@ -101,7 +101,7 @@ func (s *sqlite) Read() Querier { return s.reads }
 // Migrate tries again after an error. Another process may have applied the same migration
 // between this process's check and its own attempt; SQLite lets only one of them commit.
 // That can happen with each migration, and with the table of applied migrations.
-func (s *sqlite) Migrate(ctx context.Context, coded ...*goose.Migration) (int, error) {
+func (s *sqlite) Migrate(ctx context.Context) (int, error) {
 	db, err := sql.Open("sqlite", sqliteDSN(s.path))
 	if err != nil {
 		return 0, err
@@ -114,7 +114,7 @@ func (s *sqlite) Migrate(ctx context.Context, coded ...*goose.Migration) (int, e
 	}
 	var applied int
 	for range len(all) + 2 {
-		if applied, err = applyMigrations(ctx, db, goose.DialectSQLite3, coded); err == nil {
+		if applied, err = applyMigrations(ctx, db, goose.DialectSQLite3); err == nil {
 			return applied, nil
 		}
 	}
