@@ -163,11 +163,13 @@ type Grader struct {
 	// with these three types.
 	Seconds float64 `json:"seconds,omitempty"`
 	// Metric is what "qa" measures: "f1", the default, is the F1 of the words; "exact" is
-	// 1 if all words agree, else 0. Only with grader.type "qa".
+	// 1 if all words agree, else 0. With "sql" it says by whose rules results are compared:
+	// "spider" or "bird". Absent means the rules of the data set from which a task is, and
+	// Spider's for others. Only with grader.type "qa" and "sql".
 	Metric string `json:"metric,omitempty"`
 	// KeepDistinct makes "sql" compare queries with the word DISTINCT in them. By default
-	// it removes the word from both, as the official evaluation of Spider does. Only with
-	// grader.type "sql".
+	// it removes the word from both, as the official evaluation of Spider does; BIRD's
+	// never removes it. Only with grader.type "sql".
 	KeepDistinct bool `json:"keep_distinct,omitempty"`
 	// Limit is the largest magnitude of a reward. A reward beyond it is refused.
 	Limit float64 `json:"limit,omitempty"`

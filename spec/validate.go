@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/credit"
@@ -39,10 +40,12 @@ const (
 	MomentsInt8      = "int8"
 )
 
-// Metrics of the grader "qa".
+// Metrics of the graders "qa" (f1 and exact) and "sql" (spider and bird).
 const (
-	MetricF1    = "f1"
-	MetricExact = "exact"
+	MetricF1     = "f1"
+	MetricExact  = "exact"
+	MetricSpider = "spider"
+	MetricBIRD   = "bird"
 )
 
 // Values of credit.combine.
@@ -75,7 +78,7 @@ func choices(key string) []string {
 	case "tasks.harbor.container":
 		return []string{"docker", "podman"}
 	case "grader.metric":
-		return []string{MetricF1, MetricExact}
+		return []string{MetricF1, MetricExact, MetricSpider, MetricBIRD}
 	case "training.optimizer.schedule":
 		return []string{ScheduleConstant, ScheduleLinear, ScheduleCosine}
 	case "training.curriculum.type":
@@ -225,11 +228,7 @@ func (g Grader) check(f *Faults) {
 		f.number("grader.minimum", *g.Minimum, bounds{low: math.Inf(-1), high: math.Inf(1)})
 		f.unused("grader.minimum", !g.mayBeNegative(), "grader.type "+g.Type+" gives nothing below 0")
 	}
-	if g.Metric != "" {
-		f.choice("grader.metric", g.Metric)
-	}
-	f.unused("grader.metric", g.Metric != "" && g.Type != GraderQA, `only grader.type "qa" has one`)
-	f.unused("grader.keep_distinct", g.KeepDistinct && g.Type != GraderSQL, `only grader.type "sql" compares queries`)
+	g.checkMetric(f)
 	if g.Type == GraderSQL || g.Type == GraderTasks {
 		f.number("grader.seconds", g.Seconds, positive(24*3600))
 	}
@@ -245,6 +244,22 @@ func (g Grader) check(f *Faults) {
 	}
 	f.program("grader.command", g.Command)
 	f.number("grader.seconds", g.Seconds, positive(24*3600))
+}
+
+// checkMetric checks what "qa" measures, and by whose rules "sql" compares.
+func (g Grader) checkMetric(f *Faults) {
+	known := map[string][]string{GraderQA: {MetricF1, MetricExact}, GraderSQL: {MetricSpider, MetricBIRD}}[g.Type]
+	switch {
+	case g.Metric == "":
+	case known == nil:
+		f.unused("grader.metric", true, `only grader.type "qa" and "sql" have one`)
+	case slices.Contains(choices("grader.metric"), g.Metric) && !slices.Contains(known, g.Metric):
+		f.add("grader.metric", "give "+strings.Join(known, " or "), "%q is no metric of grader.type %q", g.Metric, g.Type)
+	default:
+		f.choice("grader.metric", g.Metric)
+	}
+	f.unused("grader.keep_distinct", g.KeepDistinct && g.Type != GraderSQL, `only grader.type "sql" compares queries`)
+	f.unused("grader.keep_distinct", g.KeepDistinct && g.Metric == MetricBIRD, "BIRD's metric always keeps it")
 }
 
 func (s Spec) checkSampling(f *Faults) {

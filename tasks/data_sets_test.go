@@ -44,7 +44,7 @@ func TestDataSetsAreReadInTheirOwnLayouts(t *testing.T) {
 		return map[string]any{"db_id": name, "database": filepath.Join(folder, where, name, name+".sqlite")}
 	}
 	bird := database("dev_databases", "zoo")
-	bird["evidence"] = "who is 1"
+	bird["evidence"], bird["sql_metric"] = "who is 1", "bird"
 	for source, want := range map[string][]tasks.Task{
 		"spider:" + folder + "/spider.json": {
 			{ID: "0", Input: "How many pets?", Answer: "SELECT count(*) FROM pets", Metadata: database("database", "pets")},

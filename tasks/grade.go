@@ -100,6 +100,9 @@ func checkAnswer(g spec.Grader, t Task) error {
 		if _, err := t.database(); err != nil {
 			return err
 		}
+		if _, err := t.Metric(g); err != nil {
+			return err
+		}
 	}
 	return nil
 }

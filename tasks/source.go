@@ -117,6 +117,21 @@ func (t Task) Database() (string, error) {
 	return path, nil
 }
 
+// Metric returns by which metric the grader "sql" compares results of the task: the
+// grader's, else that of the task's metadata, else Spider's.
+func (t Task) Metric(g spec.Grader) (string, error) {
+	named, given := t.Metadata[MetadataMetric]
+	switch {
+	case g.Metric != "":
+		return g.Metric, nil
+	case !given:
+		return spec.MetricSpider, nil
+	case named == spec.MetricSpider, named == spec.MetricBIRD:
+		return named.(string), nil
+	}
+	return "", fmt.Errorf("%w: metadata.%s is %v: give %s or %s", ErrAnswer, MetadataMetric, named, spec.MetricSpider, spec.MetricBIRD)
+}
+
 func (t Task) database() (string, error) {
 	path, ok := t.Metadata[MetadataDatabase].(string)
 	if !ok || !filepath.IsAbs(path) {

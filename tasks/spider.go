@@ -6,11 +6,17 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/fulgurite/fulgurite/spec"
 )
 
 // MetadataDatabase is the key in a task's metadata for the path of the SQLite database
 // that the task's question is about.
 const MetadataDatabase = "database"
+
+// MetadataMetric is the key in a task's metadata for the metric by which the grader "sql"
+// compares results, unless grader.metric says another: that of the task's data set.
+const MetadataMetric = "sql_metric"
 
 // databaseFolders returns the names of the folders with databases in the layouts of
 // Spider and BIRD. They are next to the file of questions.
@@ -23,7 +29,8 @@ func databaseFolders() []string {
 // db_id, question, query (SQL in BIRD) and, in BIRD, evidence. Each database is in
 // database/<db_id>/<db_id>.sqlite next to the file. The task's id is the row's number,
 // its input is the question, its answer is the query, and its metadata names the
-// database. A row without a database is an error.
+// database. A row in BIRD's layout, with SQL or evidence, is compared by BIRD's metric,
+// which its metadata says. A row without a database is an error.
 func readSpider(path string) ([]Task, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
@@ -52,6 +59,9 @@ func readSpider(path string) ([]Task, error) {
 			return Task{}, err
 		}
 		metadata := map[string]any{"db_id": name, MetadataDatabase: database}
+		if key == "SQL" || fields.has("evidence") {
+			metadata[MetadataMetric] = spec.MetricBIRD
+		}
 		if fields.has("evidence") {
 			metadata["evidence"] = textOf(fields["evidence"])
 		}

@@ -81,8 +81,12 @@ func (g *Graders) Close() error { return errors.Join(g.databases.Close(), g.prog
 
 func comparison(grader spec.Grader, t tasks.Task) (sqlmatch.Comparison, error) {
 	path, err := t.Database()
+	if err != nil {
+		return sqlmatch.Comparison{}, err
+	}
+	metric, err := t.Metric(grader)
 	return sqlmatch.Comparison{
-		Database: path, Gold: t.Answer, KeepDistinct: grader.KeepDistinct,
+		Metric: sqlmatch.Metric(metric), Database: path, Gold: t.Answer, KeepDistinct: grader.KeepDistinct,
 		Most: time.Duration(grader.Seconds * float64(time.Second)),
 	}, err
 }

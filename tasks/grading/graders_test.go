@@ -68,6 +68,41 @@ func TestQueriesAreGradedByWhatTheyReturn(t *testing.T) {
 	require.ErrorContains(t, err, "task 0")
 }
 
+func TestTasksInBIRDsLayoutAreGradedByBIRDsMetric(t *testing.T) {
+	t.Parallel()
+	var graders grading.Graders
+	defer graders.Close()
+	source, _ := zoo(t, "SELECT count(DISTINCT legs) FROM animal", "SELECT DISTINCT legs FROM animal", "SELECT name, legs FROM animal")
+	path := strings.TrimPrefix(source, "spider:")
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	bird := filepath.Join(filepath.Dir(path), "dev.json")
+	require.NoError(t, os.WriteFile(bird, []byte(strings.ReplaceAll(string(data), `"query"`, `"evidence": "", "SQL"`)), 0o600))
+	written := filepath.Join(filepath.Dir(path), "written.jsonl")
+	for _, c := range []struct {
+		source string
+		metric string
+		want   [3]float64
+	}{{source, "", [3]float64{1, 0, 1}}, {"spider:" + bird, "", [3]float64{0, 1, 0}}, {written, "", [3]float64{0, 1, 0}}, {source, "bird", [3]float64{0, 1, 0}}, {"spider:" + bird, "spider", [3]float64{1, 0, 1}}} {
+		grader := spec.Grader{Type: spec.GraderSQL, Metric: c.metric}
+		list, err := graders.Open(t.Context(), spec.Tasks{}, grader, c.source)
+		require.NoError(t, err)
+		for i, result := range []string{"SELECT count(legs) FROM animal", "SELECT legs FROM animal GROUP BY legs", "SELECT legs, name FROM animal"} {
+			got, err := graders.Grade(t.Context(), grader, list[i], result)
+			require.NoError(t, err)
+			require.InDelta(t, c.want[i], got, 0, "%s by %q: %s", c.source, c.metric, result)
+		}
+		text, err := tasks.Encode(list)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(written, text, 0o600))
+	}
+	text, err := os.ReadFile(written)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(written, []byte(strings.ReplaceAll(string(text), `"bird"`, `"brid"`)), 0o600))
+	_, err = graders.Open(t.Context(), spec.Tasks{}, spec.Grader{Type: spec.GraderSQL}, written)
+	require.ErrorContains(t, err, "metadata.sql_metric is brid: give spider or bird")
+}
+
 func TestOtherGradersGradeAsTasksDo(t *testing.T) {
 	t.Parallel()
 	var graders grading.Graders

@@ -192,33 +192,58 @@ func (c *connection) mayWrite(size int) bool {
 // bounds limit the result of a query.
 type bounds struct {
 	rows, bytes int
-	columns     int // -1 for any number
+	columns     int  // -1 for any number
+	distinct    bool // keeps one of several equal rows, and counts only that one
 }
 
-// query executes one statement, in the limits of allow.
+// query executes one statement, in the limits of allow, and returns its rows.
 func (c *connection) query(text string, b bounds) (table, error) {
+	var out table
+	known := map[string]bool{}
+	columns, err := c.each(text, b.columns, func(row []any, size int) error {
+		if b.distinct {
+			key := keyOf(row)
+			if known[key] {
+				return nil
+			}
+			known[key] = true
+		}
+		if len(out.rows) == b.rows {
+			return errRows
+		}
+		out.rows = append(out.rows, row)
+		if out.bytes += size; out.bytes > b.bytes {
+			return errRows
+		}
+		return nil
+	})
+	out.columns = columns
+	return out, err
+}
+
+// each executes one statement, in the limits of allow, and calls visit with each row and
+// how many bytes its texts and blobs have. An error of visit ends it. It is an error if
+// the statement returns another number of columns than the given one; -1 is any number.
+func (c *connection) each(text string, columns int, visit func(row []any, size int) error) (int, error) {
 	statement, err := c.compile(text)
 	if err != nil {
-		return table{}, err
+		return 0, err
 	}
 	defer sqlite3.Xsqlite3_finalize(c.tls, statement)
-	out := table{columns: int(sqlite3.Xsqlite3_column_count(c.tls, statement))}
-	if b.columns >= 0 && out.columns != b.columns {
-		return out, errColumns
+	count := int(sqlite3.Xsqlite3_column_count(c.tls, statement))
+	if columns >= 0 && count != columns {
+		return count, errColumns
 	}
 	for {
-		switch code := sqlite3.Xsqlite3_step(c.tls, statement); {
-		case code == sqlite3.SQLITE_DONE:
-			return out, nil
-		case code != sqlite3.SQLITE_ROW:
-			return out, c.failure(code)
-		case len(out.rows) == b.rows:
-			return out, errRows
-		}
-		values, size := c.row(statement, out.columns)
-		out.rows = append(out.rows, values)
-		if out.bytes += size; out.bytes > b.bytes {
-			return out, errRows
+		switch code := sqlite3.Xsqlite3_step(c.tls, statement); code {
+		case sqlite3.SQLITE_DONE:
+			return count, nil
+		case sqlite3.SQLITE_ROW:
+			if err := visit(c.row(statement, count)); err != nil {
+				return count, err
+			}
+		default:
+			return count, c.failure(code)
 		}
 	}
 }

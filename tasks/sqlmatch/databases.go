@@ -18,12 +18,24 @@ var ErrDatabase = errors.New("unusable database")
 // ErrGold is wrapped when a gold query fails on its database, or is over a limit.
 var ErrGold = errors.New("unusable gold query")
 
+// Metric is how results are compared.
+type Metric string
+
+const (
+	// Spider compares multisets of rows, as the package's doc says.
+	Spider Metric = "spider"
+	// BIRD compares sets of rows.
+	BIRD Metric = "bird"
+)
+
 // Comparison is the input of Match.
 type Comparison struct {
+	Metric   Metric // absent means Spider
 	Database string // path of the SQLite file
 	Gold     string // the correct query
 	Query    string // the query to grade
-	// KeepDistinct keeps the word DISTINCT, which the official evaluation removes.
+	// KeepDistinct keeps the word DISTINCT, which the official evaluation of Spider
+	// removes. BIRD's never removes it.
 	KeepDistinct bool
 	// Most is how long each query may take. It also limits the number of its steps, so
 	// that verdicts hardly depend on the machine. 0 means 10 seconds.
@@ -65,22 +77,20 @@ type idleConnection struct {
 type goldQuery struct {
 	file file
 	text string // the query after prepare
+	sets bool
 }
 
 // Match reports whether a query returns the same result as the gold query. Errors wrap
 // ErrDatabase or ErrGold, or are errors of ctx. A query that fails is wrong, and its
 // error is not returned.
 func (d *Databases) Match(ctx context.Context, c Comparison) (bool, error) {
-	if c.Most == 0 {
-		c.Most = defaultMost
-	}
-	gold, query := d.patterns.prepare(c.Gold, c.KeepDistinct), d.patterns.prepare(c.Query, c.KeepDistinct)
-	files, err := testSuite(c.Database)
+	c = d.prepared(c)
+	files, err := c.files()
 	if err != nil {
 		return false, err
 	}
 	for _, path := range files {
-		right, err := d.matchOn(ctx, path, gold, query, d.patterns.ordered(gold), c.Most)
+		right, err := d.matchOn(ctx, path, c)
 		if err != nil || !right {
 			return false, err
 		}
@@ -92,23 +102,40 @@ func (d *Databases) Match(ctx context.Context, c Comparison) (bool, error) {
 // gold query returns no rows on any of the databases. Then every query that returns no
 // rows is right.
 func (d *Databases) CheckGold(ctx context.Context, c Comparison) (empty bool, err error) {
-	if c.Most == 0 {
-		c.Most = defaultMost
-	}
-	gold := d.patterns.prepare(c.Gold, c.KeepDistinct)
-	files, err := testSuite(c.Database)
+	c = d.prepared(c)
+	files, err := c.files()
 	if err != nil {
 		return false, err
 	}
 	empty = true
 	for _, path := range files {
-		want, err := d.goldOn(ctx, path, gold, c.Most)
+		want, err := d.goldOn(ctx, path, c)
 		if err != nil {
 			return false, err
 		}
 		empty = empty && len(want.rows) == 0
 	}
 	return empty, nil
+}
+
+// prepared returns a comparison with defaults filled in, and with the queries that are
+// executed.
+func (d *Databases) prepared(c Comparison) Comparison {
+	if c.Most == 0 {
+		c.Most = defaultMost
+	}
+	if c.Metric != BIRD {
+		c.Gold, c.Query = d.patterns.prepare(c.Gold, c.KeepDistinct), d.patterns.prepare(c.Query, c.KeepDistinct)
+	}
+	return c
+}
+
+// files returns the databases on which a query must be right.
+func (c Comparison) files() ([]string, error) {
+	if c.Metric == BIRD {
+		return []string{c.Database}, nil
+	}
+	return testSuite(c.Database)
 }
 
 // testSuite returns the databases on which a query must be right. If the folder has the
@@ -125,7 +152,7 @@ func testSuite(path string) ([]string, error) {
 	}
 	var files []string
 	for _, e := range entries {
-		if strings.HasSuffix(e.Name(), ".sqlite") {
+		if strings.HasSuffix(e.Name(), ".sqlite") && !strings.HasPrefix(e.Name(), ".") { // hidden files are other programs' notes
 			files = append(files, filepath.Join(folder, e.Name()))
 		}
 	}
@@ -136,13 +163,13 @@ func testSuite(path string) ([]string, error) {
 }
 
 // goldOn returns the result of a gold query on one database.
-func (d *Databases) goldOn(ctx context.Context, path, gold string, most time.Duration) (table, error) {
+func (d *Databases) goldOn(ctx context.Context, path string, of Comparison) (table, error) {
 	f, c, err := d.connect(path)
 	if err != nil {
 		return table{}, err
 	}
 	defer d.give(f, c)
-	return d.gold(ctx, f, c, gold, most)
+	return d.gold(ctx, f, c, of)
 }
 
 // connect returns a connection that nobody else uses.
@@ -159,26 +186,22 @@ func (d *Databases) connect(path string) (file, *connection, error) {
 	return f, c, nil
 }
 
-func (d *Databases) matchOn(ctx context.Context, path, gold, query string, ordered bool, most time.Duration) (bool, error) {
+func (d *Databases) matchOn(ctx context.Context, path string, of Comparison) (bool, error) {
 	f, c, err := d.connect(path)
 	if err != nil {
 		return false, err
 	}
 	defer d.give(f, c)
-	want, err := d.gold(ctx, f, c, gold, most)
+	want, err := d.gold(ctx, f, c, of)
 	if err != nil {
 		return false, err
 	}
-	b := bounds{rows: len(want.rows), bytes: want.bytes, columns: want.columns}
-	if len(want.rows) == 0 {
-		b.columns = -1 // without rows, the number of columns doesn't matter
-	}
-	c.allow(ctx, most)
-	got, err := c.query(query, b)
+	c.allow(ctx, of.Most)
+	right, err := d.compare(c, want, of)
 	var failure sqliteError
 	switch {
 	case err == nil:
-		return equal(want, got, ordered), nil
+		return right, nil
 	case ctx.Err() != nil:
 		return false, ctx.Err()
 	case errors.As(err, &failure) && failure.broken():
@@ -187,17 +210,41 @@ func (d *Databases) matchOn(ctx context.Context, path, gold, query string, order
 	return false, nil
 }
 
+// compare executes the query and compares its result with that of the gold query. It
+// stops reading as soon as the two can't be equal; that is an error, too.
+func (d *Databases) compare(c *connection, want table, of Comparison) (bool, error) {
+	b := bounds{rows: len(want.rows), bytes: want.bytes, columns: want.columns}
+	if len(want.rows) == 0 {
+		b.columns = -1 // without rows, the number of columns doesn't matter
+	}
+	if of.Metric != BIRD {
+		got, err := c.query(of.Query, b)
+		return err == nil && equal(want, got, d.patterns.ordered(of.Gold)), err
+	}
+	golds, found := newSet(want), map[string]bool{}
+	_, err := c.each(of.Query, b.columns, func(row []any, _ int) error {
+		key, known := golds.key(row)
+		if !known || !golds.rows[key] {
+			return errRows
+		}
+		found[key] = true
+		return nil
+	})
+	return err == nil && len(found) == len(golds.rows), err
+}
+
 // gold returns the result of a gold query.
-func (d *Databases) gold(ctx context.Context, f file, c *connection, text string, most time.Duration) (table, error) {
-	key := goldQuery{f, text}
+func (d *Databases) gold(ctx context.Context, f file, c *connection, of Comparison) (table, error) {
+	sets := of.Metric == BIRD
+	key := goldQuery{f, of.Gold, sets}
 	d.mu.Lock()
 	t, known := d.golds[key]
 	d.mu.Unlock()
 	if known {
 		return t, nil
 	}
-	c.allow(ctx, most)
-	t, err := c.query(text, bounds{rows: mostRows, bytes: mostBytes, columns: -1})
+	c.allow(ctx, of.Most)
+	t, err := c.query(of.Gold, bounds{rows: mostRows, bytes: mostBytes, columns: -1, distinct: sets})
 	var failure sqliteError
 	switch {
 	case err == nil:

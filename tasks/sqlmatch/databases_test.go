@@ -45,6 +45,7 @@ func execute(t testing.TB, path, text string) {
 // verdict is a line that testdata/verdicts.py wrote.
 type verdict struct {
 	Database, Gold, Query string
+	Metric                sqlmatch.Metric
 	Right                 bool
 }
 
@@ -62,20 +63,20 @@ func readVerdicts(t *testing.T, path string) []verdict {
 	return out
 }
 
-func TestVerdictsAreThoseOfTheOfficialEvaluation(t *testing.T) {
+func TestVerdictsAreThoseOfTheOfficialEvaluations(t *testing.T) {
 	t.Parallel()
 	database := school(t, "school")
 	d := newDatabases(t)
 	right := 0
-	for _, v := range readVerdicts(t, "testdata/school.jsonl") {
-		got, err := d.Match(t.Context(), sqlmatch.Comparison{Database: database, Gold: v.Gold, Query: v.Query})
+	for _, v := range append(readVerdicts(t, "testdata/school.jsonl"), readVerdicts(t, "testdata/school_bird.jsonl")...) {
+		got, err := d.Match(t.Context(), sqlmatch.Comparison{Metric: v.Metric, Database: database, Gold: v.Gold, Query: v.Query})
 		require.NoError(t, err, v.Query)
 		require.Equal(t, v.Right, got, "gold %s\nquery %s", v.Gold, v.Query)
 		if got {
 			right++
 		}
 	}
-	require.Greater(t, right, 50)
+	require.Greater(t, right, 200)
 }
 
 // TestVerdictsOnADataSet checks the verdicts that testdata/verdicts.py wrote for a data
@@ -90,7 +91,7 @@ func TestVerdictsOnADataSet(t *testing.T) {
 	start := time.Now()
 	var wrong int
 	for _, v := range verdicts {
-		got, err := d.Match(t.Context(), sqlmatch.Comparison{Database: v.Database, Gold: v.Gold, Query: v.Query})
+		got, err := d.Match(t.Context(), sqlmatch.Comparison{Metric: v.Metric, Database: v.Database, Gold: v.Gold, Query: v.Query})
 		if err != nil || got != v.Right {
 			wrong++
 			t.Errorf("%s: %v instead of %v, %v\ngold  %s\nquery %s", v.Database, got, v.Right, err, v.Gold, v.Query)
@@ -227,6 +228,78 @@ func TestNumbersMayDifferByRounding(t *testing.T) {
 	got, err := d.Match(t.Context(), sqlmatch.Comparison{Database: database, Gold: "SELECT 9007199254740993", Query: "SELECT 9007199254740992.0"})
 	require.NoError(t, err)
 	require.False(t, got, "whole numbers are compared exactly")
+	const seconds = "WITH RECURSIVE s(x) AS (SELECT 0 UNION ALL SELECT x + 1 FROM s WHERE x < 39) "
+	for _, c := range []struct {
+		gold, query string
+		want        bool
+	}{
+		{"SELECT 2000000000", "SELECT 2000000001.5", false},
+		{"SELECT 2000000000 UNION ALL SELECT 2000000001.5", "SELECT 2000000000 UNION ALL SELECT 2000000000", false},
+		{seconds + "SELECT 1764000000.5 + x FROM s", seconds + "SELECT 1764000039.5 FROM s", false},
+		{seconds + "SELECT 0.1 + x * 3e-17 FROM s", seconds + "SELECT 0.1 + 39 * 3e-17 FROM s", false}, // each is near the one before
+		{"SELECT 0.3 UNION ALL SELECT 0.3", "SELECT 0.1 + 0.2 UNION ALL SELECT 0.3", true},
+		{"SELECT 0.3 ORDER BY 1", "SELECT 0.1 + 0.2", true},
+		{"SELECT 100.0 / 3", "SELECT 1.0 / 3 * 100", true},
+		{"SELECT 3", "SELECT 3.0000000000000004", true},
+		{"SELECT 0.0", "SELECT 1e-12", false},
+		{"SELECT 1 UNION ALL SELECT 1.0", "SELECT 1.0 UNION ALL SELECT 1", true},
+		{"SELECT 9e999", "SELECT 1e308", false},
+	} {
+		for _, metric := range []sqlmatch.Metric{sqlmatch.Spider, sqlmatch.BIRD} {
+			got, err := d.Match(t.Context(), sqlmatch.Comparison{Metric: metric, Database: database, Gold: c.gold, Query: c.query})
+			require.NoError(t, err)
+			require.Equal(t, c.want, got, "%s: %s for %s", metric, c.query, c.gold)
+		}
+	}
+}
+
+func TestBIRDComparesSetsOfRows(t *testing.T) {
+	t.Parallel()
+	database, d := school(t, "school"), newDatabases(t)
+	for _, c := range []struct {
+		gold, query string
+		want        bool
+	}{
+		{"SELECT count(DISTINCT name) FROM pupil", "SELECT count(name) FROM pupil", false},
+		{"SELECT DISTINCT name FROM pupil", "SELECT name FROM pupil GROUP BY name", true},
+		{"SELECT name FROM (SELECT name, age FROM pupil ORDER BY age)", "SELECT name FROM pupil ORDER BY id DESC", true},
+		{"SELECT id, age FROM pupil", "SELECT age, id FROM pupil", false},
+		{"SELECT age FROM pupil", "SELECT a.age FROM pupil a, pupil b, pupil c, pupil d, pupil e", true}, // more rows than the gold query
+		{"SELECT age FROM pupil", "SELECT age FROM pupil WHERE age > 9", false},
+		{"SELECT name FROM pupil WHERE 0", "SELECT 1, 2 WHERE 0", true},
+		{"SELECT a.id, b.id FROM pupil a, pupil b", "SELECT a.id, a.id FROM pupil a", false},
+		{"WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 300000) SELECT x % 7 FROM c", "WITH RECURSIVE c(x) AS (SELECT 0 UNION ALL SELECT x + 1 FROM c LIMIT 7) SELECT x FROM c", true},
+	} {
+		got, err := d.Match(t.Context(), sqlmatch.Comparison{Metric: sqlmatch.BIRD, Database: database, Gold: c.gold, Query: c.query})
+		require.NoError(t, err, c.gold)
+		require.Equal(t, c.want, got, "%s for %s", c.query, c.gold)
+	}
+	second := filepath.Join(filepath.Dir(database), "school_2.sqlite")
+	execute(t, second, "CREATE TABLE pupil (name, age)")
+	got, err := d.Match(t.Context(), sqlmatch.Comparison{Metric: sqlmatch.BIRD, Database: database, Gold: "SELECT count(*) FROM pupil", Query: "SELECT 6"})
+	require.NoError(t, err)
+	require.True(t, got, "BIRD has no test suites")
+}
+
+func TestIsDistinctFromKeepsItsWord(t *testing.T) {
+	t.Parallel()
+	database, d := school(t, "school"), newDatabases(t)
+	for _, c := range []struct {
+		gold, query string
+		want        bool
+	}{
+		{"SELECT name FROM pupil WHERE teacher_id IS DISTINCT FROM 1", "SELECT name FROM pupil WHERE coalesce(teacher_id, 0) <> 1", true},
+		{"SELECT name FROM pupil WHERE teacher_id IS NOT DISTINCT FROM 1", "SELECT name FROM pupil WHERE teacher_id = 1", true},
+		{"SELECT name FROM pupil WHERE teacher_id <> 1 OR teacher_id IS NULL", "SELECT name FROM pupil WHERE teacher_id is /* not */ distinct\n-- so\nfrom 1", true},
+		{"SELECT age FROM pupil", "SELECT DISTINCT age FROM pupil", true},
+		{"SELECT count(*) FROM pupil WHERE name = 'a > = b'", "SELECT 0", true},
+		{"SELECT 'a > = b'", "SELECT 'a >= b'", false},
+		{"SELECT 'YEAR(CURDATE())'", "SELECT '2020'", false},
+	} {
+		got, err := d.Match(t.Context(), sqlmatch.Comparison{Database: database, Gold: c.gold, Query: c.query})
+		require.NoError(t, err, c.gold)
+		require.Equal(t, c.want, got, "%s for %s", c.query, c.gold)
+	}
 }
 
 func TestATestSuiteCountsAsAWhole(t *testing.T) {
@@ -235,6 +308,10 @@ func TestATestSuiteCountsAsAWhole(t *testing.T) {
 	c := sqlmatch.Comparison{Database: database, Gold: "SELECT count(*) FROM pupil", Query: "SELECT max(id) FROM pupil"}
 	got, err := d.Match(t.Context(), c)
 	require.NoError(t, err)
+	require.True(t, got)
+	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(database), "._school.sqlite"), []byte("notes of a copying program"), 0o600))
+	got, err = d.Match(t.Context(), c)
+	require.NoError(t, err, "a hidden file is no database")
 	require.True(t, got)
 	second := filepath.Join(filepath.Dir(database), "school_2.sqlite")
 	data, err := os.ReadFile(database)

@@ -1,7 +1,8 @@
 // Package sqlmatch grades SQL: a query is right if it returns the same as the gold query
 // of a task, on the task's SQLite database.
 //
-// The rules follow the official evaluation of Spider, its execution match
+// The rules follow the official evaluation of a data set. By default it is that of
+// Spider, its execution match
 // (https://github.com/taoyds/test-suite-sql-eval; Zhong et al., "Semantic Evaluation for
 // Text-to-SQL with Distilled Test Suites", 2020):
 //
@@ -10,8 +11,13 @@
 //   - DISTINCT is removed from both queries unless a grader keeps it.
 //   - If the database's folder is a test suite, all databases in it count.
 //
-// One rule is wider: numbers that differ only by rounding, relatively by at most 1e-9,
-// are equal, unless both are whole.
+// With the metric BIRD the rules are those of BIRD's execution accuracy
+// (https://github.com/bird-bench/mini_dev; Li et al., "Can LLM Already Serve as A Database
+// Interface?", 2023): the rows are a set, the order of columns counts, DISTINCT stays, and
+// there are no test suites.
+//
+// One rule is wider: a number is equal to the nearest number of the gold result if they
+// differ only by rounding, by at most 4 units in the last place, unless both are whole.
 //
 // Queries are written by models and may be hostile. They run on a connection that can
 // only read, with an authorizer that allows only selecting from this one database. There

@@ -53,7 +53,7 @@ func tokensOf(query string) []string {
 		n := token(query)
 		t := query[:n]
 		query = query[n:]
-		if strings.TrimSpace(t) != "" && !strings.HasPrefix(t, "--") && !strings.HasPrefix(t, "/*") {
+		if !blank(t) {
 			out = append(out, t)
 		}
 	}

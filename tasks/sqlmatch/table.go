@@ -18,23 +18,81 @@ type table struct {
 // blob is bytes that are no text.
 type blob string
 
-// tolerance is how much two numbers may differ, relative to the larger one, unless both
-// are whole.
-const tolerance = 1e-9
+// tolerance is how many units in the last place two numbers may differ, unless both are
+// whole. That is what the order of a few sums and products changes.
+const tolerance = 4
 
-// equal reports whether two results are the same apart from the order of columns and,
-// unless ordered, of rows. Two results without rows are the same.
-func equal(a, b table, ordered bool) bool {
+// keyOf returns a text that only rows with the same values of the same types share.
+func keyOf(row []any) string {
+	var b strings.Builder
+	for _, v := range row {
+		var text string
+		switch v := v.(type) {
+		case nil:
+			b.WriteByte('n')
+		case int64:
+			b.WriteByte('i')
+			b.Write(binary.LittleEndian.AppendUint64(nil, uint64(v)))
+		case float64:
+			b.WriteByte('f')
+			b.Write(binary.LittleEndian.AppendUint64(nil, math.Float64bits(v)))
+		case string:
+			b.WriteByte('t')
+			text = v
+		case blob:
+			b.WriteByte('b')
+			text = string(v)
+		}
+		b.Write(binary.AppendUvarint(nil, uint64(len(text))))
+		b.WriteString(text)
+	}
+	return b.String()
+}
+
+// set is the rows of a gold result, regardless of their order and of how often each
+// occurs. The order of columns counts.
+type set struct {
+	codes *codes
+	rows  map[string]bool
+}
+
+func newSet(gold table) *set {
+	s := &set{codes: newCodes(gold), rows: map[string]bool{}}
+	for _, row := range gold.rows {
+		key, _ := s.key(row)
+		s.rows[key] = true
+	}
+	return s
+}
+
+// key returns a text for a row, which equal rows share, and whether all of its values are
+// in the gold result.
+func (s *set) key(row []any) (string, bool) {
+	column := make([]int32, len(row))
+	for i, v := range row {
+		code, known := s.codes.find(v)
+		if !known {
+			return "", false
+		}
+		column[i] = code
+	}
+	return key(column), true
+}
+
+// equal reports whether a result is the same as that of the gold query apart from the
+// order of columns and, unless ordered, of rows. Two results without rows are the same.
+func equal(gold, other table, ordered bool) bool {
 	switch {
-	case len(a.rows) != len(b.rows):
+	case len(gold.rows) != len(other.rows):
 		return false
-	case len(a.rows) == 0:
+	case len(gold.rows) == 0:
 		return true
-	case a.columns != b.columns:
+	case gold.columns != other.columns:
 		return false
 	}
-	codes := newCodes(a, b)
-	left, right := codes.columns(a), codes.columns(b)
+	codes := newCodes(gold)
+	codes.add(other)
+	left, right := codes.columns(gold), codes.columns(other)
 	if ordered {
 		return sameColumns(left, right)
 	}
@@ -42,48 +100,92 @@ func equal(a, b table, ordered bool) bool {
 		return false
 	}
 	m := matching{left: left, right: right, taken: make([]bool, len(right)), budget: matchingBudget}
-	rows := len(a.rows)
+	rows := len(gold.rows)
 	return m.match(0, make([]int32, rows), make([]int32, rows))
 }
 
-// codes maps values to numbers. Equal values have equal numbers.
-type codes map[any]int32
+// codes maps values to numbers. Equal values have equal numbers. A number that differs
+// from one of the gold result by rounding has the code of that number, the nearest one.
+// Two numbers of the gold result never share a code unless they are exactly equal, so
+// that rounding does not add up over a chain of neighbors.
+type codes struct {
+	of      map[any]int32
+	numbers []any // the different numbers of the gold result, ascending
+}
 
-// newCodes returns codes for the values of both results. Numbers are coded in ascending
-// order, so that neighbors that differ only by rounding share a code.
-func newCodes(results ...table) codes {
-	c := codes{}
-	var numbers []any
-	for _, t := range results {
-		for _, row := range t.rows {
-			for _, v := range row {
-				if _, known := c[v]; known {
-					continue
-				}
-				c[v] = int32(len(c))
-				switch v.(type) {
-				case int64, float64:
-					numbers = append(numbers, v)
-				}
+// newCodes returns codes for the values of a gold result.
+func newCodes(gold table) *codes {
+	c := &codes{of: map[any]int32{}}
+	for _, row := range gold.rows {
+		for _, v := range row {
+			if _, known := c.of[v]; known {
+				continue
+			}
+			c.of[v] = int32(len(c.of))
+			if isNumber(v) {
+				c.numbers = append(c.numbers, v)
 			}
 		}
 	}
-	slices.SortFunc(numbers, compareNumbers)
-	for i := 1; i < len(numbers); i++ {
-		if near(numbers[i-1], numbers[i]) {
-			c[numbers[i]] = c[numbers[i-1]]
+	slices.SortFunc(c.numbers, compareNumbers)
+	for i := 1; i < len(c.numbers); i++ {
+		if a, b := c.numbers[i-1], c.numbers[i]; compareNumbers(a, b) == 0 { // such as 1 and 1.0
+			c.of[b] = c.of[a]
 		}
 	}
 	return c
 }
 
+// add adds codes for the values of another result.
+func (c *codes) add(other table) {
+	for _, row := range other.rows {
+		for _, v := range row {
+			if code, known := c.find(v); known {
+				c.of[v] = code
+			} else {
+				c.of[v] = int32(len(c.of))
+			}
+		}
+	}
+}
+
+// find returns the code of a value that has one, or that differs by rounding from a number
+// that has one.
+func (c *codes) find(v any) (code int32, known bool) {
+	if code, known = c.of[v]; known || !isNumber(v) {
+		return code, known
+	}
+	at, exact := slices.BinarySearchFunc(c.numbers, v, compareNumbers)
+	if exact {
+		return c.of[c.numbers[at]], true
+	}
+	best := math.Inf(1)
+	for _, i := range []int{at - 1, at} {
+		if i < 0 || i == len(c.numbers) || !near(c.numbers[i], v) {
+			continue
+		}
+		if distance := math.Abs(float(c.numbers[i]) - float(v)); distance < best {
+			best, code, known = distance, c.of[c.numbers[i]], true
+		}
+	}
+	return code, known
+}
+
+func isNumber(v any) bool {
+	switch v.(type) {
+	case int64, float64:
+		return true
+	}
+	return false
+}
+
 // columns returns the codes of a result, column by column.
-func (c codes) columns(t table) [][]int32 {
+func (c *codes) columns(t table) [][]int32 {
 	out := make([][]int32, t.columns)
 	for j := range out {
 		out[j] = make([]int32, len(t.rows))
 		for i, row := range t.rows {
-			out[j][i] = c[row[j]]
+			out[j][i] = c.of[row[j]]
 		}
 	}
 	return out
@@ -117,16 +219,15 @@ func float(v any) float64 {
 	return v.(float64)
 }
 
-// near reports whether two numbers count as equal.
+// near reports whether two numbers that are not equal differ only by rounding.
 func near(a, b any) bool {
-	if compareNumbers(a, b) == 0 {
-		return true
-	}
 	x, y := float(a), float(b)
-	if x == math.Trunc(x) && y == math.Trunc(y) {
+	if x == math.Trunc(x) && y == math.Trunc(y) || math.IsInf(x, 0) || math.IsInf(y, 0) {
 		return false
 	}
-	return math.Abs(x-y) <= tolerance*max(math.Abs(x), math.Abs(y))
+	larger := max(math.Abs(x), math.Abs(y))
+	unit := math.Nextafter(larger, math.Inf(1)) - larger
+	return math.Abs(x-y) <= tolerance*unit
 }
 
 func sorted(columns [][]int32) [][]int32 {

@@ -22,15 +22,35 @@ func (p *patterns) compile() {
 
 // prepare returns the query as the official evaluation executes it: comparison operators
 // that have a blank inside are joined, MySQL's expression for the current year becomes
-// 2020, and DISTINCT is removed unless keepDistinct is true.
+// 2020, and DISTINCT is removed unless keepDistinct is true. What stands in quotes, and
+// the operator IS DISTINCT FROM, stay as they are.
 func (p *patterns) prepare(query string, keepDistinct bool) string {
 	p.compile()
-	query = strings.NewReplacer("> =", ">=", "< =", "<=", "! =", "!=").Replace(query)
 	if !keepDistinct {
 		query = withoutDistinct(query)
 	}
-	return p.thisYear.ReplaceAllString(query, "2020")
+	var b, plain strings.Builder
+	end := func() {
+		text := strings.NewReplacer("> =", ">=", "< =", "<=", "! =", "!=").Replace(plain.String())
+		b.WriteString(p.thisYear.ReplaceAllString(text, "2020"))
+		plain.Reset()
+	}
+	for query != "" {
+		n := token(query)
+		if quoted(query[0]) {
+			end()
+			b.WriteString(query[:n])
+		} else {
+			plain.WriteString(query[:n])
+		}
+		query = query[n:]
+	}
+	end()
+	return b.String()
 }
+
+// quoted reports whether a token that begins with this byte is in quotes.
+func quoted(c byte) bool { return c == '\'' || c == '"' || c == '`' || c == '[' }
 
 // ordered reports whether the order of a gold query's rows matters.
 func (p *patterns) ordered(gold string) bool {
@@ -39,17 +59,42 @@ func (p *patterns) ordered(gold string) bool {
 }
 
 // withoutDistinct removes the word DISTINCT wherever it stands outside of quotes and
-// comments.
+// comments, unless it is a part of the operators IS DISTINCT FROM and IS NOT DISTINCT
+// FROM.
 func withoutDistinct(query string) string {
 	var b strings.Builder
+	var last, before string // the words or signs before this one
 	for query != "" {
 		n := token(query)
-		if !strings.EqualFold(query[:n], "distinct") {
+		word := strings.ToLower(query[:n])
+		operator := last == "is" || last == "not" && before == "is"
+		if word != "distinct" || operator && firstToken(query[n:]) == "from" {
 			b.WriteString(query[:n])
+		}
+		if !blank(word) {
+			before, last = last, word
 		}
 		query = query[n:]
 	}
 	return b.String()
+}
+
+// firstToken returns the first token of a query that is neither a blank nor a comment, in
+// lower case.
+func firstToken(query string) string {
+	for query != "" {
+		n := token(query)
+		if !blank(query[:n]) {
+			return strings.ToLower(query[:n])
+		}
+		query = query[n:]
+	}
+	return ""
+}
+
+// blank reports whether a token is a blank or a comment.
+func blank(token string) bool {
+	return strings.TrimSpace(token) == "" || strings.HasPrefix(token, "--") || strings.HasPrefix(token, "/*")
 }
 
 // onlyBlank reports whether text has nothing to execute: blanks, semicolons and
@@ -57,8 +102,7 @@ func withoutDistinct(query string) string {
 func onlyBlank(text string) bool {
 	for text != "" {
 		n := token(text)
-		comment := strings.HasPrefix(text, "--") || strings.HasPrefix(text, "/*")
-		if !comment && strings.Trim(text[:n], " \t\r\n\f;") != "" {
+		if !blank(text[:n]) && strings.Trim(text[:n], " \t\r\n\f;") != "" {
 			return false
 		}
 		text = text[n:]

@@ -1,10 +1,13 @@
-"""Writes what the official evaluation of Spider says of pairs of queries.
+"""Writes what the official evaluations of Spider and BIRD say of pairs of queries.
 
 The verdicts are those of eval_exec_match in a checkout of
-https://github.com/taoyds/test-suite-sql-eval (pip install sqlparse tqdm). Pairs are each
-gold query with itself and gold queries with mutations of them.
+https://github.com/taoyds/test-suite-sql-eval (pip install sqlparse tqdm) or, with --bird,
+those of execute_model in the folder evaluation of a checkout of
+https://github.com/bird-bench/mini_dev (pip install func_timeout psycopg2-binary pymysql).
+Pairs are each gold query with itself and gold queries with mutations of them.
 
     python verdicts.py CHECKOUT school.sql > school.jsonl
+    python verdicts.py --bird CHECKOUT/evaluation school.sql > school_bird.jsonl
     python verdicts.py CHECKOUT DIR/train.json DIR/dev.json > verdicts.jsonl
     FULGURITE_TEST_SQL_VERDICTS=verdicts.jsonl go test ./tasks/sqlmatch
 """
@@ -58,6 +61,33 @@ SCHOOL_QUERIES = [
     ("SELECT x'61' FROM pupil", "SELECT 'a' FROM pupil"),
     ("SELECT id, id, age, age FROM pupil", "SELECT age, id, age, id FROM pupil"),
     ("SELECT id, id, age, age FROM pupil", "SELECT age, id, id, id FROM pupil"),
+]
+BIRD_QUERIES = [
+    ("SELECT count(DISTINCT name) FROM pupil", "SELECT count(name) FROM pupil"),
+    ("SELECT count(name) FROM pupil", "SELECT count(DISTINCT name) FROM pupil"),
+    ("SELECT DISTINCT name FROM pupil", "SELECT name FROM pupil GROUP BY name"),
+    ("SELECT DISTINCT name FROM pupil", "SELECT name FROM pupil"),
+    ("SELECT name FROM pupil", "SELECT DISTINCT name FROM pupil ORDER BY name DESC"),
+    ("SELECT sum(DISTINCT age) FROM pupil", "SELECT sum(age) FROM pupil"),
+    ("SELECT name FROM pupil ORDER BY age DESC", "SELECT name FROM pupil ORDER BY age"),
+    ("SELECT name FROM (SELECT name FROM pupil ORDER BY age LIMIT 3)", "SELECT name FROM pupil ORDER BY age LIMIT 3"),
+    ("SELECT name FROM (SELECT name FROM pupil ORDER BY age LIMIT 3)", "SELECT name FROM pupil ORDER BY age DESC LIMIT 3"),
+    ("SELECT name FROM pupil WHERE age = (SELECT age FROM pupil ORDER BY age DESC LIMIT 1)", "SELECT name FROM pupil WHERE age = (SELECT max(age) FROM pupil)"),
+    ("SELECT id, age FROM pupil", "SELECT age, id FROM pupil"),
+    ("SELECT id FROM pupil", "SELECT id, id FROM pupil"),
+    ("SELECT id, name FROM pupil WHERE 0", "SELECT id FROM pupil WHERE 0"),
+    ("SELECT age FROM pupil", "SELECT age * 1.0 FROM pupil"),
+    ("SELECT age FROM pupil", "SELECT age FROM pupil UNION ALL SELECT age FROM pupil"),
+    ("SELECT age FROM pupil", "SELECT age FROM pupil UNION SELECT 1000"),
+    ("SELECT age FROM pupil", "SELECT a.age FROM pupil a, pupil b, pupil c"),
+    ("SELECT name FROM pupil WHERE teacher_id IS NOT DISTINCT FROM NULL", "SELECT name FROM pupil WHERE teacher_id IS NULL"),
+    ("SELECT name FROM pupil WHERE teacher_id IS DISTINCT FROM 1", "SELECT name FROM pupil WHERE teacher_id IS NOT 1"),
+    ("SELECT name FROM pupil WHERE teacher_id IS DISTINCT FROM 1", "SELECT name FROM pupil WHERE teacher_id <> 1"),
+    ("SELECT count(*) FROM pupil WHERE age > 9", "SELECT count(*) FROM pupil WHERE age > = 10"),
+    ("SELECT 2020 - age FROM pupil", "SELECT YEAR(CURDATE()) - age FROM pupil"),
+    ("SELECT grade FROM pupil", "SELECT grade FROM pupil WHERE grade IS NOT NULL"),
+    ("SELECT x'61'", "SELECT 'a'"),
+    ("SELECT 9007199254740993", "SELECT 9007199254740992.0"),
 ]
 
 
@@ -119,9 +149,19 @@ def pairs(golds, mutations):
 
 
 def main():
-    checkout, *sources = sys.argv[1:]
+    bird = sys.argv[1] == "--bird"
+    checkout, *sources = sys.argv[1 + bird:]
     sys.path.insert(0, checkout)
-    from exec_eval import eval_exec_match
+    if bird:
+        from evaluation_ex import execute_model
+
+        def verdict(database, query, gold):
+            return execute_model(query, gold, database, 0, 30, "SQLite")["res"]
+    else:
+        from exec_eval import eval_exec_match
+
+        def verdict(database, query, gold):
+            return eval_exec_match(database, query, gold, False, False, False)
 
     golds, fixed = [], []
     for source in map(pathlib.Path, sources):
@@ -130,15 +170,16 @@ def main():
             with sqlite3.connect(path) as connection:
                 connection.executescript(source.read_text())
             golds += [(path, gold) for gold in SCHOOL]
-            fixed += [(path, *pair) for pair in SCHOOL_QUERIES]
+            fixed += [(path, *pair) for pair in SCHOOL_QUERIES + (BIRD_QUERIES if bird else [])]
             continue
         for row in json.loads(source.read_text()):
             name = row["db_id"]
             golds.append((str(source.parent.absolute() / "database" / name / f"{name}.sqlite"), row["query"]))
     for database, gold, query in [*fixed, *pairs(golds, 300 if fixed else MUTATIONS)]:
-        right = eval_exec_match(database, query, gold, False, False, False)
+        right = verdict(database, query, gold)
         place = "" if database.endswith("/school.sqlite") else database
-        print(json.dumps({"database": place, "gold": gold, "query": query, "right": bool(right)}))
+        metric = {"metric": "bird"} if bird else {}
+        print(json.dumps({"database": place, **metric, "gold": gold, "query": query, "right": bool(right)}))
 
 
 main()

@@ -26,9 +26,9 @@ type Grade struct {
 	Source       string  `arg:"" help:"Source of the tasks, as a spec names it, such as spider:DIR/dev.json."`
 	Results      string  `arg:"" help:"JSONL file of results, {\"id\": …, \"result\": …} on each line; - is standard input."`
 	Grader       string  `help:"exact, numeric, contains, qa or sql (default: the one of a data set)." placeholder:"TYPE"`
-	Metric       string  `help:"What qa measures: f1 or exact." enum:",f1,exact" default:""`
+	Metric       string  `help:"What qa measures: f1 or exact. By whose rules sql compares: spider or bird (default: those of the data set)." enum:",f1,exact,spider,bird" default:""`
 	Tolerance    float64 `help:"Largest difference that numeric accepts."`
-	KeepDistinct bool    `help:"Have sql compare queries with DISTINCT, which Spider's evaluation removes."`
+	KeepDistinct bool    `help:"Have sql compare queries with DISTINCT, which Spider's evaluation removes (BIRD's never does)."`
 	Seconds      float64 `help:"Most time that sql gives a query." default:"0" placeholder:"10"`
 }
 
@@ -113,14 +113,18 @@ func (c *Grade) grader() (spec.Grader, error) {
 	}
 	var fault string
 	switch {
-	case g.Metric != "" && g.Type != spec.GraderQA:
-		fault = "--metric is only for qa"
+	case (g.Metric == spec.MetricF1 || g.Metric == spec.MetricExact) && g.Type != spec.GraderQA:
+		fault = "--metric " + g.Metric + " is only for qa"
+	case (g.Metric == spec.MetricSpider || g.Metric == spec.MetricBIRD) && g.Type != spec.GraderSQL:
+		fault = "--metric " + g.Metric + " is only for sql"
 	case g.Tolerance != 0 && g.Type != spec.GraderNumeric:
 		fault = "--tolerance is only for numeric"
 	case g.Tolerance < 0:
 		fault = "--tolerance can't be negative"
 	case g.KeepDistinct && g.Type != spec.GraderSQL:
 		fault = "--keep-distinct is only for sql"
+	case g.KeepDistinct && g.Metric == spec.MetricBIRD:
+		fault = "--keep-distinct is without effect: BIRD's metric always keeps it"
 	case g.Seconds != 0 && g.Type != spec.GraderSQL:
 		fault = "--seconds is only for sql"
 	case g.Seconds < 0 || g.Seconds > 24*3600:
