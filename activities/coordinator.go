@@ -192,33 +192,26 @@ func unknown(faults, known []spec.Fault) []spec.Fault {
 func (c *Coordinator) snapshot(ctx context.Context, s spec.Spec) (map[trace.Kind]record.Split, error) {
 	sources := map[trace.Kind]string{trace.Train: s.Tasks.Train, trace.Gate: s.Tasks.Gate, trace.Test: s.Tasks.Test}
 	lists := map[trace.Kind][]tasks.Task{}
+	known := grading.Splits{Spec: s}
 	var parts []int // numbers of tasks of the train split's sources
 	var faults []error
 	var graders grading.Graders
 	defer graders.Close()
-	kinds := []trace.Kind{trace.Train, trace.Gate, trace.Test}
-	for _, kind := range kinds {
+	for _, kind := range []trace.Kind{trace.Train, trace.Gate, trace.Test} {
 		if sources[kind] == "" {
 			continue
 		}
 		var list []tasks.Task
 		var err error
 		if kind == trace.Train {
-			list, parts, err = graders.OpenTrain(ctx, s)
-		} else {
-			list, err = graders.Open(ctx, s.Tasks, s.Grader, sources[kind])
+			if list, parts, err = graders.OpenTrain(ctx, s); err == nil {
+				known.AddTrain(list, parts)
+			}
+		} else if list, err = graders.Open(ctx, s.Tasks, s.Grader, sources[kind]); err == nil {
+			err = known.Add(string(kind), sources[kind], list)
 		}
 		if errors.Is(err, sqlmatch.ErrDatabase) || ctx.Err() != nil {
 			return nil, fmt.Errorf("tasks.%s: %w", kind, err)
-		}
-		for _, earlier := range kinds {
-			switch {
-			case err != nil || lists[earlier] == nil:
-			case earlier == trace.Train:
-				err = grading.CheckLeaks(s, lists[earlier], parts, sources[kind], list)
-			default:
-				err = tasks.CheckLeak(sources[earlier], sources[kind], lists[earlier], list)
-			}
 		}
 		if err == nil {
 			err = checkTaskSizes(s.Agent, list)

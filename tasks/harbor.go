@@ -14,6 +14,9 @@ const (
 	// metadataDigest is the key for the digest of the directory's content when it was
 	// read.
 	metadataDigest = "digest"
+	// metadataEnvironment is the key for the digest of the environment alone. The same
+	// instruction in another environment is another task.
+	metadataEnvironment = "environment_digest"
 )
 
 // readHarbor reads the tasks of a directory in Harbor's format. A task's id is its path there,
@@ -32,7 +35,13 @@ func readHarbor(directory, container string) ([]Task, error) {
 		if err != nil {
 			return nil, fmt.Errorf("task %s: %w", one.Name, err)
 		}
-		out[i] = Task{ID: one.Name, Input: one.Instruction, Metadata: map[string]any{MetadataHarbor: one.Directory, metadataDigest: digest}}
+		environment, err := one.EnvironmentDigest()
+		if err != nil {
+			return nil, fmt.Errorf("task %s: %w", one.Name, err)
+		}
+		out[i] = Task{ID: one.Name, Input: one.Instruction, Metadata: map[string]any{
+			MetadataHarbor: one.Directory, metadataDigest: digest, metadataEnvironment: environment,
+		}}
 	}
 	return out, nil
 }

@@ -1,6 +1,7 @@
 package tasks
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,8 +11,8 @@ import (
 
 // Overlap describes what two lists of tasks have in common.
 type Overlap struct {
-	// IDs are pairs of ids of tasks with the same input, the first list's id first. For
-	// tasks about a database, the database's name is part of the input.
+	// IDs are pairs of ids of tasks that ask the same question, the first list's id first.
+	// A question counts together with its database and its context.
 	IDs [][2]string `json:"ids"`
 	// SingleHops are the single questions that are part of questions in both lists.
 	SingleHops []SharedHop `json:"single_hops"`
@@ -76,10 +77,12 @@ func named(ids []string) string {
 // Overlaps returns the overlap of two lists of tasks, in the order of a.
 func Overlaps(a, b []Task) Overlap {
 	out := Overlap{IDs: [][2]string{}, SingleHops: []SharedHop{}, Databases: []string{}, Tasks: [2][]string{leaking(a, b), leaking(b, a)}}
-	inputs, hops, databases := map[string]string{}, map[string][]string{}, map[string]bool{}
+	asked, hops, databases := map[string]string{}, map[string][]string{}, map[string]bool{}
 	for _, t := range b {
-		if _, known := inputs[t.question()]; !known {
-			inputs[t.question()] = t.ID
+		for _, key := range t.asks() {
+			if _, known := asked[key]; !known {
+				asked[key] = t.ID
+			}
 		}
 		for _, hop := range t.hops() {
 			hops[hop] = append(hops[hop], t.ID)
@@ -88,7 +91,7 @@ func Overlaps(a, b []Task) Overlap {
 	}
 	at := map[string]int{} // index in out.SingleHops by id
 	for _, t := range a {
-		if other, shared := inputs[t.question()]; shared {
+		if other, shared := firstOf(asked, t.asks()); shared {
 			out.IDs = append(out.IDs, [2]string{t.ID, other})
 		}
 		for _, hop := range t.hops() {
@@ -109,6 +112,16 @@ func Overlaps(a, b []Task) Overlap {
 	return out
 }
 
+// firstOf returns the value of the first key that a map has.
+func firstOf(values map[string]string, keys []string) (string, bool) {
+	for _, key := range keys {
+		if value, ok := values[key]; ok {
+			return value, true
+		}
+	}
+	return "", false
+}
+
 // leaking returns the ids of the tasks in a that share a question with a task in b.
 func leaking(a, b []Task) []string {
 	asked, out := map[string]bool{}, []string{}
@@ -125,35 +138,104 @@ func leaking(a, b []Task) []string {
 	return out
 }
 
-// CheckLeak returns an error if two splits of published data sets share questions. It
-// ignores other sources: their owner decides what their tasks may share.
-func CheckLeak(sourceA, sourceB string, a, b []Task) error {
-	for _, source := range []string{sourceA, sourceB} {
-		if s, err := spec.ParseSource(source); err != nil || s.Family == "" || s.Generated() {
-			return err
+// CheckLeak compares two splits. What they share is an error if both are of published
+// data sets, which promise that their splits are apart. Otherwise it is a warning, because
+// the owner of a file, a program or a directory decides what splits may share. The warning
+// is empty if they share nothing.
+func CheckLeak(sourceA, sourceB string, a, b []Task) (warning string, err error) {
+	o := Overlaps(a, b)
+	if !o.Leaks() {
+		return "", nil
+	}
+	text := fmt.Sprintf("%s leaks into %s: they share %s; `fulgurite tasks SPEC --write DIR` writes splits without those tasks", sourceA, sourceB, o)
+	apart, err := promised(sourceA, sourceB)
+	if err != nil {
+		return "", err
+	}
+	if apart {
+		return "", errors.New(text)
+	}
+	return text, nil
+}
+
+// promised reports whether the owner of both sources promises that they are apart.
+func promised(sources ...string) (bool, error) {
+	for _, source := range sources {
+		s, err := spec.ParseSource(source)
+		if err != nil || !slices.Contains(spec.DataSets(), s.Family) {
+			return false, err
 		}
 	}
-	if o := Overlaps(a, b); o.Leaks() {
-		return fmt.Errorf("%s leaks into %s: they share %s; `fulgurite tasks SPEC --write DIR` writes splits without those tasks", sourceA, sourceB, o)
-	}
-	return nil
+	return true, nil
 }
 
-// question returns the question together with the name of its database.
-func (t Task) question() string { return t.databaseName() + "\x00" + strings.TrimSpace(t.Input) }
-
-func (t Task) databaseName() string {
-	name, _ := t.Metadata["db_id"].(string)
-	return name
+// Duplicates describes the tasks of one list that ask what an earlier one asks.
+type Duplicates struct {
+	// IDs are pairs of ids: of the later task, and of the first one that asks the same.
+	IDs [][2]string `json:"ids"`
+	// Answers are those pairs whose answers differ.
+	Answers [][2]string `json:"answers"`
 }
 
-func (t Task) hops() []string {
-	list, _ := t.Metadata[metadataHops].([]any)
-	var out []string
-	for _, hop := range list {
-		if text, ok := hop.(string); ok && !slices.Contains(out, text) {
-			out = append(out, text)
+// Repeats returns the duplicates in a list of tasks, in the order of the list. Tasks that
+// only share a single question of theirs are no duplicates.
+func Repeats(list []Task) Duplicates {
+	out := Duplicates{IDs: [][2]string{}, Answers: [][2]string{}}
+	first := map[string]Task{}
+	for _, t := range list {
+		keys, repeats := t.asks(), false
+		for _, key := range keys {
+			earlier, known := first[key]
+			if !known {
+				first[key] = t
+				continue
+			}
+			if repeats {
+				continue
+			}
+			repeats = true
+			out.IDs = append(out.IDs, [2]string{t.ID, earlier.ID})
+			if differ(t.Answer, earlier.Answer) {
+				out.Answers = append(out.Answers, [2]string{t.ID, earlier.ID})
+			}
 		}
 	}
 	return out
+}
+
+// differ reports whether two answers are different texts. JSON objects are not compared:
+// they are the notes of a program, which may number its tasks in them.
+func differ(a, b string) bool {
+	if a == "" || b == "" || strings.HasPrefix(strings.TrimSpace(a), "{") {
+		return false
+	}
+	return folded(canonical(a)) != folded(canonical(b))
+}
+
+// Any reports whether there are duplicates.
+func (d Duplicates) Any() bool { return len(d.IDs) > 0 }
+
+// String returns how many tasks ask again, and the first of them.
+func (d Duplicates) String() string {
+	if !d.Any() {
+		return "no task repeats another's question"
+	}
+	verb := "repeat the questions of others"
+	if len(d.IDs) == 1 {
+		verb = "repeats the question of another"
+	}
+	text := fmt.Sprintf("%s %s: %s", counted(len(d.IDs), "task"), verb, pairsOf(d.IDs))
+	if n := len(d.Answers); n > 0 {
+		text += fmt.Sprintf("; %d with another answer: %s", n, pairsOf(d.Answers))
+	}
+	return text
+}
+
+// pairsOf names the first of several pairs.
+func pairsOf(pairs [][2]string) string {
+	var out []string
+	for _, pair := range pairs {
+		out = append(out, fmt.Sprintf("%s (as %s)", pair[0], pair[1]))
+	}
+	return someOf(out, 0)
 }

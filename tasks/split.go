@@ -2,7 +2,6 @@ package tasks
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/fulgurite/fulgurite/tasks/shuffle"
 )
@@ -33,16 +32,6 @@ func Disjoint(lists [][]Task) (kept [][]Task, left []int) {
 		}
 	}
 	return kept, left
-}
-
-// questions returns keys of all that a task asks: of its own question, and of the single
-// questions that it is composed of.
-func (t Task) questions() []string {
-	out := []string{"input " + t.question()}
-	for _, hop := range t.hops() {
-		out = append(out, "hop "+hop)
-	}
-	return out
 }
 
 // Split divides a list into as many parts as there are shares, in an order that the seed
@@ -96,12 +85,12 @@ func together(list []Task) [][]Task {
 	for i, t := range list {
 		parent[i] = i
 		for _, key := range t.questions() {
-			if other, known := first[strings.TrimSpace(key)]; known {
+			if other, known := first[key]; known {
 				a, b := root(other), root(i)
 				parent[max(a, b)] = min(a, b)
 				continue
 			}
-			first[strings.TrimSpace(key)] = i
+			first[key] = i
 		}
 	}
 	position := map[int]int{}

@@ -44,18 +44,54 @@ func Join(sources []string, lists [][]tasks.Task) (list []tasks.Task, parts []in
 	return list, parts, nil
 }
 
-// CheckLeaks returns an error if a split shares questions with a source of the train
-// split, whose tasks OpenTrain has read.
-func CheckLeaks(s spec.Spec, train []tasks.Task, parts []int, source string, list []tasks.Task) error {
-	sources := s.TrainSources()
+// Splits compares the splits of a spec as they are read, and collects what their owner
+// should know of.
+type Splits struct {
+	Spec spec.Spec
+	// Warnings say which splits share questions, and which repeat some.
+	Warnings []string
+
+	seen []part
+}
+
+// part has the tasks of one source of a split that was added.
+type part struct {
+	source string
+	tasks  []tasks.Task
+}
+
+// AddTrain adds the train split, as OpenTrain returns it. Its sources may share questions
+// with each other, because they are stages of a curriculum.
+func (s *Splits) AddTrain(list []tasks.Task, parts []int) {
 	if parts == nil {
-		parts = []int{len(train)}
+		parts = []int{len(list)}
 	}
 	for i, n := range parts {
-		if err := tasks.CheckLeak(sources[i], source, train[:n], list); err != nil {
+		s.add("train", part{s.Spec.TrainSources()[i], list[:n]})
+		list = list[n:]
+	}
+}
+
+// Add adds another split, such as "gate". It is an error if the split shares questions
+// with an earlier one, and both are of published data sets. Other sources that share
+// questions cause a warning.
+func (s *Splits) Add(name, source string, list []tasks.Task) error {
+	for _, earlier := range s.seen {
+		warning, err := tasks.CheckLeak(earlier.source, source, earlier.tasks, list)
+		if err != nil {
 			return err
 		}
-		train = train[n:]
+		if warning != "" {
+			s.Warnings = append(s.Warnings, fmt.Sprintf("tasks.%s: %s", name, warning))
+		}
 	}
+	s.add(name, part{source, list})
 	return nil
+}
+
+func (s *Splits) add(name string, p part) {
+	if repeats := tasks.Repeats(p.tasks); repeats.Any() {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("tasks.%s: %s: %s", name, p.source, repeats))
+	}
+	s.seen = append(s.seen, p)
 }

@@ -205,6 +205,10 @@ func (t Task) Digest() (string, error) {
 	return digestOf(t.Directory, configFile, instructionFile, environmentName, testsName)
 }
 
+// EnvironmentDigest returns the hexadecimal SHA-256 of the files that the agent begins
+// with.
+func (t Task) EnvironmentDigest() (string, error) { return digestOf(t.Directory, environmentName) }
+
 // digestOf returns a digest of files and directories below a directory, including their
 // modes.
 func digestOf(directory string, names ...string) (string, error) {

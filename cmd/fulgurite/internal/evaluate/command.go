@@ -74,6 +74,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	if err != nil {
 		return err
 	}
+	p.WarnOfTasks(t)
 	done, err := c.recorded(ctx, t, records, name, sp)
 	if err != nil {
 		return err

@@ -41,7 +41,10 @@ type Plan struct {
 	Gates      int                `json:"gate_evaluations"`
 	Queues     []string           `json:"queues"`
 	Sizes      Sizes              `json:"sizes"`
-	// Warnings are possible obstacles to learning.
+	// Shared says which splits share questions, and which repeat some. Warnings has these
+	// texts, too.
+	Shared []string `json:"-"`
+	// Warnings are possible obstacles to learning, and what makes a result mean less.
 	Warnings []string `json:"warnings"`
 	// Targets lists the linear layers that an adapter adapts, if only transformers knows
 	// the model's type.
@@ -155,8 +158,9 @@ func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 		p.Sizes = newSizes(sp, architecture, p.Steps, p.Gates)
 	}
 	p.Queues = []string{workflows.QueueTraining, sp.Agent.Queue, workflows.QueueTrainGPU}
+	p.Warnings = append([]string{}, p.Shared...)
 	if sp.Evaluation.Only == "" {
-		p.Warnings = p.warnings()
+		p.Warnings = append(p.Warnings, p.warnings()...)
 	}
 	return p, nil
 }
@@ -196,38 +200,36 @@ func (p *Plan) readTasks(ctx context.Context) error {
 		kind   trace.Kind
 		source string
 	}{{trace.Train, p.Spec.Tasks.Train}, {trace.Gate, p.Spec.Tasks.Gate}, {trace.Test, p.Spec.Tasks.Test}}
-	lists := make([][]tasks.Task, len(splits))
-	var parts []int // of the train split
-	for i, split := range splits {
+	known := grading.Splits{Spec: p.Spec}
+	for _, split := range splits {
 		if split.source == "" {
 			continue
 		}
 		var list []tasks.Task
 		var err error
 		if split.kind == trace.Train {
-			list, parts, err = graders.OpenTrain(ctx, p.Spec)
-		} else {
-			list, err = graders.Open(ctx, p.Spec.Tasks, p.Spec.Grader, split.source)
-		}
-		for k, earlier := range splits[:i] {
-			switch {
-			case err != nil || lists[k] == nil:
-			case earlier.kind == trace.Train:
-				err = grading.CheckLeaks(p.Spec, lists[k], parts, split.source, list)
-			default:
-				err = tasks.CheckLeak(earlier.source, split.source, lists[k], list)
+			var parts []int
+			if list, parts, err = graders.OpenTrain(ctx, p.Spec); err == nil {
+				known.AddTrain(list, parts)
+				p.pool, err = curriculum.NewPool(p.Spec, list, parts)
 			}
-		}
-		if split.kind == trace.Train && err == nil {
-			p.pool, err = curriculum.NewPool(p.Spec, list, parts)
+		} else if list, err = graders.Open(ctx, p.Spec.Tasks, p.Spec.Grader, split.source); err == nil {
+			err = known.Add(string(split.kind), split.source, list)
 		}
 		if err != nil {
 			faults = append(faults, fmt.Errorf("tasks.%s: %w", split.kind, err))
 		}
-		lists[i] = list
 		p.Tasks[split.kind] = len(list)
 	}
+	p.Shared = known.Warnings
 	return errors.Join(faults...)
+}
+
+// WarnOfTasks prints what splits share and repeat, for commands that print no plan.
+func (p Plan) WarnOfTasks(t *terminal.Terminal) {
+	for _, text := range p.Shared {
+		fmt.Fprintf(t.Err, "fulgurite: warning: %s\n", text)
+	}
 }
 
 // Print prints the plan as readable text.

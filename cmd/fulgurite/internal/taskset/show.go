@@ -35,6 +35,8 @@ type contents struct {
 	Databases int    `json:"databases,omitempty"`
 	// EmptyGold are the ids of tasks whose gold query returns no rows.
 	EmptyGold []string `json:"empty_gold,omitempty"`
+	// Repeats are the tasks that ask what an earlier one of the source asks.
+	Repeats *tasks.Duplicates `json:"repeats,omitempty"`
 	// Tasks have their answers, which no agent sees.
 	Tasks []tasks.Task `json:"tasks"`
 }
@@ -148,6 +150,9 @@ func read(ctx context.Context, of spec.Tasks, grader spec.Grader, source string)
 		return one, err
 	}
 	one.Count = len(one.Tasks)
+	if repeats := tasks.Repeats(one.Tasks); repeats.Any() {
+		one.Repeats = &repeats
+	}
 	databases := map[any]bool{}
 	for _, t := range one.Tasks {
 		if path, ok := t.Metadata[tasks.MetadataDatabase]; ok {
@@ -196,6 +201,9 @@ func (c *Show) print(t *terminal.Terminal, r report) {
 		t.Printf("\n")
 		if n := len(one.EmptyGold); n > 0 {
 			t.Printf("  warning: gold queries of %s return no rows, so a query that returns none is right: %s\n", terminal.Count(n, "task"), firstOf(one.EmptyGold))
+		}
+		if one.Repeats != nil {
+			t.Printf("  warning: %s\n", terminal.Escape(one.Repeats.String()))
 		}
 		for _, shown := range one.Tasks[:min(c.Show, len(one.Tasks))] {
 			t.Printf("  %s: %s\n", terminal.Escape(shown.ID), terminal.Escape(oneLine(shown.Input)))

@@ -38,6 +38,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	if err := p.Spec.Trainable(); err != nil {
 		return err
 	}
+	p.WarnOfTasks(t)
 	sp := p.Spec
 	name, err := runName(c.Name, sp.Name, c.Spec)
 	if err != nil {

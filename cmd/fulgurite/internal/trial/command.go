@@ -71,6 +71,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 			return err
 		}
 		report.Kept = c.Keep
+		report.Warnings = append(report.Warnings, p.Shared...)
 		if l := p.Spec.Model.LoRA; l != nil && l.Adapter != "" {
 			report.Adapter = fmt.Sprintf("%s (%s)", l.Adapter, l.AdapterDigest)
 		}
