@@ -200,7 +200,7 @@ func TestFormsThatCompactCannotHoldAreRefused(t *testing.T) {
 	t.Parallel()
 	for want, form := range map[string]model.Form{
 		`a tool call without tools`: {Call: true},
-		`schema: unsupported schema: #/properties/a/not: keyword "not" can't be held`: {Schema: json.RawMessage(`{"properties":{"a":{"not":{}}}}`)},
+		`schema: unsupported schema: #/properties/a/not: keyword "not" can't be held`: {Schema: json.RawMessage(`{"properties":{"a":{"not":{"minLength":1}}}}`)},
 		`parameters of tool 1, "b": unsupported schema: #/properties/l/uniqueItems: keyword "uniqueItems" can't be held`: {Call: true, Tools: []model.FormTool{
 			formTool("a", `{}`), formTool("b", `{"properties":{"l":{"uniqueItems":true}}}`)}},
 		`no string can be the only value of property "a"`: {Call: true, Tools: []model.FormTool{

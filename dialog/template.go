@@ -168,6 +168,15 @@ func (c *template) offers(tools []Tool) error {
 	if len(tools) > 0 && c.format == nil {
 		return fmt.Errorf("%w: tools are offered, but the chat template shows no known format of tool calls: set model.tool_parser", ErrDialog)
 	}
+	checker, ok := c.format.(toolcall.Checker)
+	if !ok {
+		return nil
+	}
+	for _, t := range parserTools(tools) {
+		if err := checker.Check(t); err != nil {
+			return fmt.Errorf("%w: tool %q: calls in the format %s can't be read: %w", ErrDialog, t.Name, c.format.Name(), err)
+		}
+	}
 	return nil
 }
 

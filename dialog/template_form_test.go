@@ -221,12 +221,12 @@ func TestFormsThatCannotBeHeldAreRefused(t *testing.T) {
 		family string
 		form   model.Form
 	}{
-		"pythonic format":              {"pythonic", model.Form{Call: true, Tools: tool}},
-		"no known format":              {"plain", model.Form{Call: true, Tools: tool}},
-		"no tool to call":              {"hermes", model.Form{Call: true}},
-		"not":                          {"hermes", model.Form{Schema: json.RawMessage(`{"not":{}}`)}},
-		`tool "f"`:                     {"hermes", model.Form{Call: true, Tools: []model.FormTool{{Name: "f", Parameters: json.RawMessage(`{"not":{}}`)}}}},
-		"text and other types in one ": {"xml", model.Form{Call: true, Tools: []model.FormTool{{Name: "f", Parameters: json.RawMessage(`{"properties":{"a":{"type":["string","null"]}}}`)}}}},
+		"pythonic format":           {"pythonic", model.Form{Call: true, Tools: tool}},
+		"no known format":           {"plain", model.Form{Call: true, Tools: tool}},
+		"no tool to call":           {"hermes", model.Form{Call: true}},
+		"not":                       {"hermes", model.Form{Schema: json.RawMessage(`{"not":{"minLength":1}}`)}},
+		`tool "f"`:                  {"hermes", model.Form{Call: true, Tools: []model.FormTool{{Name: "f", Parameters: json.RawMessage(`{"not":{"minLength":1}}`)}}}},
+		"can't be written in a tag": {"xml", model.Form{Call: true, Tools: []model.FormTool{{Name: "f", Parameters: json.RawMessage(`{"properties":{"a>b":{"type":"string"}}}`)}}}},
 	} {
 		_, err := codec(t, c.family).Constrain(c.form)
 		require.ErrorIs(t, err, dialog.ErrForm, want)

@@ -41,14 +41,23 @@ func (c *compiler) newArrays(f *facts) (shape, error) {
 }
 
 func (s *arrays) cost(rules []*rule) int {
-	if s.size.most != unbounded && s.size.least > s.size.most || s.closed && s.size.least > len(s.prefix) {
+	if !s.possible() {
 		return never
 	}
+	return 1 + dearest(rules, s.needs())
+}
+
+// possible reports whether there is an allowed number of items.
+func (s *arrays) possible() bool {
+	return (s.size.most == unbounded || s.size.least <= s.size.most) && (!s.closed || s.size.least <= len(s.prefix))
+}
+
+func (s *arrays) needs() []int {
 	needed := s.prefix[:min(s.size.least, len(s.prefix))]
 	if s.size.least > len(s.prefix) {
 		needed = append(needed[:len(needed):len(needed)], s.rest)
 	}
-	return 1 + dearest(rules, needed)
+	return needed
 }
 
 func (s *arrays) node(a *automaton, depth int) *node {

@@ -31,6 +31,10 @@ type automaton struct {
 	lastID     uint32
 	generation uint32
 	rows       int
+	// visits counts the states of intersections that were looked at. It has no limit once
+	// the grammar is built, because states are then looked at again.
+	visits int
+	built  bool
 	// dead marks in rows that a byte leads nowhere; nil means that this is not computed
 	// yet.
 	dead *node
@@ -108,8 +112,14 @@ func (a *automaton) alike(n *node, b byte, set *ByteSet) {
 				set.split(span(one[0], one[0]), b)
 			}
 		}
+	case unclosed:
+		set.split(span('<', '<'), b)
+		set.split(span('/', '/'), b)
 	}
 	a.heads(n, func(head *node) { a.alike(head, b, set) })
+	if n.kind == both {
+		a.alike(n.b, b, set)
+	}
 }
 
 // derive returns the derivative of n by a symbol: the texts of n that begin with the
@@ -183,6 +193,19 @@ func (a *automaton) deriveCompound(n *node, symbol int32) *node {
 			}
 		}
 		return a.except(to, tails)
+	case both:
+		to, _ := a.both(a.derive(n.a, symbol), a.derive(n.b, symbol)) // all states were visited before
+		return to
+	case other:
+		if n.a == nil {
+			return n
+		}
+		return a.other(a.derive(n.a, symbol))
+	case unclosed:
+		if symbol == '/' && n.min == 0 {
+			return nil
+		}
+		return a.unclosed(a.derive(n.a, symbol), symbol != '<')
 	default: // scalar
 		return a.scalar(a.derive(n.a, symbol))
 	}
@@ -206,6 +229,21 @@ func (a *automaton) first(n *node, into *ByteSet) {
 		into.union(n.set)
 	case literal:
 		into.Add(n.text[0])
+	case both:
+		for _, b := range a.classes(n) {
+			if a.derive(n, int32(b)) != nil {
+				alike := ByteSet{^uint64(0), ^uint64(0), ^uint64(0), ^uint64(0)}
+				a.alike(n, b, &alike)
+				into.union(alike)
+			}
+		}
+	case unclosed:
+		var own ByteSet
+		a.first(n.a, &own)
+		if n.min == 0 {
+			own['/'>>6] &^= 1 << ('/' & 63)
+		}
+		into.union(own)
 	default:
 		a.heads(n, func(head *node) { a.first(head, into) })
 	}
@@ -232,8 +270,12 @@ func (a *automaton) heads(n *node, visit func(*node)) {
 		for _, option := range n.options {
 			visit(option)
 		}
-	case repeat, scalar, except:
+	case repeat, scalar, except, both, unclosed:
 		visit(n.a)
+	case other:
+		if n.a != nil {
+			visit(n.a)
+		}
 	case value:
 		visit(a.body(n))
 	}

@@ -16,7 +16,12 @@ type Expression struct{ n *node }
 func NewBuilder() *Builder { return &Builder{newAutomaton()} }
 
 // Grammar returns the grammar of an expression.
-func (b *Builder) Grammar(e Expression) *Grammar { return &Grammar{b.a, e.n} }
+func (b *Builder) Grammar(e Expression) *Grammar {
+	b.a.mu.Lock()
+	defer b.a.mu.Unlock()
+	b.a.built = true
+	return &Grammar{b.a, e.n}
+}
 
 // Value returns the expression of the JSON values that satisfy a schema.
 func (b *Builder) Value(schema json.RawMessage) (Expression, error) {
@@ -99,14 +104,7 @@ func (b *Builder) rule(schema json.RawMessage, besides ...*document) (int, error
 	if err != nil {
 		return 0, err
 	}
-	rule, err := b.a.compile(root, besides...)
-	if err != nil {
-		return 0, err
-	}
-	if b.a.rules[rule].cost > MaxDepth {
-		return 0, root.refuse("no value of at most %d levels satisfies it", MaxDepth)
-	}
-	return rule, nil
+	return b.a.compile(root, besides...)
 }
 
 // objectsAlone returns the schema of all objects.

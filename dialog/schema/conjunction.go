@@ -57,6 +57,9 @@ func (c *compiler) resolve(d *document) ([]conjunction, error) {
 	default:
 		return nil, d.refuse("a schema is an object or a boolean")
 	}
+	if not := d.member("not"); not != nil && not.allows() {
+		return nil, nil
+	}
 	all := []conjunction{{}}
 	if d.restricts() {
 		all[0] = conjunction{d}

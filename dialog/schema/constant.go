@@ -10,6 +10,8 @@ func (c constants) cost([]*rule) int {
 	return 0
 }
 
+func (c constants) needs() []int { return nil }
+
 func (c constants) node(a *automaton, _ int) *node {
 	var options []*node
 	for _, v := range c {

@@ -2,10 +2,11 @@
 // satisfy it, and says at each token of a reply which tokens may come next.
 //
 // [Compile] makes a [Grammar] of a schema. [Builder] makes one of several values, with a
-// codec's own words and special tokens around them. A [Matcher] follows a text through a
-// grammar byte by byte, and a [Constraint] does so token by token in the [Vocabulary] of
-// a codec. The package is no validator. It decides how values are written, and so leaves
-// out some values that would satisfy a schema:
+// codec's own words and special tokens around them, also of objects whose properties the
+// codec writes one by one ([Members]). [Arguments] has the types of such properties. A
+// [Matcher] follows a text through a grammar byte by byte, and a [Constraint] does so
+// token by token in the [Vocabulary] of a codec. The package is no validator. It decides
+// how values are written, and so leaves out some values that would satisfy a schema:
 //
 //   - Properties come in the order of the schema, additional ones after them. An
 //     object that lists properties has no others, and an array that lists its first
@@ -18,18 +19,19 @@
 //   - Objects and arrays nest at most [MaxDepth] deep.
 //   - The values of enum and const are written as in the schema.
 //   - A pattern is a regular expression of RE2. It is anchored only where it has
-//     anchors at its ends. If minLength or maxLength is set too, the pattern must imply
-//     it, or have no more than one part of variable length, the repeat of one
-//     character, which can then be limited. In strings with a pattern or a format, only
-//     the characters that need an escape are escaped.
-//   - The formats date, time, date-time, uuid, email, hostname and ipv4 are held if
-//     there is neither a pattern nor a length. Other formats are annotations.
+//     anchors at its ends. In strings with a pattern or a format, only the characters that
+//     need an escape are escaped.
+//   - The formats date, time, date-time, uuid, email, hostname and ipv4 are held. Other
+//     formats are annotations.
+//   - Patterns, formats and lengths of one string are all held together. If they have too
+//     many states to be told apart, the schema is refused.
 //   - oneOf is treated as anyOf.
 //
 // Strings, arrays and additional properties that the schema does not bound are not
 // bounded here either: only the limit of a reply's tokens ends them. A keyword that
 // restricts values but is not supported is an error that names the keyword and its place.
-// It is never ignored. Such an error wraps [ErrSchema]. Unknown keywords are annotations,
+// It is never ignored. Such an error wraps [ErrSchema]. A keyword that can't restrict any
+// value that is possible otherwise is ignored. Unknown keywords are annotations,
 // and so is nullable. References lead to places in the same schema.
 //
 // Guarantees: a text of allowed bytes can always be completed, and a completed text is

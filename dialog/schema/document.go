@@ -40,8 +40,11 @@ type member struct {
 
 // refuse returns an error about the document's place in the schema.
 func (d *document) refuse(format string, args ...any) error {
-	return fmt.Errorf("%w: #%s: %s", ErrSchema, d.pointer, fmt.Sprintf(format, args...))
+	return fmt.Errorf("%w: #%s: %w", ErrSchema, d.pointer, fmt.Errorf(format, args...))
 }
+
+// keyword returns the last name of the document's place.
+func (d *document) keyword() string { return d.pointer[strings.LastIndexByte(d.pointer, '/')+1:] }
 
 // readDocument parses JSON. If a name occurs twice in an object, the last value counts.
 func readDocument(text []byte) (*document, error) {

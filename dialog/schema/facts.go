@@ -1,23 +1,39 @@
 package schema
 
-import "slices"
+import (
+	"math/big"
+	"regexp"
+	"slices"
+)
 
 // facts are the combined restrictions of the schemas of a conjunction.
 type facts struct {
 	types types
 	// values are the values of enum and const. They are nil if any value is allowed.
-	values   []*document
-	limited  bool // there is an enum or const, perhaps with no value left
-	low      *limit
-	high     *limit
-	limits   []*document // the places of the limits
-	length   count       // of characters
-	size     count       // of items
-	pattern  *document
-	format   string
-	objects  []objectPart
-	arrays   []arrayPart
-	refusals []member
+	values    []*document
+	limited   bool // there is an enum or const, perhaps with no value left
+	low       *limit
+	high      *limit
+	limits    []*document // the places of the limits
+	length    count       // of characters
+	size      count       // of items
+	lengths   *document   // the place of a length
+	sizes     *document   // the place of a number of items
+	kinds     *document   // the place of a type
+	choices   *document   // the place of an enum or const
+	patterns  []*document
+	formats   []*document
+	objects   []objectPart
+	names     []string // the only names that properties may have; nil if there may be others
+	arrays    []arrayPart
+	multiples []*big.Rat
+	refusals  []refusal
+}
+
+// refusal is a keyword that is not supported, in its schema.
+type refusal struct {
+	in *document
+	member
 }
 
 // count bounds a number of characters or items.
@@ -35,17 +51,53 @@ func (c *count) atMost(n int) {
 type objectPart struct {
 	place      *document
 	properties *document // nil if the schema lists none
+	patterns   *document // nil if the schema has no patternProperties
 	additional *document // nil if the schema says nothing about others
 	required   []string
 }
 
-func (p objectPart) of(name string) *document {
+// everyName is an expression of the expressions that match each name.
+var everyName = regexp.MustCompile(`^\^?(\.\*)?\$?$`)
+
+// under returns the schemas of the property of a name.
+func (p objectPart) under(name string) ([]*document, error) {
+	var all []*document
 	if p.properties != nil {
 		if own := p.properties.member(name); own != nil {
-			return own
+			all = append(all, own)
 		}
 	}
-	return p.additional
+	if p.patterns != nil {
+		for _, m := range p.patterns.members {
+			re, err := regexp.Compile(m.name)
+			if err != nil {
+				return nil, m.value.refuse("pattern %q: %w", m.name, err)
+			}
+			if re.MatchString(name) {
+				all = append(all, m.value)
+			}
+		}
+	}
+	if len(all) == 0 && p.additional != nil {
+		all = append(all, p.additional)
+	}
+	return all, nil
+}
+
+// listed returns the names that the parts list, then those that they require.
+func listed(parts []objectPart) []string {
+	var names []string
+	for _, part := range parts {
+		if part.properties != nil {
+			for _, m := range part.properties.members {
+				names = append(names, m.name)
+			}
+		}
+	}
+	for _, part := range parts {
+		names = append(names, part.required...)
+	}
+	return unique(names)
 }
 
 // arrayPart has the restrictions that one schema puts on arrays.
@@ -62,14 +114,16 @@ func (p arrayPart) of(i int) *document {
 	return p.items
 }
 
-func (c conjunction) facts() (*facts, error) {
+// read returns the facts of the schemas. It does not check keywords that are not
+// supported.
+func (c conjunction) read() (*facts, error) {
 	f := &facts{types: anything, length: count{0, unbounded}, size: count{0, unbounded}}
 	for _, d := range c {
 		if err := f.read(d); err != nil {
 			return nil, err
 		}
 	}
-	return f, f.check()
+	return f, nil
 }
 
 // read adds the restrictions of one schema.
@@ -90,18 +144,30 @@ func (f *facts) read(d *document) error {
 		case "pattern":
 			err = f.readPattern(m.value)
 		case "format":
-			f.format = m.value.text
+			f.formats = distinctTexts(append(f.formats, m.value))
 		case "properties", "required", "additionalProperties":
 			err = o.read(m)
+		case "not":
+			err = f.readNot(d, m)
 		case "prefixItems", "items", "additionalItems":
 			err = a.read(m)
 		default:
 			if refused(m.name) != 0 {
-				f.refusals = append(f.refusals, m)
+				f.refusals = append(f.refusals, refusal{d, m})
 			}
+		}
+		if m.name == "patternProperties" && m.value.kind == '{' {
+			o.patterns = m.value
 		}
 		if err != nil {
 			return err
+		}
+	}
+	if o.patterns != nil {
+		for _, m := range o.patterns.members {
+			if everyName.MatchString(m.name) {
+				o.additional = m.value
+			}
 		}
 	}
 	f.objects, f.arrays = append(f.objects, o), append(f.arrays, a)
@@ -122,6 +188,7 @@ func (f *facts) readType(d *document) error {
 		union |= one
 	}
 	f.types &= union
+	f.kinds = d
 	return nil
 }
 
@@ -139,7 +206,7 @@ func (f *facts) readValues(m member) error {
 		}
 		values = slices.DeleteFunc(slices.Clone(f.values), func(v *document) bool { return !allowed[v.spelled()] })
 	}
-	f.values, f.limited = values, true
+	f.values, f.limited, f.choices = values, true, m.value
 	return nil
 }
 
@@ -167,7 +234,9 @@ func (f *facts) readCount(m member) error {
 	}
 	of := &f.length
 	if m.name == "minItems" || m.name == "maxItems" {
-		of = &f.size
+		of, f.sizes = &f.size, m.value
+	} else {
+		f.lengths = m.value
 	}
 	if m.name[:3] == "min" {
 		of.atLeast(n)
@@ -181,11 +250,18 @@ func (f *facts) readPattern(d *document) error {
 	if d.kind != '"' {
 		return d.refuse("want a regular expression")
 	}
-	if f.pattern != nil && f.pattern.text != d.text {
-		return d.refuse("two patterns for one string")
-	}
-	f.pattern = d
+	f.patterns = distinctTexts(append(f.patterns, d))
 	return nil
+}
+
+// distinctTexts leaves out those with the text of an earlier one.
+func distinctTexts(all []*document) []*document {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(all, func(d *document) bool {
+		twice := seen[d.text]
+		seen[d.text] = true
+		return twice
+	})
 }
 
 func (p *objectPart) read(m member) error {
@@ -222,17 +298,64 @@ func (p *arrayPart) read(m member) error {
 	return nil
 }
 
-// check returns an error for an unsupported keyword, unless it restricts only values that
-// are impossible anyway.
-func (f *facts) check() error {
-	possible := f.possible()
-	for _, m := range f.refusals {
-		if refused(m.name)&possible == 0 || idle(m.name, m.value) && (m.name != "multipleOf" || possible&fraction == 0) {
-			continue
+// readNot takes types out if that is all that the schema says.
+func (f *facts) readNot(in *document, m member) error {
+	only := &facts{types: anything}
+	for _, inner := range m.value.members {
+		switch {
+		case inner.name == "type":
+			if err := only.readType(inner.value); err != nil {
+				return err
+			}
+		case inner.name == "$ref" || inner.name == "allOf" || inner.name == "anyOf" || inner.name == "oneOf" ||
+			(&document{members: []member{inner}}).restricts():
+			only.types = anything
+			f.refusals = append(f.refusals, refusal{in, m})
+			return nil
 		}
-		return m.value.refuse("keyword %q can't be held", m.name)
 	}
+	if m.value.kind != '{' || only.types&number == integer {
+		f.refusals = append(f.refusals, refusal{in, m})
+		return nil
+	}
+	f.types &^= only.types
 	return nil
+}
+
+// contradiction returns why the restrictions leave no value, or nil if they don't. An array
+// or object may still lack values that it needs.
+func (f *facts) contradiction(shapes []shape) error {
+	var reason error
+	for _, s := range shapes {
+		switch s := s.(type) {
+		case constants:
+			if len(s) > 0 {
+				return nil
+			}
+			reason = f.choices.refuse("none of the values satisfies the other keywords")
+		case *numbers:
+			if !s.none {
+				return nil
+			}
+			reason = f.limits[0].refuse("no number that can be written is within the limits; they have up to %d digits before and after the point", mostDigits)
+		case *texts:
+			if s.inner != nil {
+				return nil
+			}
+			reason = s.place.refuse("no string satisfies it together with the other keywords")
+		case *arrays:
+			if s.possible() {
+				return nil
+			}
+			reason = f.sizes.refuse("no array has that number of items")
+		default:
+			return nil
+		}
+	}
+	if len(shapes) == 0 && f.kinds != nil {
+		reason = f.kinds.refuse("no type is left")
+	}
+	return reason
 }
 
 // possible returns the types that a value can still have.

@@ -57,24 +57,6 @@ func refused(keyword string) types {
 	return 0
 }
 
-// idle reports whether a refused keyword has a value with which it restricts
-// nothing.
-func idle(keyword string, value *document) bool {
-	switch keyword {
-	case "uniqueItems":
-		return value.kind == 'f'
-	case "minProperties":
-		return value.text == "0"
-	case "multipleOf":
-		return value.text == "1" // of integers, see facts.check
-	case "unevaluatedProperties", "unevaluatedItems":
-		return value.kind == 't'
-	case "patternProperties", "dependentRequired", "dependentSchemas", "dependencies":
-		return value.kind == '{' && len(value.members) == 0
-	}
-	return false
-}
-
 // count reads a number of characters or items.
 func (d *document) count() (int, error) {
 	n, err := strconv.Atoi(strings.TrimSuffix(d.text, ".0"))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"math"
 	"slices"
 
 	"github.com/fulgurite/fulgurite/model"
@@ -169,13 +170,25 @@ type likeness [sha256.Size]byte
 
 func (n *node) likeness() *likeness {
 	if n.alike == nil {
-		l := likeness(sha256.Sum256(n.describe()))
+		l := likeness(sha256.Sum256(n.describe((*node).likeness, longToken)))
 		n.alike = &l
 	}
 	return n.alike
 }
 
-func (n *node) describe() []byte {
+// exactly is the same for expressions of the same form only. It describes the parts of an
+// intersection: which of its texts lead to an end can depend on all of the parts.
+func (n *node) exactly() *likeness {
+	if n.exact == nil {
+		l := likeness(sha256.Sum256(n.describe((*node).exactly, math.MaxUint)))
+		n.exact = &l
+	}
+	return n.exact
+}
+
+// describe returns a description of n, with counts up to most, of which part describes the
+// parts.
+func (n *node) describe(part func(*node) *likeness, most uint) []byte {
 	text := []byte{byte(n.kind)}
 	switch n.kind {
 	case bytesIn:
@@ -189,17 +202,21 @@ func (n *node) describe() []byte {
 	case value:
 		panic("a value is not part of a string") // its rule has a meaning in one grammar only
 	case repeat:
-		most := min(uint(n.max), longToken) // unbounded is the largest of all
-		text = append(text, byte(min(n.min, longToken)), byte(most))
+		text = binary.AppendUvarint(text, uint64(min(uint(n.min), most)))
+		text = binary.AppendUvarint(text, uint64(min(uint(n.max), most))) // unbounded is the largest of all
+	case unclosed:
+		text = append(text, byte(n.min))
+	case both, other:
+		part = (*node).exactly
 	}
 	var parts [][]byte
 	for _, option := range n.options {
-		parts = append(parts, option.likeness()[:])
+		parts = append(parts, part(option)[:])
 	}
 	slices.SortFunc(parts, bytes.Compare)
-	for _, part := range []*node{n.a, n.b} {
-		if part != nil {
-			parts = append(parts, part.likeness()[:])
+	for _, of := range []*node{n.a, n.b} {
+		if of != nil {
+			parts = append(parts, part(of)[:])
 		}
 	}
 	return append(text, bytes.Join(parts, nil)...)

@@ -18,6 +18,9 @@ const (
 	value                // a JSON value by a rule, below depth open brackets
 	scalar               // a, whose masks are worth keeping apart from what follows
 	except               // a, whose texts are unbounded, without some texts
+	both                 // the texts of a that are also texts of b
+	other                // the texts that are not texts of a; a may be nil
+	unclosed             // the texts of a in which no "</" occurs
 )
 
 // unbounded is the max of a repeat without end.
@@ -32,7 +35,9 @@ type node struct {
 	kind     kind
 	nullable bool // the empty text is in the set
 	a, b     *node
-	min, max int // of a repeat; the rule and depth of a value; min is the token of a special
+	// min and max are those of a repeat, or the rule and depth of a value. min is the token
+	// of a special, and 0 for an unclosed after "<".
+	min, max int
 	text     string
 	set      ByteSet
 	options  []*node
@@ -42,6 +47,10 @@ type node struct {
 	row        *[256]*node
 	generation uint32
 	alike      *likeness
+	exact      *likeness
+
+	// visited is true for a both once it is known whether a text leads to its end: live.
+	visited, live bool
 }
 
 // identity is the key of a node; nodes with the same key are one.

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"math/big"
+	"slices"
 	"strings"
 )
 
@@ -69,7 +70,8 @@ func (f *facts) allow(v *document) (bool, error) {
 	}
 	above := f.low == nil || n.Cmp(f.low.at) > 0 || !f.low.strict && n.Cmp(f.low.at) == 0
 	below := f.high == nil || n.Cmp(f.high.at) < 0 || !f.high.strict && n.Cmp(f.high.at) == 0
-	return above && below, nil
+	divides := !slices.ContainsFunc(f.multiples, func(of *big.Rat) bool { return !new(big.Rat).Quo(n, of).IsInt() })
+	return above && below && divides, nil
 }
 
 func (n *numbers) cost([]*rule) int {
@@ -78,6 +80,8 @@ func (n *numbers) cost([]*rule) int {
 	}
 	return 0
 }
+
+func (n *numbers) needs() []int { return nil }
 
 func (n *numbers) node(a *automaton, _ int) *node {
 	minus := a.literal("-")

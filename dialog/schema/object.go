@@ -13,6 +13,7 @@ type objects struct {
 	properties []property
 	rest       int  // rule of the values of other properties
 	closed     bool // no other properties are allowed
+	open       bool // the schema says something about other properties
 }
 
 type property struct {
@@ -27,31 +28,38 @@ func (c *compiler) newObjects(f *facts) (shape, error) {
 	o := &objects{}
 	open := false
 	required := map[string]bool{}
-	var names []string
 	var rest []*document
 	for _, part := range f.objects {
-		if part.properties != nil {
-			o.closed = true
-			for _, m := range part.properties.members {
-				names = append(names, m.name)
-			}
-		}
+		o.closed = o.closed || part.properties != nil
 		open = open || part.additional != nil
 		rest = append(rest, part.additional)
-	}
-	for _, part := range f.objects {
 		for _, name := range part.required {
-			names, required[name] = append(names, name), true
+			required[name] = true
 		}
 	}
-	o.closed = o.closed && !open
-	for _, name := range unique(names) {
+	o.closed, o.open = o.closed && !open, open
+	names := listed(f.objects)
+	if f.names != nil {
+		// Only these names are allowed.
+		o.closed = true
+		names = slices.DeleteFunc(unique(append(names, f.names...)), func(name string) bool {
+			return !slices.Contains(f.names, name) && !required[name]
+		})
+	}
+	for _, name := range names {
 		if len(o.properties) == mostProperties {
 			return nil, f.objects[0].place.refuse("more than %d properties", mostProperties)
 		}
 		var schemas []*document
 		for _, part := range f.objects {
-			schemas = append(schemas, part.of(name))
+			found, err := part.under(name)
+			if err != nil {
+				return nil, err
+			}
+			schemas = append(schemas, found...)
+		}
+		if f.names != nil && !slices.Contains(f.names, name) {
+			schemas = append(schemas, &document{kind: 'f', pointer: f.objects[0].place.pointer, id: -3})
 		}
 		r, err := c.all(schemas)
 		if err != nil {
@@ -73,14 +81,16 @@ func unique(names []string) []string {
 	})
 }
 
-func (o *objects) cost(rules []*rule) int {
+func (o *objects) cost(rules []*rule) int { return 1 + dearest(rules, o.needs()) }
+
+func (o *objects) needs() []int {
 	var needed []int
 	for _, p := range o.properties {
 		if p.required {
 			needed = append(needed, p.rule)
 		}
 	}
-	return 1 + dearest(rules, needed)
+	return needed
 }
 
 func (o *objects) node(a *automaton, depth int) *node {
@@ -144,7 +154,7 @@ func (o *objects) soleText(a *automaton, name string) *node {
 	for _, s := range a.rules[rule].shapes {
 		switch s := s.(type) {
 		case *texts:
-			options = append(options, s.inside(a, bare))
+			options = append(options, s.inner)
 		case constants:
 			options = append(options, s.bareTexts(a))
 		}

@@ -23,6 +23,15 @@ func parsePattern(expression string) (*syntax.Regexp, error) {
 	return re, nil
 }
 
+// mustPattern parses an expression of the program itself, which matches whole strings.
+func mustPattern(expression string) *syntax.Regexp {
+	re, err := syntax.Parse(expression, syntax.Perl)
+	if err != nil {
+		panic(err)
+	}
+	return re
+}
+
 // end removes an anchor from its end of re. If there is no such anchor, it adds any text
 // at that end.
 func end(re *syntax.Regexp, anchor syntax.Op) *syntax.Regexp {

@@ -18,11 +18,15 @@ type rule struct {
 	// cost is how many objects and arrays have to be open at once, at least, to write a
 	// value.
 	cost int
+	// reasons say why there are no values, for as many of the alternatives as have none.
+	reasons []error
 }
 
 // shape is a set of values of one type.
 type shape interface {
 	cost(rules []*rule) int
+	// needs returns the rules of which each value holds a value.
+	needs() []int
 	// node makes the expression of the values inside depth open brackets.
 	node(a *automaton, depth int) *node
 }
@@ -59,9 +63,13 @@ type pending struct {
 	of   []conjunction
 }
 
+func newCompiler(a *automaton, root *document) *compiler {
+	return &compiler{automaton: a, root: root, resolved: map[*document][]conjunction{}, known: map[string]int{}}
+}
+
 // compile returns the rule of the root. Its values satisfy all schemas of besides, too.
 func (a *automaton) compile(root *document, besides ...*document) (int, error) {
-	c := &compiler{automaton: a, root: root, resolved: map[*document][]conjunction{}, known: map[string]int{}}
+	c := newCompiler(a, root)
 	first := len(a.rules)
 	top, err := c.rule(append(besides, root))
 	for err == nil && len(c.pending) > 0 {
@@ -74,7 +82,32 @@ func (a *automaton) compile(root *document, besides ...*document) (int, error) {
 		return 0, err
 	}
 	a.priceFrom(first)
+	if a.rules[top].cost > MaxDepth {
+		if reason := a.reason(top, map[int]bool{}); reason != nil {
+			return 0, reason
+		}
+		return 0, root.refuse("no value of at most %d levels satisfies it", MaxDepth)
+	}
 	return top, nil
+}
+
+// reason returns why a rule has no values, or nil if it is not known.
+func (a *automaton) reason(rule int, seen map[int]bool) error {
+	if seen[rule] || a.rules[rule].cost <= MaxDepth {
+		return nil
+	}
+	seen[rule] = true
+	for _, s := range a.rules[rule].shapes {
+		for _, needed := range s.needs() {
+			if reason := a.reason(needed, seen); reason != nil {
+				return reason
+			}
+		}
+	}
+	if reasons := a.rules[rule].reasons; len(reasons) > 0 {
+		return reasons[0]
+	}
+	return nil
 }
 
 // rule returns the rule of the values that satisfy all of the schemas. The rule is filled
@@ -87,15 +120,9 @@ func (c *compiler) rule(schemas []*document) (int, error) {
 	if len(c.rules) > mostRules {
 		return 0, c.root.refuse("more than %d schemas", mostRules)
 	}
-	all := []conjunction{{}}
-	for _, d := range schemas {
-		found, err := c.alternatives(d)
-		if err != nil {
-			return 0, err
-		}
-		if all, err = c.product(all, found, d); err != nil {
-			return 0, err
-		}
+	all, err := c.together(schemas)
+	if err != nil {
+		return 0, err
 	}
 	c.rules = append(c.rules, &rule{})
 	r := len(c.rules) - 1
@@ -104,9 +131,27 @@ func (c *compiler) rule(schemas []*document) (int, error) {
 	return r, nil
 }
 
+// together returns the alternatives of the values that satisfy all of the schemas.
+func (c *compiler) together(schemas []*document) ([]conjunction, error) {
+	all := []conjunction{{}}
+	for _, d := range schemas {
+		found, err := c.alternatives(d)
+		if err == nil {
+			all, err = c.product(all, found, d)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
 func (c *compiler) workOut(p pending) error {
 	for _, all := range p.of {
-		f, err := all.facts()
+		f, err := all.read()
+		if err == nil {
+			err = c.check(f)
+		}
 		if err != nil {
 			return err
 		}
@@ -114,7 +159,11 @@ func (c *compiler) workOut(p pending) error {
 		if err != nil {
 			return err
 		}
-		c.rules[p.rule].shapes = append(c.rules[p.rule].shapes, shapes...)
+		r := c.rules[p.rule]
+		r.shapes = append(r.shapes, shapes...)
+		if reason := f.contradiction(shapes); reason != nil {
+			r.reasons = append(r.reasons, reason)
+		}
 	}
 	return nil
 }

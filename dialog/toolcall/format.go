@@ -54,6 +54,14 @@ type Format interface {
 	Grammar(b *schema.Builder, tools []Tool, mark func(string) schema.Expression) (schema.Expression, error)
 }
 
+// Checker is a Format that can't read the calls of each tool.
+type Checker interface {
+	Format
+	// Check returns an error if calls of the tool could not be read. The error names the
+	// place in the tool's schema.
+	Check(t Tool) error
+}
+
 // Formats returns all formats.
 func Formats() []Format { return []Format{hermes{}, llama3{}, pythonic{}, qwenXML{}} }
 

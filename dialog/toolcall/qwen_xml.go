@@ -25,8 +25,10 @@ const (
 //	</function>
 //	</tool_call> …
 //
-// The tool's schema decides which values are text. A call is malformed if a value does
-// not have its parameter's type.
+// The tool's schema decides which values are text, wherever in the schema a parameter is
+// described. A value that may be a string or something else is text unless it can be read
+// as something else, and a parameter without a type is text unless its keywords are about
+// something else. A call is malformed if a value does not have its parameter's type.
 type qwenXML struct{}
 
 func (qwenXML) Name() string { return "qwen3_xml" }
@@ -49,9 +51,9 @@ func (q qwenXML) call(text string, tools []Tool) (c Call, rest string, err error
 	if !ok {
 		return Call{}, "", fmt.Errorf("unknown tool %q", c.Name)
 	}
-	var o objectSchema
-	if err := o.read(tool.parameters()); err != nil {
-		o = objectSchema{} // an invalid schema gives no types
+	types, err := schema.ReadArguments(tool.parameters())
+	if err != nil {
+		return Call{}, "", fmt.Errorf("parameters of tool %q: %w", c.Name, err)
 	}
 	var members []string
 	seen := map[string]bool{}
@@ -64,11 +66,15 @@ func (q qwenXML) call(text string, tools []Tool) (c Call, rest string, err error
 			return Call{}, "", fmt.Errorf("parameter %q occurs twice", name)
 		}
 		seen[name] = true
-		if value, rest, ok = strings.Cut(rest, closeParameter); !ok {
+		if value, rest, ok = cutValue(rest); !ok {
 			return Call{}, "", fmt.Errorf("parameter %q has no end", name)
 		}
 		value = strings.TrimSuffix(strings.TrimPrefix(value, "\n"), "\n")
-		written, err := o.parameter(name).written(value)
+		of, err := typesOf(types, name)
+		if err != nil {
+			return Call{}, "", fmt.Errorf("parameter %q: %w", name, err)
+		}
+		written, err := of.written(value)
 		if err != nil {
 			return Call{}, "", fmt.Errorf("parameter %q: %w", name, err)
 		}
@@ -83,6 +89,22 @@ func (q qwenXML) call(text string, tools []Tool) (c Call, rest string, err error
 	return c, rest, nil
 }
 
+// cutValue returns a parameter's value and what follows its end. Strings in an object or
+// array may contain the text of the end.
+func cutValue(text string) (value, rest string, ok bool) {
+	if begin := strings.TrimLeft(text, space); begin != "" && (begin[0] == '{' || begin[0] == '[') {
+		d := json.NewDecoder(strings.NewReader(begin))
+		var whole json.RawMessage
+		if d.Decode(&whole) == nil {
+			after := strings.TrimLeft(begin[d.InputOffset():], space)
+			if rest, ok := strings.CutPrefix(after, closeParameter); ok {
+				return begin[:d.InputOffset()], rest, true
+			}
+		}
+	}
+	return strings.Cut(text, closeParameter)
+}
+
 // named reads an opening tag and returns the name in it.
 func (qwenXML) named(text, open string) (name, rest string, err error) {
 	text, ok := strings.CutPrefix(strings.TrimLeft(text, space), open)
@@ -93,79 +115,4 @@ func (qwenXML) named(text, open string) (name, rest string, err error) {
 		return "", "", fmt.Errorf("%s without a name", open)
 	}
 	return name, rest, nil
-}
-
-// Grammar writes the parameters in the order of the schema. Their strings contain no
-// "</".
-func (q qwenXML) Grammar(b *schema.Builder, tools []Tool, mark func(string) schema.Expression) (schema.Expression, error) {
-	return anyTool(b, tools, func(t Tool) (schema.Expression, error) {
-		var o objectSchema
-		if err := o.read(t.parameters()); err != nil {
-			return schema.Expression{}, err
-		}
-		parts := []schema.Expression{mark(openCall), b.Literal("\n" + openFunction + t.Name + ">\n")}
-		for _, name := range o.order {
-			value, err := o.value(b, name)
-			if err != nil {
-				return schema.Expression{}, err
-			}
-			one := b.Sequence(b.Literal(openParameter+name+">\n"), value, b.Literal("\n"+closeParameter+"\n"))
-			least := 0
-			if o.required[name] {
-				least = 1
-			}
-			parts = append(parts, b.Repeat(one, least, 1))
-		}
-		return b.Sequence(append(parts, b.Literal(closeFunction+"\n"), mark(closeCall))...), nil
-	})
-}
-
-// parameter has the types of one parameter.
-type parameter struct {
-	types []string // empty if the schema names none
-}
-
-// written returns the JSON of a value that a model wrote.
-func (p parameter) written(value string) (string, error) {
-	isText := len(p.types) == 0
-	for _, kind := range p.types {
-		if kind == "string" {
-			isText = true
-			continue
-		}
-		if v, ok := asType(kind, strings.Trim(value, space)); ok {
-			return v, nil
-		}
-	}
-	if isText {
-		return quoted(value), nil
-	}
-	return "", fmt.Errorf("%.40q is not of type %s", value, strings.Join(p.types, " or "))
-}
-
-// asType returns value as JSON of a type. It also accepts Python's spellings: templates
-// write values that are not text in them, and models learned them from templates.
-func asType(kind, value string) (string, bool) {
-	switch value {
-	case "True", "False":
-		value = strings.ToLower(value)
-	case "None":
-		value = "null"
-	}
-	if !json.Valid([]byte(value)) {
-		return "", false
-	}
-	switch value[0] {
-	case '{':
-		return value, kind == "object"
-	case '[':
-		return value, kind == "array"
-	case 't', 'f':
-		return value, kind == "boolean"
-	case 'n':
-		return value, kind == "null"
-	case '"':
-		return "", false
-	}
-	return value, kind == "number" || kind == "integer" && !strings.ContainsAny(value, ".eE")
 }
