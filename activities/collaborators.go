@@ -129,6 +129,7 @@ type Workers interface {
 	// Polled reports whether a worker has recently polled a queue for workflows, or else
 	// for activities.
 	Polled(ctx context.Context, queue string, workflows bool) (bool, error)
-	// Waits reports whether a workflow waits for a worker, or did when it ended.
-	Waits(ctx context.Context, workflowID string) (bool, error)
+	// Stuck says what kept a workflow from going on, now or when it ended: no worker had
+	// taken its task, or its code failed there. It is empty if the workflow could go on.
+	Stuck(ctx context.Context, workflowID string) (string, error)
 }

@@ -25,6 +25,9 @@ const (
 	Terminated Ending = "terminated" // a person terminated it
 	Cancelled  Ending = "cancelled"  // a person cancelled it, and so its task
 	Missing    Ending = "missing"    // it could not be started
+	Lost       Ending = "worker"     // its worker was shut down, or does not know it
+	Unreadable Ending = "unreadable" // what it returned is encoded
+	TooLong    Ending = "too long"   // its result
 )
 
 // EndAttemptInput describes how the agent of an attempt ended.
@@ -132,6 +135,8 @@ func (r *Runner) assess(ctx context.Context, in EndAttemptInput, g spec.Grader) 
 		return agent.Result{Failure: agent.Error, Message: in.Message}, nil
 	case Panicked:
 		return agent.Result{Failure: agent.Panic, Message: in.Message}, nil
+	case TooLong:
+		return agent.Result{Failure: agent.OutputLimit, Message: in.Message}, nil
 	case Terminated:
 		return agent.Result{Failure: agent.Killed, Message: in.Message}, nil
 	case TimedOut:
@@ -144,16 +149,17 @@ func (r *Runner) assess(ctx context.Context, in EndAttemptInput, g spec.Grader) 
 }
 
 // timedOut returns the result of an agent that returned nothing in time. If no worker had
-// started it, that is a fault. Otherwise the agent hung or its worker was lost; these two
+// started it, or its workflow's code failed there so that Temporal asked again and again,
+// that is a fault. Otherwise the agent hung or its worker was lost; these two
 // cases can't be told apart here.
 func (r *Runner) timedOut(ctx context.Context, in EndAttemptInput) (agent.Result, error) {
 	if r.Workers != nil && in.Workflow != "" {
-		waiting, err := r.Workers.Waits(ctx, in.Workflow)
+		stuck, err := r.Workers.Stuck(ctx, in.Workflow)
 		if err != nil {
 			return agent.Result{}, err
 		}
-		if waiting {
-			return agent.Result{}, fmt.Errorf("%s; at the end it waited for a worker", in.Message)
+		if stuck != "" {
+			return agent.Result{}, fmt.Errorf("no result in time: %s", stuck)
 		}
 	}
 	return agent.Result{Failure: agent.Hang, Message: in.Message}, nil

@@ -9,8 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/activities"
@@ -21,13 +23,16 @@ import (
 )
 
 // workersOf says what Temporal knows about users' workers.
-type workersOf struct{ polled, waits bool }
+type workersOf struct {
+	polled bool
+	stuck  string
+}
 
 func (w workersOf) Polled(_ context.Context, queue string, workflows bool) (bool, error) {
 	return w.polled && queue == "theirs" && workflows, nil
 }
 
-func (w workersOf) Waits(context.Context, string) (bool, error) { return w.waits, nil }
+func (w workersOf) Stuck(context.Context, string) (string, error) { return w.stuck, nil }
 
 func (w *testEnv) externalSpec() spec.Spec {
 	s := w.spec()
@@ -38,7 +43,7 @@ func (w *testEnv) externalSpec() spec.Spec {
 // beginAttempt begins an attempt and returns the input that ends it.
 func (w *testEnv) beginAttempt(runner *activities.Runner, in activities.RunAgentInput) (activities.BeginAttemptResult, activities.EndAttemptInput) {
 	w.t.Helper()
-	b, err := do[activities.BeginAttemptResult](w.t, runner.BeginAttempt, in)
+	b, err := do[activities.BeginAttemptResult](w.t, runner.BeginAttempt, activities.BeginAttemptInput{RunAgentInput: in})
 	require.NoError(w.t, err)
 	require.Nil(w.t, b.Ended)
 	return b, activities.EndAttemptInput{
@@ -76,7 +81,7 @@ func TestAnAttemptElsewhereIsRecordedGradedAndEndedOnce(t *testing.T) {
 	again, err := do[activities.EndAttemptResult](t, runner.EndAttempt, end)
 	require.NoError(t, err, "who is late hears the same")
 	require.Equal(t, got, again)
-	hidesVersion, err := do[activities.BeginAttemptResult](t, runner.BeginAttempt, in)
+	hidesVersion, err := do[activities.BeginAttemptResult](t, runner.BeginAttempt, activities.BeginAttemptInput{RunAgentInput: in})
 	require.NoError(t, err)
 	require.Equal(t, activities.BeginAttemptResult{Ended: &got.RunAgentResult}, hidesVersion)
 }
@@ -87,7 +92,7 @@ func TestNoAttemptBeginsWhileNobodyWorksOnItsQueue(t *testing.T) {
 	w.prepare(w.externalSpec())
 	runner := w.runner("", nil)
 	runner.Workers = workersOf{}
-	_, err := do[activities.BeginAttemptResult](t, runner.BeginAttempt, rollout(0, 0))
+	_, err := do[activities.BeginAttemptResult](t, runner.BeginAttempt, activities.BeginAttemptInput{RunAgentInput: rollout(0, 0)})
 	requireRetryable(t, err, `no worker polls the task queue "theirs"`)
 	_, err = w.store.CurrentAttempt(t.Context(), rollout(0, 0).Rollout)
 	require.ErrorIs(t, err, trace.ErrNotFound)
@@ -144,7 +149,7 @@ func TestHowAnAgentElsewhereEnds(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		end     activities.EndAttemptInput
-		waits   bool
+		stuck   string
 		failure string
 		fault   string
 	}{
@@ -154,14 +159,18 @@ func TestHowAnAgentElsewhereEnds(t *testing.T) {
 		"can't be started":      {end: activities.EndAttemptInput{Ending: activities.Missing, Message: "taken"}, fault: "missing: taken"},
 		"is terminated":         {end: activities.EndAttemptInput{Ending: activities.Terminated, Message: "it was terminated"}, fault: "may not be the agent's fault"},
 		"gives no result":       {end: activities.EndAttemptInput{Ending: activities.TimedOut, Message: "no result"}, fault: "may not be the agent's fault"},
-		"waits for its workers": {end: activities.EndAttemptInput{Ending: activities.TimedOut, Message: "no result"}, waits: true, fault: "waited for a worker"},
+		"waits for its workers": {end: activities.EndAttemptInput{Ending: activities.TimedOut, Message: "no result"}, stuck: "it waited for a worker", fault: "waited for a worker"},
+		"fails in its code":     {end: activities.EndAttemptInput{Ending: activities.TimedOut, Message: "no result"}, stuck: "its code fails: KeyError", fault: "KeyError"},
+		"loses its worker":      {end: activities.EndAttemptInput{Ending: activities.Lost, Message: "Worker is shutting down"}, fault: "Worker is shutting down"},
+		"is encrypted":          {end: activities.EndAttemptInput{Ending: activities.Unreadable, Message: "binary/encrypted"}, fault: "binary/encrypted"},
+		"returns too much":      {end: activities.EndAttemptInput{Ending: activities.TooLong, Message: "2000000 bytes"}, failure: "output_limit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newTestEnv(t)
 			w.prepare(w.externalSpec())
 			runner, in := w.runner("", nil), rollout(0, 0)
-			runner.Workers = workersOf{polled: true, waits: c.waits}
+			runner.Workers = workersOf{polled: true, stuck: c.stuck}
 			_, end := w.beginAttempt(runner, in)
 			end.Ending, end.Message, end.Reply = c.end.Ending, c.end.Message, c.end.Reply
 			got, err := do[activities.EndAttemptResult](t, runner.EndAttempt, end)
@@ -381,4 +390,22 @@ func TestWhatFailsAfterTheAttemptIsNotedAndChangesNothing(t *testing.T) {
 	left, err := os.ReadDir(filepath.Join(w.dir, "scratch"))
 	require.NoError(t, err)
 	require.Empty(t, left)
+}
+
+// Temporal shows a fault as the last failure of BeginAttempt, which waits before the next
+// attempt.
+func TestTheFaultOfTheAttemptBeforeIsShownUntilTheNextBegins(t *testing.T) {
+	t.Parallel()
+	w := newTestEnv(t)
+	w.prepare(w.externalSpec())
+	runner := w.runner("", nil)
+	runner.Workers = workersOf{polled: true}
+	in := activities.BeginAttemptInput{RunAgentInput: rollout(0, 0), Fault: "a fault", Faults: 1, Wait: time.Minute}
+	_, err := do[activities.BeginAttemptResult](t, runner.BeginAttempt, in)
+	requireRetryable(t, err, "a fault")
+	var failure *temporal.ApplicationError
+	require.ErrorAs(t, err, &failure)
+	require.Equal(t, time.Minute, failure.NextRetryDelay())
+	_, err = w.store.CurrentAttempt(t.Context(), in.Rollout)
+	require.ErrorIs(t, err, trace.ErrNotFound)
 }

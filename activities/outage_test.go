@@ -53,7 +53,7 @@ type noCluster struct{}
 
 func (noCluster) HasSearchAttributes(context.Context) (bool, error)  { return false, errRefused }
 func (noCluster) Polled(context.Context, string, bool) (bool, error) { return false, errRefused }
-func (noCluster) Waits(context.Context, string) (bool, error)        { return false, errRefused }
+func (noCluster) Stuck(context.Context, string) (string, error)      { return "", errRefused }
 func (noCluster) Publish(context.Context, model.VersionID) error     { return errRefused }
 func noCodecs(string) (dialog.Codec, error)                          { return nil, errRefused }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -108,6 +109,56 @@ func TestRolloutsWaitForTheWorkersOfAnAgent(t *testing.T) {
 	require.ErrorIs(t, err, trace.ErrNotFound)
 	theirWorker(t, st.Client)
 	require.NoError(t, <-ended)
+}
+
+// A worker of the agent that can't go on says nothing about the agent: the run waits and
+// says why, until another worker can.
+func TestWorkersThatCanNotGoOnAreNoFailureOfTheirAgent(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := start(ctx, t, t.TempDir())
+	defer func() { require.NoError(t, st.Close()) }()
+	for name, c := range map[string]struct {
+		agent    spec.Temporal
+		register func(worker.Worker)
+		options  client.Options
+		says     string
+	}{
+		"panic": {spec.Temporal{Workflow: "Solver"}, func(w worker.Worker) {
+			w.RegisterWorkflowWithOptions(func(workflow.Context, jobEnvironment) (string, error) { panic("no such key") }, workflow.RegisterOptions{Name: "Solver"})
+		}, client.Options{}, "no such key"},
+		"unknown-workflow": {spec.Temporal{Workflow: "Solver"}, func(w worker.Worker) { w.RegisterWorkflow(theirWorkflow) }, client.Options{}, "Solver"},
+		"unknown-activity": {spec.Temporal{Activity: "solver"}, func(w worker.Worker) { w.RegisterActivity(theirActivity) }, client.Options{}, "activityType=solver"},
+		"compressed": {spec.Temporal{Activity: "solver"}, func(w worker.Worker) {
+			w.RegisterActivityWithOptions(func(context.Context, jobEnvironment) (string, error) { return strings.Repeat("42", 500), nil }, activity.RegisterOptions{Name: "solver"})
+		}, client.Options{DataConverter: converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), converter.NewZlibCodec(converter.ZlibCodecOptions{}))}, "binary/zlib"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			queue := "queue-" + name
+			c.agent.Queue = queue
+			theirs, err := client.NewClientFromExisting(st.Client, c.options)
+			require.NoError(t, err)
+			w := worker.New(theirs, queue, worker.Options{DisableRegistrationAliasing: true})
+			c.register(w)
+			require.NoError(t, w.Start())
+			s := tiny(spec.Agent{Temporal: &c.agent, Limits: spec.AgentLimits{Seconds: 2}})
+			s.Training.TasksPerStep, s.Training.SamplesPerTask = 1, 2
+			ended := inBackground(ctx, st, name, s)
+			require.Eventually(t, func() bool { return strings.Contains(blockedBy(ctx, st, name+"/train-1/0"), c.says) }, time.Minute, 50*time.Millisecond)
+			w.Stop()
+			good := worker.New(st.Client, queue, worker.Options{})
+			good.RegisterWorkflowWithOptions(theirWorkflow, workflow.RegisterOptions{Name: "Solver"})
+			good.RegisterActivity(theirActivity)
+			good.RegisterActivityWithOptions(theirActivity, activity.RegisterOptions{Name: "solver"})
+			require.NoError(t, good.Start())
+			defer good.Stop()
+			require.NoError(t, <-ended)
+			a, err := st.Store.Attempt(ctx, trace.Address{RolloutID: trace.RolloutID{Run: name, Kind: trace.Train, Step: 1}, Attempt: 1})
+			require.NoError(t, err)
+			require.Equal(t, trace.InfraFault, a.Outcome)
+			require.Contains(t, a.Error, c.says)
+		})
+	}
 }
 
 // blockedBy returns the last failures of a workflow's pending activities.

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
 
+	"go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
@@ -33,25 +35,24 @@ const messageBytes = 8 << 10
 // runExternalAgent runs a sample whose agent is a user's own workflow or activity,
 // attempt after attempt until one counts.
 func runExternalAgent(ctx workflow.Context, in sampleInput) (activities.RunAgentResult, error) {
+	begin := activities.BeginAttemptInput{RunAgentInput: in.RunAgentInput}
 	for wait := firstRetry; ; wait = min(2*wait, longestRetry) {
-		out, err := externalAttempt(ctx, in)
+		out, err := externalAttempt(ctx, in, begin)
 		if err != nil || out.Fault == "" {
 			return out.RunAgentResult, err
 		}
 		workflow.GetLogger(ctx).Warn("attempt does not count, trying again", "rollout", in.Rollout.String(), "fault", out.Fault, "in", wait)
-		if err := workflow.Sleep(ctx, wait); err != nil {
-			return activities.RunAgentResult{}, err
-		}
+		begin.Fault, begin.Faults, begin.Wait = out.Fault, begin.Faults+1, wait
 	}
 }
 
 // externalAttempt begins one attempt, lets the agent's workers make it, and ends it. It
 // ends the attempt even if the rollout is cancelled meanwhile.
-func externalAttempt(ctx workflow.Context, in sampleInput) (activities.EndAttemptResult, error) {
+func externalAttempt(ctx workflow.Context, in sampleInput, begin activities.BeginAttemptInput) (activities.EndAttemptResult, error) {
 	var runner *activities.Runner
 	var begun activities.BeginAttemptResult
 	summary := fmt.Sprintf("sample %d at version %d", in.Rollout.Sample, in.Version)
-	err := workflow.ExecuteActivity(beginOrEnd(ctx, in.Agent, summary), runner.BeginAttempt, in.RunAgentInput).Get(ctx, &begun)
+	err := workflow.ExecuteActivity(beginOrEnd(ctx, in.Agent, summary), runner.BeginAttempt, begin).Get(ctx, &begun)
 	if err != nil {
 		return activities.EndAttemptResult{}, err
 	}
@@ -94,16 +95,56 @@ func callAgent(ctx workflow.Context, a spec.Agent, environment any, summary stri
 		end.Ending, end.Message = endingOf(err, limit)
 		return
 	}
-	if n := len(reply.Payload().GetData()); n > replyBytes {
-		end.Ending, end.Message = activities.Raised, fmt.Sprintf("its result has %d bytes: at most %d can go on through Temporal", n, replyBytes)
-		return
+	end.Reply, end.Ending, end.Message = readPayload(reply.Payload())
+}
+
+// readPayload returns the result in a payload, as JSON or text. Only the encodings of
+// Temporal's default converters can be read. What a payload codec made, such as ciphertext,
+// says nothing about the agent.
+func readPayload(p *common.Payload) (reply string, ending activities.Ending, message string) {
+	data := p.GetData()
+	switch encoding := string(p.GetMetadata()[converter.MetadataEncoding]); encoding {
+	case converter.MetadataEncodingNil:
+		return "", activities.Returned, ""
+	case converter.MetadataEncodingJSON, converter.MetadataEncodingProtoJSON:
+	case converter.MetadataEncodingBinary: // bytes, which may be text
+		if !utf8.Valid(data) {
+			return "", activities.Unreadable, fmt.Sprintf("its result is %d bytes that are no UTF-8: it has to return a text, or {\"result\", \"reward\"}", len(data))
+		}
+	default:
+		return "", activities.Unreadable, fmt.Sprintf("its result has the encoding %.100q, which is not Temporal's own: leave the payload codec or converter of its worker out for the agent's result", encoding)
 	}
-	end.Reply = strings.ToValidUTF8(string(reply.Payload().GetData()), "\uFFFD")
+	if n := len(data); n > replyBytes {
+		return "", activities.TooLong, fmt.Sprintf("its result has %d bytes, at most %d can go on through Temporal", n, replyBytes)
+	}
+	return strings.ToValidUTF8(string(data), "\uFFFD"), activities.Returned, ""
+}
+
+// workerFault returns the text of a failure that comes from a worker of the agent and not
+// from its code: the worker was shut down, or does not know the activity. Each SDK has its
+// own words for that.
+func workerFault(cause error) (string, bool) {
+	failure, ok := cause.(*temporal.ApplicationError) //nolint:errorlint // deeper ones are the agent's own
+	if !ok {
+		return "", false
+	}
+	text := failure.Message()
+	switch failure.Type() {
+	case "WorkerShutdown": // Python, TypeScript, .NET, Ruby
+		return text, true
+	case "NotFoundError": // the same; also the name of classes of users
+		return text, strings.Contains(text, "is not registered on this worker")
+	case "ActivityNotRegisteredError": // Go
+		return text, true
+	case "java.lang.IllegalArgumentException":
+		return text, strings.Contains(text, "is not registered with a worker")
+	}
+	return text, strings.HasPrefix(text, "unable to find activityType=") // older releases for Go
 }
 
 // endingOf finds out from the error of a child or an activity how it ended. Only the
-// error right below counts; deeper ones are the agent's own. The exception is a timed-out
-// activity of the agent, whose worker may be lost.
+// error right below counts; deeper ones are the agent's own. The exception is an activity
+// of the agent that failed through its worker.
 func endingOf(err error, limit time.Duration) (activities.Ending, string) {
 	var child *temporal.ChildWorkflowExecutionError
 	var activity *temporal.ActivityError
@@ -112,9 +153,18 @@ func endingOf(err error, limit time.Duration) (activities.Ending, string) {
 	}
 	cause := errors.Unwrap(err)
 	if inner, ok := cause.(*temporal.ActivityError); ok && child != nil { //nolint:errorlint // the error right below
-		if lost, ok := errors.Unwrap(inner).(*temporal.TimeoutError); ok { //nolint:errorlint // and the one below that
-			cause = lost
+		below := errors.Unwrap(inner)             // and the one below that
+		_, lost := below.(*temporal.TimeoutError) //nolint:errorlint // the same
+		_, fault := workerFault(below)
+		if lost || fault || encodedFailure(below) {
+			cause = below
 		}
+	}
+	if text, ok := workerFault(cause); ok {
+		return activities.Lost, truncate.Head(text, messageBytes)
+	}
+	if encodedFailure(cause) {
+		return activities.Unreadable, "its failure is encoded, so nobody knows whether the agent or its worker failed: leave encode_common_attributes out for the agent's worker"
 	}
 	switch cause.(type) { //nolint:errorlint // the error right below
 	case *temporal.TimeoutError:
@@ -132,4 +182,11 @@ func endingOf(err error, limit time.Duration) (activities.Ending, string) {
 		return activities.Missing, truncate.Head(err.Error(), messageBytes)
 	}
 	return activities.Raised, truncate.Head(cause.Error(), messageBytes)
+}
+
+// encodedFailure reports whether a failure is one that a payload codec has encoded. The
+// SDKs write this text in place of its message.
+func encodedFailure(cause error) bool {
+	failure, ok := cause.(*temporal.ApplicationError) //nolint:errorlint // deeper ones are the agent's own
+	return ok && failure.Message() == "Encoded failure"
 }

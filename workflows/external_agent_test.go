@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/workflow"
@@ -26,6 +29,7 @@ import (
 type externalAgent struct {
 	fakeActivities
 	begun   int
+	begins  []activities.BeginAttemptInput
 	ends    []activities.EndAttemptInput
 	outcome func(activities.EndAttemptInput) activities.EndAttemptResult
 }
@@ -38,9 +42,10 @@ func (p *externalAgent) environment(registered ...func(*testsuite.TestWorkflowEn
 	}
 	env.RegisterWorkflow(workflows.RolloutWorkflow)
 	var r *activities.Runner
-	env.OnActivity(r.BeginAttempt, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.RunAgentInput) (activities.BeginAttemptResult, error) {
+	env.OnActivity(r.BeginAttempt, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.BeginAttemptInput) (activities.BeginAttemptResult, error) {
 		var out activities.BeginAttemptResult
 		p.locked(func() {
+			p.begins = append(p.begins, in)
 			p.begun++
 			out.Attempt = p.begun
 			out.Brief = agent.Invocation{Task: agent.Task{ID: "t", Input: "6*7"}, Rollout: in.Rollout.String(), BaseURL: "http://w/r/v1", APIKey: "key"}
@@ -156,6 +161,21 @@ func TestHowTheirWorkflowEndedIsTold(t *testing.T) {
 		"an activity whose worker is lost": {func(ctx workflow.Context, _ json.RawMessage) (string, error) {
 			return "", workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, slowly), "Lost").Get(ctx, nil)
 		}, activities.TimedOut, "no result"},
+		"an activity whose worker shuts down": {func(ctx workflow.Context, _ json.RawMessage) (string, error) {
+			return "", workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, slowly), "Fails", "WorkerShutdown", "Worker is shutting down and this activity did not complete in time").Get(ctx, nil)
+		}, activities.Lost, "Worker is shutting down"},
+		"an activity that no worker knows": {func(ctx workflow.Context, _ json.RawMessage) (string, error) {
+			return "", workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, slowly), "Fails", "NotFoundError", "Activity function search for workflow w is not registered on this worker, available activities: solve").Get(ctx, nil)
+		}, activities.Lost, "search"},
+		"an activity that Go's worker does not know": {func(ctx workflow.Context, _ json.RawMessage) (string, error) {
+			return "", workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, slowly), "Fails", "ActivityNotRegisteredError", "unable to find activityType=search. Supported types: [solve]").Get(ctx, nil)
+		}, activities.Lost, "search"},
+		"an activity that did not find something": {func(ctx workflow.Context, _ json.RawMessage) (string, error) {
+			return "", workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, slowly), "Fails", "NotFoundError", "Error code: 404").Get(ctx, nil)
+		}, activities.Raised, "404"},
+		"an encoded failure": {func(workflow.Context, json.RawMessage) (string, error) {
+			return "", temporal.NewApplicationError("Encoded failure", "Mine")
+		}, activities.Unreadable, "encode_common_attributes"},
 		"a cancel": {func(ctx workflow.Context, _ json.RawMessage) (string, error) { return "", temporal.NewCanceledError() }, activities.Cancelled, "cancelled"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -163,6 +183,9 @@ func TestHowTheirWorkflowEndedIsTold(t *testing.T) {
 			var p externalAgent
 			env := p.environment(func(env *testsuite.TestWorkflowEnvironment) {
 				env.RegisterActivityWithOptions(func(context.Context) error { return nil }, activity.RegisterOptions{Name: "Lost"})
+				env.RegisterActivityWithOptions(func(_ context.Context, kind, text string) error {
+					return temporal.NewApplicationError(text, kind)
+				}, activity.RegisterOptions{Name: "Fails"})
 			})
 			env.RegisterWorkflowWithOptions(c.agent, workflow.RegisterOptions{Name: "MyAgent"})
 			env.OnActivity("Lost", mock.Anything).Return(temporal.NewTimeoutError(1, nil))
@@ -175,15 +198,46 @@ func TestHowTheirWorkflowEndedIsTold(t *testing.T) {
 	}
 }
 
+func TestOnlyResultsInTemporalsOwnEncodingsAreRead(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		encoding, data string
+		reply          string
+		ending         activities.Ending
+		says           string
+	}{
+		"JSON":       {encoding: "json/plain", data: `{"result":"42"}`, reply: `{"result":"42"}`},
+		"protobuf":   {encoding: "json/protobuf", data: `{"result":"42"}`, reply: `{"result":"42"}`},
+		"text":       {encoding: "binary/plain", data: "42", reply: "42"},
+		"nothing":    {encoding: "binary/null"},
+		"bytes":      {encoding: "binary/plain", data: "\xff\x00", ending: activities.Unreadable, says: "2 bytes that are no UTF-8"},
+		"encryption": {encoding: "binary/encrypted", data: "aGVsbG8", ending: activities.Unreadable, says: `"binary/encrypted"`},
+		"zlib":       {encoding: "binary/zlib", data: "x", ending: activities.Unreadable, says: `"binary/zlib"`},
+		"messages":   {encoding: "binary/protobuf", data: "\n\x02", ending: activities.Unreadable, says: `"binary/protobuf"`},
+		"no name":    {data: `"42"`, ending: activities.Unreadable, says: `""`},
+		"too long":   {encoding: "json/plain", data: strings.Repeat("1", 1<<20+1), ending: activities.TooLong, says: "1048577 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var p externalAgent
+			env := p.environment()
+			env.RegisterWorkflowWithOptions(func(workflow.Context, json.RawMessage) (converter.RawValue, error) {
+				return converter.NewRawValue(&common.Payload{Metadata: map[string][]byte{"encoding": []byte(c.encoding)}, Data: []byte(c.data)}), nil
+			}, workflow.RegisterOptions{Name: "MyAgent"})
+			env.ExecuteWorkflow(workflows.RolloutWorkflow, externalWorkflow())
+			require.NoError(t, env.GetWorkflowError())
+			require.Equal(t, c.reply, p.ends[0].Reply)
+			require.Equal(t, c.ending, p.ends[0].Ending)
+			require.Contains(t, p.ends[0].Message, c.says)
+		})
+	}
+}
+
 func TestAnAttemptElsewhereIsMadeAgainWithEverLongerWaits(t *testing.T) {
 	t.Parallel()
 	var p externalAgent
 	env := p.environment()
-	var began []time.Time
-	env.RegisterWorkflowWithOptions(func(ctx workflow.Context, _ json.RawMessage) (string, error) {
-		began = append(began, workflow.Now(ctx))
-		return "42", nil
-	}, workflow.RegisterOptions{Name: "MyAgent"})
+	env.RegisterWorkflowWithOptions(func(workflow.Context, json.RawMessage) (string, error) { return "42", nil }, workflow.RegisterOptions{Name: "MyAgent"})
 	p.outcome = func(in activities.EndAttemptInput) activities.EndAttemptResult {
 		if in.Address.Attempt < 12 {
 			return activities.EndAttemptResult{Fault: "a fault"}
@@ -194,9 +248,12 @@ func TestAnAttemptElsewhereIsMadeAgainWithEverLongerWaits(t *testing.T) {
 	var out workflows.RolloutResult
 	require.NoError(t, env.GetWorkflowResult(&out))
 	require.Equal(t, []int{12}, out.Group.Attempts)
-	require.InDelta(t, 1, began[1].Sub(began[0]).Seconds(), 0.5)
-	require.InDelta(t, 2, began[2].Sub(began[1]).Seconds(), 0.5)
-	require.InDelta(t, 300, began[11].Sub(began[10]).Seconds(), 1)
+	require.Empty(t, p.begins[0].Fault)
+	for i, wait := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 11: 5 * time.Minute} {
+		require.Equal(t, "a fault", p.begins[i].Fault)
+		require.Equal(t, i, p.begins[i].Faults)
+		require.Equal(t, wait, p.begins[i].Wait)
+	}
 }
 
 func TestACancelledRolloutEndsItsAttemptElsewhere(t *testing.T) {
