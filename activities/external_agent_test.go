@@ -301,7 +301,7 @@ func TestPostedIsBeforeReturnedIsBeforeTheLastLine(t *testing.T) {
 			t.Parallel()
 			w := newTestEnv(t)
 			s := w.externalSpec()
-			s.Grader = spec.Grader{Type: "agent", Limit: 5}
+			s.Grader = spec.Grader{Type: "agent", Reward: "last_line", Limit: 5}
 			w.start(s)
 			runner, in := w.runner(w.serve(w.gateway()), nil), rollout(0, 0)
 			b, end := w.beginAttempt(runner, in)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/credit"
@@ -54,18 +55,29 @@ func (r *Runner) grade(ctx context.Context, s spec.Spec, task tasks.Task, result
 }
 
 // selfGraded fills in the reward that the agent gave itself: the posted one, else the
-// returned one, else the one on the last line of its result.
+// returned one, else the one on the last line of its result. If a posted final reward was
+// refused and none was accepted, the agent has failed, whatever it returned: it had
+// another reward in mind.
 func (r *Runner) selfGraded(ctx context.Context, s spec.Spec, result agent.Result, a *trace.Attempt) error {
 	posted, ok, err := r.posted(ctx, a.Address)
 	if err != nil {
 		return err
 	}
+	refused, err := r.refusedRewards(ctx, a.Address)
+	if err != nil {
+		return err
+	}
 	reward, refusal := result.Reward, result.RewardError
+	final := slices.IndexFunc(refused, func(f trace.Refusal) bool { return f.Code == trace.FinalRewardRefused })
 	switch {
 	case ok:
 		reward, refusal = &posted, ""
+	case final >= 0:
+		reward, refusal = nil, "the reward that the agent posted was refused: "+refused[final].Message
 	case reward == nil && refusal == "":
-		reward, refusal = agent.LastReward(result.Text, s.Grader.Limit)
+		// A bare number beside a refused post is more likely an answer than a reward.
+		bare := s.Grader.Reward == spec.RewardLastLine && len(refused) == 0
+		reward, refusal = agent.LastReward(result.Text, s.Grader.Limit, bare)
 	}
 	if least := s.Grader.Minimum; refusal == "" && reward != nil && least != nil && *reward < *least {
 		refusal = fmt.Sprintf("the reward %v is below grader.minimum %v", *reward, *least)
@@ -74,7 +86,11 @@ func (r *Runner) selfGraded(ctx context.Context, s spec.Spec, result agent.Resul
 	case refusal != "":
 		failAttempt(a, s, agent.Result{Failure: badReward, Message: refusal, Note: result.Note})
 	case reward == nil:
-		failAttempt(a, s, agent.Result{Failure: noReward, Message: "the agent reported no reward", Stderr: result.Stderr, Note: result.Note})
+		message := "the agent reported no reward"
+		if s.Grader.Reward != spec.RewardLastLine && agent.EndsWithNumber(result.Text) {
+			message += "; a number in the last line of its result is one only with grader.reward: last_line"
+		}
+		failAttempt(a, s, agent.Result{Failure: noReward, Message: message, Stderr: result.Stderr, Note: result.Note})
 	default:
 		a.Reward = reward
 	}

@@ -74,6 +74,67 @@ func TestAnAgentThatReportsNoRewardHasFailed(t *testing.T) {
 	}
 }
 
+// posting returns an agent that posts rewards, whatever comes of it, and then answers.
+func posting(answer string, bodies ...string) agent.Func {
+	return func(ctx context.Context, _ agent.Task, env agent.Env) (string, error) {
+		for _, body := range bodies {
+			_, _ = post(ctx, env, env.RewardURL, []byte(body))
+		}
+		return answer, nil
+	}
+}
+
+func TestAnAnswerIsNoReward(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		agent    agent.Func
+		lastLine bool
+		reward   float64
+		failure  string
+		error    string
+	}{
+		"a number":                       {agent: answers("41"), failure: "no_reward", error: "only with grader.reward: last_line"},
+		"a number that may be a reward":  {agent: answers("so\n0.75"), lastLine: true, reward: 0.75},
+		"an object":                      {agent: answers(`{"reward": 0.75}`), reward: 0.75},
+		"after NaN":                      {agent: posting("41", `{"reward": NaN}`), failure: "bad_reward", error: "reward that the agent posted was refused: "},
+		"after a text":                   {agent: posting("41", `{"reward": "high"}`), lastLine: true, failure: "bad_reward", error: "want a number"},
+		"after a boolean":                {agent: posting("41", `{"reward": true}`), lastLine: true, failure: "bad_reward", error: "want a number"},
+		"after null":                     {agent: posting("41", `{"reward": null}`), lastLine: true, failure: "bad_reward", error: "is missing"},
+		"after one beyond the limit":     {agent: posting("1", `{"reward": 70}`), lastLine: true, failure: "bad_reward", error: "grader.limit"},
+		"after one of an unknown call":   {agent: posting("1", `{"reward": 1, "call_id": "nobody"}`), lastLine: true, failure: "no_reward", error: "reward_refused 1"},
+		"after a refused one by name":    {agent: posting("1", `{"name": "style", "value": "x"}`), lastLine: true, failure: "no_reward", error: "reward_refused 1"},
+		"an object after a refused one":  {agent: posting(`{"reward": 1}`, `{"reward": NaN}`), failure: "bad_reward", error: "was refused"},
+		"a second post after refusal":    {agent: posting("41", `{"reward": NaN}`, `{"reward": 0.75}`), lastLine: true, reward: 0.75},
+		"a number after an accepted one": {agent: posting("41", `{"reward": 0.75}`), lastLine: true, reward: 0.75},
+		"returned after a refused post": {agent: func(ctx context.Context, _ agent.Task, env agent.Env) (string, error) {
+			_, _ = post(ctx, env, env.RewardURL, []byte(`{"reward": NaN}`))
+			return "done", env.Reward(1)
+		}, failure: "bad_reward", error: "was refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newTestEnv(t)
+			s := w.spec()
+			s.Grader = spec.Grader{Type: "agent", Limit: 50}
+			if c.lastLine {
+				s.Grader.Reward = spec.RewardLastLine
+			}
+			w.prepare(s)
+			in := rollout(0, 0)
+			got, err := do[activities.RunAgentResult](t, w.runner(w.serve(w.gateway()), c.agent).RunAgent, in)
+			require.NoError(t, err)
+			a := w.attempt(at(in, 1))
+			require.Equal(t, c.failure, a.Failure, a.Error)
+			require.Contains(t, a.Error, c.error)
+			if c.failure == "" {
+				require.InDelta(t, c.reward, *got.Reward, 0)
+			} else {
+				require.InDelta(t, -0.5, *got.Reward, 0)
+			}
+		})
+	}
+}
+
 func TestPostedRewardsAreRefusedWhereAGraderDecides(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
@@ -236,7 +297,7 @@ func TestARewardBelowTheMinimumIsTheAgentsFailure(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]agent.Func{
 		"posted":   func(_ context.Context, _ agent.Task, env agent.Env) (string, error) { return "text", env.Reward(-1) },
-		"returned": answers("-1"),
+		"returned": answers(`{"reward": -1}`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

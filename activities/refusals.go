@@ -3,13 +3,23 @@ package activities
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// addRefusals adds the calls that the gateway refused to the error of a failed attempt.
-// They are often the reason, and the agent may not have reported it. They are added to
+// refusedRewards returns the refusals of rewards of an attempt.
+func (r *Runner) refusedRewards(ctx context.Context, address trace.Address) ([]trace.Refusal, error) {
+	all, err := r.Attempts.Refusals(ctx, address)
+	if err != nil {
+		return nil, fmt.Errorf("read refusals: %w", err)
+	}
+	return slices.DeleteFunc(all, func(f trace.Refusal) bool { return !f.OfReward() }), nil
+}
+
+// addRefusals adds the calls and rewards that the gateway refused to the error of a failed
+// attempt. They are often the reason, and the agent may not have reported it. They are added to
 // the first line, because some places show only that line.
 func (r *Runner) addRefusals(ctx context.Context, a *trace.Attempt) error {
 	if a.Outcome != trace.AgentFailed {
@@ -22,11 +32,21 @@ func (r *Runner) addRefusals(ctx context.Context, a *trace.Attempt) error {
 	if len(refusals) == 0 {
 		return nil
 	}
-	words := make([]string, len(refusals))
-	for i, one := range refusals {
-		words[i] = one.String()
+	var calls, rewards []string
+	for _, one := range refusals {
+		if one.OfReward() {
+			rewards = append(rewards, one.String())
+		} else {
+			calls = append(calls, one.String())
+		}
 	}
 	first, rest, _ := strings.Cut(a.Error, "\n")
-	a.Error = strings.TrimSpace(first + "; model calls were refused: " + strings.Join(words, ", ") + "\n" + rest)
+	if len(calls) > 0 {
+		first += "; model calls were refused: " + strings.Join(calls, ", ")
+	}
+	if len(rewards) > 0 {
+		first += "; rewards were refused: " + strings.Join(rewards, ", ")
+	}
+	a.Error = strings.TrimSpace(first + "\n" + rest)
 	return nil
 }

@@ -96,8 +96,8 @@ func ExampleAround() {
 
 // The last line of a result may claim a reward.
 func ExampleLastReward() {
-	reward, _ := agent.LastReward("all tests pass\n{\"reward\": 0.5}", 1)
-	_, refusal := agent.LastReward(`{"reward": 7}`, 1)
+	reward, _ := agent.LastReward("all tests pass\n{\"reward\": 0.5}", 1, false)
+	_, refusal := agent.LastReward(`{"reward": 7}`, 1, false)
 	fmt.Println(*reward)
 	fmt.Println(refusal)
 	// Output:

@@ -64,11 +64,11 @@ func plain(value []byte) string {
 	return strings.ToValidUTF8(string(value), "\uFFFD")
 }
 
-// LastReward returns the reward that the last line of a result claims, if it is JSON
-// {"reward": number} or a bare number. A refusal says why a claim does not count.
-func LastReward(text string, limit float64) (reward *float64, refusal string) {
-	text = strings.TrimSpace(text)
-	line := []byte(strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:]))
+// LastReward returns the reward that the last line of a result claims: JSON
+// {"reward": number}, or a bare number if bare is true. Most bare numbers are answers, so
+// the caller decides whether they count. A refusal says why a claim does not count.
+func LastReward(text string, limit float64, bare bool) (reward *float64, refusal string) {
+	line := lastLine(text)
 	var fields map[string]json.RawMessage
 	if json.Unmarshal(line, &fields) == nil {
 		if value, ok := fields["reward"]; ok {
@@ -76,11 +76,23 @@ func LastReward(text string, limit float64) (reward *float64, refusal string) {
 		}
 		return nil, ""
 	}
-	var number float64
-	if json.Unmarshal(line, &number) == nil {
+	if bare && isNumber(line) {
 		return readReward(line, limit)
 	}
 	return nil, ""
+}
+
+// EndsWithNumber reports whether the last line of a result is a bare number.
+func EndsWithNumber(text string) bool { return isNumber(lastLine(text)) }
+
+func lastLine(text string) []byte {
+	text = strings.TrimSpace(text)
+	return []byte(strings.TrimSpace(text[strings.LastIndexByte(text, '\n')+1:]))
+}
+
+func isNumber(line []byte) bool {
+	var number json.Number
+	return len(line) > 0 && line[0] != '"' && line[0] != 'n' && json.Unmarshal(line, &number) == nil
 }
 
 // readReward reads a number within the limit. Null is no reward.

@@ -298,7 +298,7 @@ func TestTheLastLineMayClaimAReward(t *testing.T) {
 		"": nil, "forty-two": nil, "1\nforty-two": nil, "NaN": nil, "0x10": nil, "1 2": nil, `{"score": 1}`: nil, "null": nil, "[1]": nil, `"1"`: nil,
 		`{"reward": "high"}`: "is not a number", "3": "beyond the limit", `{"reward": -3}`: "beyond the limit",
 	} {
-		reward, refusal := agent.LastReward(line, 2)
+		reward, refusal := agent.LastReward(line, 2, true)
 		switch want := want.(type) {
 		case float64:
 			require.Empty(t, refusal, line)
@@ -314,6 +314,21 @@ func TestTheLastLineMayClaimAReward(t *testing.T) {
 	}
 }
 
+func TestABareNumberIsAnAnswerUnlessItMayBeAReward(t *testing.T) {
+	t.Parallel()
+	for _, line := range []string{"41", "-0.5", "the answer:\n 7 ", "1e3"} {
+		reward, refusal := agent.LastReward(line, 1, false)
+		require.Nil(t, reward, line)
+		require.Empty(t, refusal, line)
+		require.True(t, agent.EndsWithNumber(line), line)
+	}
+	reward, _ := agent.LastReward(`{"reward": 0.5}`, 1, false)
+	require.InDelta(t, 0.5, *reward, 0)
+	for _, line := range []string{"", "41 apples", "null", `"41"`, "NaN"} {
+		require.False(t, agent.EndsWithNumber(line), line)
+	}
+}
+
 func FuzzReply(f *testing.F) {
 	for _, seed := range []string{`{"result":"42","reward":1}`, `{"reward":{}}`, "null", `"x"`, "1", "{", "\xff"} {
 		f.Add([]byte(seed))
@@ -323,7 +338,7 @@ func FuzzReply(f *testing.F) {
 		require.Equal(t, r.Failed(), r.Failure == agent.OutputLimit)
 		require.LessOrEqual(t, len(r.Text), 1<<20)
 		require.False(t, r.Reward != nil && (*r.Reward > 2 || *r.Reward < -2 || r.RewardError != ""))
-		reward, refusal := agent.LastReward(string(body), 2)
+		reward, refusal := agent.LastReward(string(body), 2, true)
 		require.False(t, reward != nil && (*reward > 2 || *reward < -2 || refusal != ""))
 	})
 }

@@ -24,7 +24,7 @@ type Journal interface {
 	PutEvent(ctx context.Context, event trace.Event) error
 	// PutSpans records each span once. The attempt may be over.
 	PutSpans(ctx context.Context, address trace.Address, spans []trace.Span) error
-	// AddRefusal counts a refused call. The attempt may be over. If AddRefusal fails, the
+	// AddRefusal counts a refused call or reward. The attempt may be over. If AddRefusal fails, the
 	// call is refused all the same.
 	AddRefusal(ctx context.Context, refusal trace.Refusal) error
 }

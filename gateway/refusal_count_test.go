@@ -49,7 +49,6 @@ func TestWhatIsNoRefusalOfACallIsNotCounted(t *testing.T) {
 	t.Parallel()
 	s := newTestEnv(t, nil)
 	s.post(t, s.base()+"/v1/chat/completions", ask("a"), "Authorization", "Bearer wrong")
-	s.post(t, s.base()+"/rewards", `{`)
 	s.gate = func(context.Context) error { return fmt.Errorf("no such weights") }
 	require.Equal(t, http.StatusServiceUnavailable, s.chat(t, ask("a")).status)
 	s.Seal(address, trace.Completed)

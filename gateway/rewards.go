@@ -2,15 +2,18 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"net/http"
+	"regexp"
 	"strconv"
 
 	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/gateway/inflight"
+	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/wire"
 )
@@ -25,7 +28,43 @@ func (g *Gateway) reward(w http.ResponseWriter, r *http.Request, a *inflight.Att
 	return g.recordReward(w, r, a, body)
 }
 
+// recordReward records the reward in body, or that it is refused.
 func (g *Gateway) recordReward(w http.ResponseWriter, r *http.Request, a *inflight.Attempt, body []byte) error {
+	err := g.takeReward(w, r, a, body)
+	if err == nil {
+		return nil
+	}
+	if f := explain("", err); f.Status < http.StatusInternalServerError && f.Code != protocol.CodeFenced {
+		if err := g.recordRewardRefusal(context.WithoutCancel(r.Context()), a, isFinal(body), f.Message); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// recordRewardRefusal records that a reward was refused. The refusal may decide the
+// outcome of the attempt, so it has to be on record before the agent knows of it.
+func (g *Gateway) recordRewardRefusal(ctx context.Context, a *inflight.Attempt, final bool, message string) error {
+	code := trace.RewardRefused
+	if final {
+		code = trace.FinalRewardRefused
+	}
+	return g.config.Journal.AddRefusal(ctx, trace.Refusal{Address: a.Address(), Code: code, Message: message})
+}
+
+// isFinal reports whether a post gives the final reward. A post that can't be read may.
+func isFinal(body []byte) bool {
+	var posted struct {
+		Name   any    `json:"name"`
+		CallID string `json:"call_id"`
+	}
+	if json.Unmarshal(body, &posted) != nil {
+		return true
+	}
+	return posted.CallID == "" && (posted.Name == nil || posted.Name == credit.Final)
+}
+
+func (g *Gateway) takeReward(w http.ResponseWriter, r *http.Request, a *inflight.Attempt, body []byte) error {
 	if a.Begun().Terms.Graded {
 		return &wire.Failure{Status: http.StatusForbidden, Code: "graded", Message: "a grader decides the reward of this attempt"}
 	}
@@ -51,6 +90,9 @@ func (g *Gateway) recordReward(w http.ResponseWriter, r *http.Request, a *inflig
 	return writeJSON(w, reward)
 }
 
+// eventOfReward finds the events that give rewards among those that are no JSON.
+var eventOfReward = regexp.MustCompile(`"event_type"\s*:\s*"reward"`)
+
 // event records a fact that an agent reports: {"name", "fields"}, or {"event_type",
 // "data"} as Agent Lightning's agents write it, whose event "reward" is the final reward.
 func (g *Gateway) event(w http.ResponseWriter, r *http.Request, a *inflight.Attempt) error {
@@ -65,6 +107,9 @@ func (g *Gateway) event(w http.ResponseWriter, r *http.Request, a *inflight.Atte
 		Data   json.RawMessage `json:"data"`
 	}
 	if err := wire.Unmarshal(body, &posted); err != nil {
+		if eventOfReward.Match(body) { // for example {"event_type": "reward", "data": {"value": NaN}}
+			return g.recordReward(w, r, a, body)
+		}
 		return err
 	}
 	if posted.Name == "" && posted.Type != "" {

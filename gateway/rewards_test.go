@@ -1,6 +1,8 @@
 package gateway_test
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"testing"
 
@@ -70,6 +72,34 @@ func TestGradedAttemptsTakeNoRewardsOfAgents(t *testing.T) {
 	s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.Graded = true })
 	requireRefusal(t, s.post(t, s.base()+"/rewards", `{"reward":1}`), http.StatusForbidden, "graded", "")
 	require.Empty(t, s.rewards)
+}
+
+// A refused reward may decide the outcome of the attempt, so each is on record, whichever
+// way the agent gave it.
+func TestRefusedRewardsAreOnRecord(t *testing.T) {
+	t.Parallel()
+	s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.RewardLimit = 2 })
+	for _, body := range []string{`{"reward":NaN}`, `{"value":"1"}`, `{"reward":null}`, `{"reward":3}`, `{"reward":true}`, `{`} {
+		require.Equal(t, http.StatusBadRequest, s.post(t, s.base()+"/rewards", body).status, body)
+	}
+	for _, body := range []string{`{"event_type":"reward","data":{"value":"x"}}`, `{"event_type": "reward", "data": {"value": NaN}}`} {
+		require.Equal(t, http.StatusBadRequest, s.post(t, s.base()+"/events", body).status, body)
+	}
+	require.Equal(t, map[string]int{"final_reward_refused": 8}, s.refused(t))
+	for _, body := range []string{`{"name":"style","value":NaN}`, `{"value":1,"call_id":"nobody"}`} {
+		require.Equal(t, http.StatusBadRequest, s.post(t, s.base()+"/rewards", body).status, body)
+	}
+	// Nobody can say which reward NaN was to be, since that body is no JSON.
+	require.Equal(t, map[string]int{"final_reward_refused": 9, "reward_refused": 1}, s.refused(t))
+}
+
+func TestARewardIsRefusedOnlyWhenThatIsOnRecord(t *testing.T) {
+	t.Parallel()
+	s := newTestEnv(t, nil)
+	s.refuse = func(context.Context) error { return errors.New("disk on fire") }
+	require.Equal(t, http.StatusServiceUnavailable, s.post(t, s.base()+"/rewards", `{"reward":"x"}`).status)
+	s.refuse = nil
+	require.Equal(t, http.StatusBadRequest, s.post(t, s.base()+"/rewards", `{"reward":"x"}`).status)
 }
 
 func TestEventsAreKept(t *testing.T) {

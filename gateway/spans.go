@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/gateway/inflight"
 	"github.com/fulgurite/fulgurite/gateway/otlp"
 	"github.com/fulgurite/fulgurite/internal/protocol"
@@ -118,6 +119,10 @@ func (g *Gateway) recordSpans(ctx context.Context, a *inflight.Attempt, batch ot
 			return 0, "", err
 		}
 		if refusal != "" {
+			final := reward.Name == credit.Final && reward.CallID == ""
+			if err := g.recordRewardRefusal(ctx, a, final, refusal); err != nil {
+				return 0, "", err
+			}
 			rejected, why = rejected+1, fmt.Sprintf("reward %q: %s", reward.Name, refusal)
 		}
 	}

@@ -171,6 +171,10 @@ type Grader struct {
 	// it removes the word from both, as the official evaluation of Spider does; BIRD's
 	// never removes it. Only with grader.type "sql".
 	KeepDistinct bool `json:"keep_distinct,omitempty"`
+	// Reward says what may be the reward with grader.type "agent": "report", the default,
+	// only what the agent reports as its reward; "last_line" also a bare number in the last
+	// line of its result. Only with grader.type "agent".
+	Reward string `json:"reward,omitempty"`
 	// Limit is the largest magnitude of a reward. A reward beyond it is refused.
 	Limit float64 `json:"limit,omitempty"`
 	// Minimum is the smallest final reward that a grader of type "command", "tasks",

@@ -48,6 +48,12 @@ const (
 	MetricBIRD   = "bird"
 )
 
+// Values of grader.reward.
+const (
+	RewardReport   = "report"
+	RewardLastLine = "last_line"
+)
+
 // Values of credit.combine.
 const (
 	CombineSum      = "sum"
@@ -79,6 +85,8 @@ func choices(key string) []string {
 		return []string{"docker", "podman"}
 	case "grader.metric":
 		return []string{MetricF1, MetricExact, MetricSpider, MetricBIRD}
+	case "grader.reward":
+		return []string{RewardReport, RewardLastLine}
 	case "training.optimizer.schedule":
 		return []string{ScheduleConstant, ScheduleLinear, ScheduleCosine}
 	case "training.curriculum.type":
@@ -229,6 +237,10 @@ func (g Grader) check(f *Faults) {
 		f.unused("grader.minimum", !g.mayBeNegative(), "grader.type "+g.Type+" gives nothing below 0")
 	}
 	g.checkMetric(f)
+	if g.Reward != "" {
+		f.choice("grader.reward", g.Reward)
+	}
+	f.unused("grader.reward", g.Reward != "" && g.Type != GraderAgent, `only grader.type "agent" has one`)
 	if g.Type == GraderSQL || g.Type == GraderTasks {
 		f.number("grader.seconds", g.Seconds, positive(24*3600))
 	}

@@ -5,12 +5,23 @@ import (
 	"time"
 )
 
-// Refusal counts the calls of an attempt that were refused with one code. A refused
-// call has no reply, so it is not among the attempt's calls. Faults of the
-// infrastructure are no refusals: they are asked again until they are answered.
+// Codes of refused rewards. All other codes are those of refused calls.
+const (
+	// FinalRewardRefused is the code of a refused final reward, and of a refused post
+	// that doesn't say which reward it gives.
+	FinalRewardRefused = "final_reward_refused"
+	// RewardRefused is the code of a refused reward with another name, or of one call.
+	RewardRefused = "reward_refused"
+)
+
+// Refusal counts the calls of an attempt that were refused with one code, or the rewards
+// that its agent gave and that were refused. A refused call has no reply, so it is not
+// among the attempt's calls. Faults of the infrastructure are no refusals: they are asked
+// again until they are answered.
 type Refusal struct {
 	Address `json:"-"`
-	// Code is the error's, for example "call_limit" or "context_length_exceeded".
+	// Code is the error's, for example "call_limit" or "context_length_exceeded", or a code
+	// of refused rewards.
 	Code string `json:"code"`
 	// Message is the text of the latest refusal.
 	Message string    `json:"message"`
@@ -27,6 +38,9 @@ type RefusalCount struct {
 	// Attempts is how many attempts had such a refusal.
 	Attempts int `json:"attempts"`
 }
+
+// OfReward reports whether a reward was refused, and not a call.
+func (r Refusal) OfReward() bool { return r.Code == FinalRewardRefused || r.Code == RewardRefused }
 
 // String says it in one line, for example "call_limit 3 (the attempt has made all of
 // its 8 calls)".

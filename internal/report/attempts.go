@@ -157,7 +157,11 @@ func Refusals(counts []trace.RefusalCount) []Refusal {
 
 // Text returns the refusal as one line.
 func (r Refusal) Text() string {
-	return fmt.Sprintf("%s: %s of %s, last %s: %s", r.Code, counted(r.Count, "call"), counted(r.Attempts, "attempt"), r.Attempt, r.Message)
+	noun := "call"
+	if r.OfReward() {
+		noun = "reward"
+	}
+	return fmt.Sprintf("%s: %s of %s, last %s: %s", r.Code, counted(r.Count, noun), counted(r.Attempts, "attempt"), r.Attempt, r.Message)
 }
 
 func counted(n int, noun string) string {
@@ -171,6 +175,6 @@ func (p *page) writeRefusals(refusals []Refusal) {
 	if len(refusals) == 0 {
 		return
 	}
-	p.line("  refused model calls, which are not among those recorded:")
+	p.line("  refused model calls and rewards, which are not among those recorded:")
 	p.lines(len(refusals), func(i int) { p.line("    %s", refusals[i].Text()) })
 }

@@ -70,7 +70,7 @@ func base() map[string]string {
 		"agent":    "{command: [python3, agent.py]}",
 		"sampling": "{max_tokens: 4}",
 		"tasks":    "{train: tasks.jsonl}",
-		"grader":   "{type: agent}",
+		"grader":   "{type: agent, reward: last_line}",
 		"training": "{steps: 1, tasks_per_step: 2, samples_per_task: 4}",
 	}
 }

@@ -162,7 +162,7 @@ print("done")
 `
 	return []setup{
 		{name: "reward-missing", agent: silent, stopped: []string{"the agent failed in all 8 attempts", "no_reward: the agent reported no reward"}},
-		{name: "reward-beyond-limit", sections: map[string]string{"grader": "{type: agent, limit: 10}"}, agent: `
+		{name: "reward-beyond-limit", sections: map[string]string{"grader": "{type: agent, reward: last_line, limit: 10}"}, agent: `
 chat([user(task["input"])])
 print(100 * (sample + 1))
 `, stopped: []string{"the agent failed in all 8 attempts", "bad_reward: "}},

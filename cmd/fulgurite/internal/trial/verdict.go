@@ -43,7 +43,9 @@ func (v *verdict) conclude() error {
 			v.failed++
 		}
 		for _, f := range a.Refusals {
-			v.refused += f.Count
+			if !f.OfReward() {
+				v.refused += f.Count
+			}
 		}
 	}
 	if err := v.spec.Trainable(); err != nil {

@@ -9,9 +9,10 @@ import (
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
 )
 
-// refusals lists refused calls by code, and what to do.
+// refusals lists refused calls and rewards by code, and what to do.
 func (v *verdict) refusals() {
 	counts, messages := map[string]int{}, map[string]string{}
 	for _, a := range v.Attempts {
@@ -23,11 +24,16 @@ func (v *verdict) refusals() {
 	for _, code := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a, b))
 	}) {
-		text := fmt.Sprintf("%d calls were refused: %s (%s)", counts[code], code, firstLine(messages[code]))
+		what := "calls"
+		reward := trace.Refusal{Code: code}.OfReward()
+		if reward {
+			what = "rewards"
+		}
+		text := fmt.Sprintf("%d %s were refused: %s (%s)", counts[code], what, code, firstLine(messages[code]))
 		if advice := v.advice(code); advice != "" {
 			text += "; " + advice
 		}
-		if v.calls == 0 {
+		if v.calls == 0 && !reward {
 			v.Problems = append(v.Problems, text)
 		} else {
 			v.Warnings = append(v.Warnings, text)
