@@ -114,7 +114,7 @@ func (v *visitor) logIn(secret string) string {
 // hidden returns the hidden fields of an action's form.
 func hidden(body string) url.Values {
 	out := url.Values{}
-	for _, m := range regexp.MustCompile(`name="(token|id)" value="([^"]*)"`).FindAllStringSubmatch(body, -1) {
+	for _, m := range regexp.MustCompile(`name="(token|id|seen)" value="([^"]*)"`).FindAllStringSubmatch(body, -1) {
 		out.Set(m[1], html.UnescapeString(m[2]))
 	}
 	return out

@@ -62,6 +62,9 @@ type ActionInput struct {
 	// Version is the version meant. If nil, the action decides: the version that waits
 	// for approval, or the one promoted before.
 	Version *int `json:"version,omitempty"`
+	// Moves is how often the promoted pointer had moved when the person saw it. An action
+	// that moves the pointer is refused if it has moved since. nil acts on any.
+	Moves *int `json:"moves,omitempty"`
 	// Values are numbers for keys of the spec, by their path.
 	Values map[string]float64 `json:"values,omitempty"`
 	// Digest is the digest of the spec with which a run is started.

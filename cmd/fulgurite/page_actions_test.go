@@ -114,7 +114,7 @@ func (s *served) form(path string, fields ...string) url.Values {
 
 func formOf(r reply, fields ...string) url.Values {
 	out := url.Values{}
-	for _, m := range regexp.MustCompile(`name="(token|id|name|digest|version)" [^>]*?value="([^"]*)"`).FindAllStringSubmatch(r.Body, -1) {
+	for _, m := range regexp.MustCompile(`name="(token|id|seen|name|digest|version)" [^>]*?value="([^"]*)"`).FindAllStringSubmatch(r.Body, -1) {
 		out.Set(m[1], html.UnescapeString(m[2]))
 	}
 	for i := 0; i < len(fields); i += 2 {
@@ -165,22 +165,42 @@ func (s *served) recorded() []record.Action {
 func (s *served) start() {
 	s.t.Helper()
 	form := s.form("/start", "spec", strings.Replace(waiting, "learning_rate", "learning_rte", 1))
-	r := s.ask(http.MethodPost, "/start/plan", form)
+	r := s.followed("/start/plan", form)
 	require.Equal(s.t, http.StatusUnprocessableEntity, r.Code)
 	require.Contains(s.t, r.Body, "training.optimizer.learning_rte (line 7): unknown key")
+	require.Contains(s.t, r.Body, "learning_rte: 1e-4", "what was typed is kept")
 	form.Set("spec", waiting)
-	r = s.ask(http.MethodPost, "/start/plan", form)
+	planned := s.ask(http.MethodPost, "/start/plan", form)
+	require.Equal(s.t, http.StatusSeeOther, planned.Code, planned.Body)
+	r = s.get(planned.To)
 	require.Equal(s.t, http.StatusOK, r.Code, r.Body)
 	require.Contains(s.t, r.Body, "1000 steps")
 	require.Contains(s.t, s.get("/").Body, "No runs yet", "a plan starts nothing")
+	change := regexp.MustCompile(`<a href="(/start\?draft=\w+)">Change`).FindStringSubmatch(r.Body)
+	require.NotNil(s.t, change, "the spec can be changed from its plan")
+	require.Contains(s.t, s.get(change[1]).Body, "learning_rate: 1e-4")
+	gone := s.get("/start/plan?draft=unknown")
+	require.Equal(s.t, "/start?draft=unknown", gone.To)
+	require.Contains(s.t, s.get(gone.To).Body, "Paste the spec again")
 
 	changed := formOf(r, "spec", strings.Replace(waiting, "1000", "999", 1))
-	require.Contains(s.t, s.ask(http.MethodPost, "/start", changed).Body, "not what was shown")
+	require.Contains(s.t, s.followed("/start", changed).Body, "not what was shown")
 	once := formOf(r, "spec", waiting)
 	for _, r := range s.atOnce("/start", once) {
 		require.Equal(s.t, http.StatusSeeOther, r.Code, r.Body)
 		require.Equal(s.t, "/started/acted", r.To)
 	}
+	again := s.get(planned.To)
+	require.Equal(s.t, http.StatusOK, again.Code, "the way back from the run shows its plan")
+	require.Equal(s.t, "/started/acted", s.ask(http.MethodPost, "/start", formOf(again, "spec", waiting)).To, "it is started once")
+}
+
+// followed sends a form and returns the page that the answer leads to.
+func (s *served) followed(path string, form url.Values) reply {
+	s.t.Helper()
+	r := s.ask(http.MethodPost, path, form)
+	require.Equal(s.t, http.StatusSeeOther, r.Code, r.Body)
+	return s.get(r.To)
 }
 
 // atOnce sends a form twice at once, as a double click does.

@@ -157,12 +157,25 @@ func TestBrowserActsOnARun(t *testing.T) {
 	b := openTab(t, s.url)
 	b.do(chromedp.Navigate(s.url), chromedp.Click(chromedp.CSS(".start")), chromedp.WaitVisible(chromedp.CSS("textarea")))
 	b.looks("start")
-	_, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](fmt.Sprintf("document.querySelector('textarea').value = %q", waiting)))
+	typed := func() string {
+		text, err := chromedp.Run(b.ctx, chromedp.Evaluate[string]("document.querySelector('textarea[name=spec]').value"))
+		require.NoError(t, err)
+		return text
+	}
+	_, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool](fmt.Sprintf("const text = document.querySelector('textarea'); text.value = %q; text.dispatchEvent(new Event('input'))", waiting)))
 	require.NoError(t, err)
-	b.do(chromedp.Click(chromedp.CSS(".ask button")), chromedp.WaitVisible(chromedp.CSS(".plan")))
+	b.do(chromedp.Navigate(s.url), chromedp.Navigate(s.url+"/start"), chromedp.WaitVisible(chromedp.CSS("textarea")))
+	require.Equal(t, waiting, typed(), "a look at another page loses nothing")
+	b.do(chromedp.Reload(), chromedp.WaitVisible(chromedp.CSS("textarea")))
+	require.Equal(t, waiting, typed(), "nor does a reload")
+	b.do(chromedp.Click(chromedp.CSS(".ask button")), chromedp.WaitVisible(chromedp.CSS(".plan")), chromedp.Reload(), chromedp.WaitVisible(chromedp.CSS(".plan")))
 	b.looks("plan")
+	b.do(chromedp.NavigateBack(), chromedp.WaitVisible(chromedp.CSS("textarea")))
+	require.Equal(t, waiting, typed(), "nor does the way back from the plan")
+	b.do(chromedp.NavigateForward(), chromedp.WaitVisible(chromedp.CSS(".plan")))
 	b.do(chromedp.Click(chromedp.CSS(".ask button")), chromedp.WaitVisible(`//a[contains(@href, "/runs/acted")]`))
 	s.await(`/runs/acted/actions/pause`)
+	b.do(chromedp.NavigateBack(), chromedp.WaitVisible(chromedp.CSS(".plan")))
 
 	// A reload does not repeat the action. The back button leads to a form for a new
 	// action.

@@ -94,7 +94,7 @@ func (o Operator) retry(ctx context.Context, a record.Action) (out record.Action
 
 // move moves the promoted pointer, even if the run has ended.
 func (o Operator) move(ctx context.Context, a record.Action) (out record.ActionResult, err error) {
-	m := pointer.Mover{Store: o.Store, Run: a.Run, Policy: model.DefaultPolicy, By: a.By, ID: a.ID}
+	m := pointer.Mover{Store: o.Store, Run: a.Run, Policy: model.DefaultPolicy, By: a.By, ID: a.ID, Moves: a.Input.Moves}
 	var p record.Promotion
 	switch a.Name {
 	case record.ActionPromote:

@@ -1,6 +1,7 @@
 package pointer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,9 @@ type Mover struct {
 	// ID identifies a move, so that repeating it changes nothing; without ID each move is
 	// new.
 	ID string
+	// Moves is how many moves the person had seen; a move is refused if there are others by
+	// now. nil moves on from any.
+	Moves *int
 }
 
 // Promote promotes a version that the run's own rule did not promote, or promoted
@@ -46,7 +50,7 @@ func (m Mover) Promote(ctx context.Context, version int, reason string) (record.
 	if done, ok := m.made(history, record.SourcePromote); ok {
 		return done, nil
 	}
-	if err := m.movable(last); err != nil {
+	if err := cmp.Or(m.unmoved(history), m.movable(last)); err != nil {
 		return record.Promotion{}, err
 	}
 	if version == last.Version {
@@ -65,7 +69,7 @@ func (m Mover) Rollback(ctx context.Context, to *int, reason string) (record.Pro
 	if done, ok := m.made(history, record.SourceRollback); ok {
 		return done, nil
 	}
-	if err := m.movable(last); err != nil {
+	if err := cmp.Or(m.unmoved(history), m.movable(last)); err != nil {
 		return record.Promotion{}, err
 	}
 	var target int
@@ -91,6 +95,9 @@ func (m Mover) Pin(ctx context.Context, version int, reason string) (record.Prom
 	if done, ok := m.made(history, record.SourcePin); ok {
 		return done, nil
 	}
+	if err := m.unmoved(history); err != nil {
+		return record.Promotion{}, err
+	}
 	if last.Pinned() && last.Version == version {
 		return record.Promotion{}, fmt.Errorf("%w: version %d of run %s is pinned already, by %s", ErrRefused, version, m.Run, last.By)
 	}
@@ -105,6 +112,9 @@ func (m Mover) Unpin(ctx context.Context, reason string) (record.Promotion, erro
 	}
 	if done, ok := m.made(history, record.SourceUnpin); ok {
 		return done, nil
+	}
+	if err := m.unmoved(history); err != nil {
+		return record.Promotion{}, err
 	}
 	if !last.Pinned() {
 		return record.Promotion{}, fmt.Errorf("%w: no version of run %s is pinned", ErrRefused, m.Run)
@@ -125,6 +135,14 @@ func (m Mover) history(ctx context.Context) ([]record.Promotion, record.Promotio
 		return nil, record.Promotion{}, fmt.Errorf("%w: no version of run %s is promoted yet", ErrRefused, m.Run)
 	}
 	return all, all[len(all)-1], nil
+}
+
+// unmoved returns an error if the pointer has moved since the person saw it.
+func (m Mover) unmoved(history []record.Promotion) error {
+	if m.Moves == nil || *m.Moves == len(history) {
+		return nil
+	}
+	return fmt.Errorf("%w: the pointer of run %s has moved meanwhile: version %d is promoted now", ErrRefused, m.Run, history[len(history)-1].Version)
 }
 
 // movable returns an error if the pointer is pinned.

@@ -30,6 +30,7 @@ type formBody struct {
 	Back     string
 	ID       string
 	Token    string
+	Seen     string // the state that the form shows
 	Version  string
 	Format   string
 	Values   string
@@ -83,6 +84,12 @@ func (p *Pages) ask(w http.ResponseWriter, r *http.Request, run record.Run, b fo
 			return
 		}
 	}
+	seen, err := p.state(r.Context(), run, k)
+	if err != nil {
+		p.Fail(w, r, http.StatusInternalServerError, err)
+		return
+	}
+	b.Seen = seen.String()
 	p.show(w, r, Page{Title: k.Verb, Run: run, Code: code}, "form", b)
 }
 
@@ -112,7 +119,10 @@ func (p *Pages) submit(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	person := access.Of(r.Context())
-	sent := formBody{ID: r.PostForm.Get("id"), Version: r.PostForm.Get("version"), Values: r.PostForm.Get("values"), Why: strings.TrimSpace(r.PostForm.Get("reason"))}
+	sent := formBody{
+		ID: r.PostForm.Get("id"), Seen: r.PostForm.Get("seen"), Version: r.PostForm.Get("version"), Values: r.PostForm.Get("values"),
+		Why: strings.TrimSpace(r.PostForm.Get("reason")),
+	}
 	if err := p.Guard.CheckForm(person, r.PostForm.Get("token")); err != nil {
 		sent.Problem = err.Error() + ". Send it again."
 		p.ask(w, r, run, sent, http.StatusForbidden)
@@ -125,6 +135,16 @@ func (p *Pages) submit(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a.By = person.Name
+	moved, err := p.changed(r.Context(), run, &a, sent.Seen)
+	if err != nil {
+		p.Fail(w, r, http.StatusInternalServerError, err)
+		return
+	}
+	if moved != "" {
+		sent.Problem, sent.ID = moved, newID()
+		p.ask(w, r, run, sent, http.StatusConflict)
+		return
+	}
 	// The action is completed even if the browser does not wait for it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actTimeout)
 	defer cancel()

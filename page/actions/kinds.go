@@ -28,8 +28,8 @@ func kinds() []kind {
 	return []kind{
 		{Name: record.ActionPause, Verb: "Pause", Effect: "The steps that have begun finish. No other step begins until somebody resumes the run."},
 		{Name: record.ActionResume, Verb: "Resume", Effect: "The run begins its next step."},
-		{Name: record.ActionApprove, Verb: "Approve", Effect: "The version that waits for approval is promoted.", TakesVersion: true},
-		{Name: record.ActionReject, Verb: "Reject", Effect: "The version that waits for approval is refused. The promoted one stays.", TakesVersion: true, Heavy: true},
+		{Name: record.ActionApprove, Verb: "Approve", Effect: "The version that waits for approval is promoted.", TakesVersion: true, NeedsVersion: true},
+		{Name: record.ActionReject, Verb: "Reject", Effect: "The version that waits for approval is refused. The promoted one stays.", TakesVersion: true, NeedsVersion: true, Heavy: true},
 		{Name: record.ActionSet, Verb: "Set", Effect: "Keys of the spec get other numbers, from the first step on that has not begun.", TakesNumbers: true},
 		{Name: record.ActionRetry, Verb: "Retry", Effect: "The run continues where it ended. What is on record is not done again."},
 		{Name: record.ActionPromote, Verb: "Promote", Effect: "The version is served from now on. The run may promote another one later.", TakesVersion: true, NeedsVersion: true},

@@ -72,6 +72,7 @@ type Options struct {
 type Pages struct {
 	Options
 	templates *template.Template
+	drafts    drafts
 }
 
 // New makes the forms.
@@ -80,7 +81,7 @@ func New(o Options) (*Pages, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the templates of actions: %w", err)
 	}
-	return &Pages{o, t}, nil
+	return &Pages{Options: o, templates: t}, nil
 }
 
 // Register adds the forms to a mux.
@@ -90,6 +91,7 @@ func (p *Pages) Register(mux *http.ServeMux) {
 	mux.HandleFunc("POST /runs/{run}/actions/{action}", p.submit)
 	mux.HandleFunc("POST /runs/{run}/actions/export", p.export)
 	mux.HandleFunc("GET /start", p.startForm)
+	mux.HandleFunc("GET /start/plan", p.planned)
 	mux.HandleFunc("POST /start/plan", p.plan)
 	mux.HandleFunc("POST /start", p.start)
 	mux.HandleFunc("GET /started/{run}", p.started)

@@ -1,11 +1,13 @@
 package actions
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -43,16 +45,38 @@ type Plan struct {
 // startBody is the form of a spec, or its plan.
 type startBody struct {
 	ID, Token, Folder string
+	Draft             string // the key of the draft, or ""
 	Spec, Name        string
 	Plan              *Plan
 	Problem           string
 }
 
+// startForm asks for a spec. With the key of a draft it shows that draft again.
 func (p *Pages) startForm(w http.ResponseWriter, r *http.Request) {
 	if !p.operates(w, r, p.Starter != nil) {
 		return
 	}
-	p.askSpec(w, r, startBody{}, http.StatusOK)
+	key := r.URL.Query().Get("draft")
+	d, ok := p.drafts.find(key, access.Of(r.Context()).Name)
+	if key != "" && !ok {
+		d = draft{code: http.StatusOK, problem: "This page no longer has that spec: it keeps the last ones that were planned until it is started again. Paste the spec again."}
+	}
+	p.askSpec(w, r, startBody{Spec: d.spec, Name: d.name, Problem: d.problem}, cmp.Or(d.code, http.StatusOK))
+}
+
+// planned shows the plan of a draft. It starts nothing, so that a reload, or the way back
+// from the run that was started, shows it again.
+func (p *Pages) planned(w http.ResponseWriter, r *http.Request) {
+	if !p.operates(w, r, p.Starter != nil) {
+		return
+	}
+	key := r.URL.Query().Get("draft")
+	d, ok := p.drafts.find(key, access.Of(r.Context()).Name)
+	if !ok || d.plan == nil {
+		http.Redirect(w, r, "/start?draft="+url.QueryEscape(key), http.StatusSeeOther)
+		return
+	}
+	p.askSpec(w, r, startBody{ID: d.id, Draft: key, Spec: d.spec, Name: d.name, Plan: d.plan, Problem: d.problem}, http.StatusOK)
 }
 
 func (p *Pages) askSpec(w http.ResponseWriter, r *http.Request, b startBody, code int) {
@@ -62,6 +86,16 @@ func (p *Pages) askSpec(w http.ResponseWriter, r *http.Request, b startBody, cod
 		title = "Plan of " + b.Plan.Name
 	}
 	p.show(w, r, Page{Title: title, Code: code}, "start", b)
+}
+
+// keep keeps a draft and leads to it: to its plan, or without one to its form.
+func (p *Pages) keep(w http.ResponseWriter, r *http.Request, d draft) {
+	d.person = access.Of(r.Context()).Name
+	path := "/start?draft="
+	if d.plan != nil {
+		path = "/start/plan?draft="
+	}
+	http.Redirect(w, r, path+p.drafts.add(d), http.StatusSeeOther)
 }
 
 // readSpec reads a form that holds a spec as text or as a file. If it returns false, it
@@ -109,7 +143,7 @@ func (p *Pages) readSpec(w http.ResponseWriter, r *http.Request) (startBody, boo
 	return b, false
 }
 
-// plan shows what a spec will run. It starts nothing.
+// plan plans a spec and leads to its plan. It starts nothing.
 func (p *Pages) plan(w http.ResponseWriter, r *http.Request) {
 	b, ok := p.readSpec(w, r)
 	if !ok {
@@ -117,17 +151,18 @@ func (p *Pages) plan(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), planTimeout)
 	defer cancel()
+	d := draft{id: newID(), spec: b.Spec, name: b.Name}
 	plan, err := p.Starter.Plan(ctx, []byte(b.Spec), b.Name)
 	if err != nil {
-		b.Problem = err.Error()
-		p.askSpec(w, r, b, http.StatusUnprocessableEntity)
-		return
+		d.problem, d.code = err.Error(), http.StatusUnprocessableEntity
+	} else {
+		d.plan = &plan
 	}
-	b.Plan, b.ID = &plan, newID()
-	p.askSpec(w, r, b, http.StatusOK)
+	p.keep(w, r, d)
 }
 
-// start starts the run of the plan that was shown.
+// start starts the run of the plan that was shown. What keeps it from starting is shown
+// beside the spec.
 func (p *Pages) start(w http.ResponseWriter, r *http.Request) {
 	b, ok := p.readSpec(w, r)
 	if !ok {
@@ -138,17 +173,18 @@ func (p *Pages) start(w http.ResponseWriter, r *http.Request) {
 	a, err := p.Starter.Start(ctx, record.Action{
 		ID: b.ID, Run: b.Name, Name: record.ActionStart, By: access.Of(r.Context()).Name, Input: record.ActionInput{Digest: r.PostFormValue("digest")},
 	}, []byte(b.Spec))
+	d := draft{id: newID(), spec: b.Spec, name: b.Name}
 	switch a.Outcome {
 	case record.ActionDone:
 		http.Redirect(w, r, "/started/"+a.Run, http.StatusSeeOther)
 		return
 	case record.ActionRefused:
-		b.Problem = a.Result.Message
-		p.askSpec(w, r, b, http.StatusUnprocessableEntity)
+		d.problem, d.code = a.Result.Message, http.StatusUnprocessableEntity
 	default:
-		b.Problem = fmt.Sprintf("It is not known whether the run was started: %v. Plan it again and start it: one name is started once.", err)
-		p.askSpec(w, r, b, http.StatusServiceUnavailable)
+		d.problem = fmt.Sprintf("It is not known whether the run was started: %v. Plan it again and start it: one name is started once.", err)
+		d.code = http.StatusServiceUnavailable
 	}
+	p.keep(w, r, d)
 }
 
 // startedBody says that a run was started that may not be on record yet.

@@ -1,12 +1,21 @@
 "use strict";
-// Three things that a page can't do without a script: values under the pointer, tokens by
-// the arrow keys, and following a run. Without it everything else is still there.
+// Four things that a page can't do without a script: values under the pointer, tokens by
+// the arrow keys, following a run, and keeping a long text while somebody types it. Without it everything else is still there.
 
 // number writes a value as the server does.
 function number(v) {
   const size = Math.abs(v);
   const text = size >= 1e6 || (size > 0 && size < 0.0005) ? v.toPrecision(3) : v.toFixed(3);
   return text.replace("-", "−");
+}
+
+// keep keeps what is typed into a text for as long as the tab is open, so that a reload or
+// a look at another page loses nothing. A form with data-forget ends that for an address.
+function keep(text) {
+  const key = "kept " + location.pathname + location.search;
+  const kept = sessionStorage.getItem(key);
+  if (kept !== null) text.value = kept;
+  text.addEventListener("input", () => sessionStorage.setItem(key, text.value));
 }
 
 // figure shows the values of a curve where the pointer is, or where the arrow keys led.
@@ -235,6 +244,10 @@ function follow(path) {
 
 enliven(document);
 wait();
+document.querySelectorAll("[data-keep]").forEach(keep);
+document.querySelectorAll("form[data-forget]").forEach((form) => {
+  form.addEventListener("submit", () => sessionStorage.removeItem("kept " + form.dataset.forget));
+});
 if (document.body.dataset.follow) follow(document.body.dataset.follow);
 // Lists follow no run: they are looked at again and again, as long as somebody looks at them.
 if (document.body.dataset.every) setInterval(() => { if (!document.hidden) renew(); }, Number(document.body.dataset.every));
