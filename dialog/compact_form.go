@@ -23,7 +23,7 @@ func (c compact) Constrain(form model.Form) (model.Constraint, error) {
 	}
 	calling := false
 	return constrain(form, grammar, c.canonical, func(token int32) string {
-		if calling = calling || token == tokenizer.ToolCall; calling {
+		if calling = !form.Bare && (calling || token == tokenizer.ToolCall); calling {
 			return ""
 		}
 		return c.vocabulary.Decode([]int32{token})

@@ -20,7 +20,11 @@ func (c *template) Constrain(form model.Form) (model.Constraint, error) {
 		}
 		return b.Sequence(said, b.Special(c.stop[0])), err
 	}
-	return constrain(form, grammar, c.held, c.contentBytes(len(form.Tools) > 0))
+	content := c.contentBytes(len(form.Tools) > 0)
+	if form.Bare {
+		content = func(token int32) string { return string(c.Bytes(token)) }
+	}
+	return constrain(form, grammar, c.held, content)
 }
 
 func (c *template) callGrammar(b *schema.Builder, offered []model.FormTool) (schema.Expression, error) {

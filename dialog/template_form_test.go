@@ -159,6 +159,19 @@ func TestStopTextsEndReplies(t *testing.T) {
 	require.False(t, held.Accept(0))
 }
 
+func TestStopTextsEndABareTextAnywhere(t *testing.T) {
+	t.Parallel()
+	for _, family := range []string{"hermes", "xml"} {
+		c := codec(t, family)
+		held, err := c.Constrain(model.Form{Stop: []string{";"}, Bare: true})
+		require.NoError(t, err)
+		for _, id := range c.Encode("<think>a") {
+			require.False(t, held.Accept(id))
+		}
+		require.True(t, held.Accept(c.Encode(";")[0]), family)
+	}
+}
+
 func TestStopTextsEndContentAlone(t *testing.T) {
 	t.Parallel()
 	for name, texts := range map[string][2]string{ // a text after which the reply goes on, and one that then ends it

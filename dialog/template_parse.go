@@ -15,11 +15,12 @@ const (
 )
 
 // Parse reads reasoning, then tool calls, then content. If a tool call is malformed,
-// everything after the reasoning is content.
+// everything after the reasoning is content. A thought that was cut off is reasoning too.
+// If the model itself ended its turn in the thought, the whole text is content.
 func (c *template) Parse(completion []int32, tools []Tool, callID func(k int) string) (Message, string) {
-	body := completion
+	body, ended := completion, false
 	if i := slices.IndexFunc(body, c.stops); i >= 0 {
-		body = body[:i]
+		body, ended = body[:i], true
 	}
 	text, specials := c.spell(body, 0)
 	thought, rest, sound := c.thought(text)
@@ -30,10 +31,11 @@ func (c *template) Parse(completion []int32, tools []Tool, callID func(k int) st
 		}
 		return reply, stray.name + " out of place"
 	}
-	if !sound {
+	if !sound && ended {
+		reply.Reasoning, reply.Content = "", text
 		return reply, "reasoning without an end"
 	}
-	if c.format == nil {
+	if !sound || c.format == nil {
 		return reply, ""
 	}
 	if len(tools) == 0 {
@@ -108,7 +110,7 @@ func (c *template) undecided(text string) bool {
 }
 
 // thought splits text into the reasoning and the rest. If the reasoning has no end, sound
-// is false and the rest is the whole text.
+// is false and there is no rest.
 func (c *template) thought(text string) (thought, rest string, sound bool) {
 	if !c.thinks {
 		return "", text, true
@@ -122,9 +124,15 @@ func (c *template) thought(text string) (thought, rest string, sound bool) {
 	}
 	thought, rest, sound = strings.Cut(body, closeThought)
 	if !sound {
-		return "", text, false
+		// Half of the mark that ends a thought is no part of it.
+		for n := len(closeThought) - 1; n >= len("</"); n-- {
+			if half, cut := strings.CutSuffix(thought, closeThought[:n]); cut {
+				thought = half
+				break
+			}
+		}
 	}
-	return strings.Trim(thought, "\n"), strings.TrimLeft(rest, "\n"), true
+	return strings.Trim(thought, "\n"), strings.TrimLeft(rest, "\n"), sound
 }
 
 // stray returns the first special token that is neither a mark of reasoning nor one of

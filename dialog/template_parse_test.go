@@ -81,6 +81,25 @@ func withSpecials(t testing.TB, family, text string) []int32 {
 	return ids
 }
 
+func TestAThoughtThatIsCutOffIsReasoning(t *testing.T) {
+	t.Parallel()
+	one := []dialog.Tool{calculator}
+	for text, c := range map[string]struct{ family, want string }{
+		"<think>\nhm":                 {"hermes", "\nhm"},
+		"<think>":                     {"hermes", ""},
+		"<think>\nhm\n<tool_call>{":   {"hermes", "\nhm\n<tool_call>{"},
+		"<think>hm</thi":              {"hermes", "hm"},
+		"hm <":                        {"xml", "hm <"},
+		"hm\n<tool_call>\n<function=": {"xml", "hm\n<tool_call>\n<function="},
+	} {
+		of := codec(t, c.family)
+		got, problem := of.Parse(withSpecials(t, c.family, text), one, numbered)
+		require.Empty(t, problem, text)
+		require.Empty(t, cmp.Diff(dialog.Message{Role: dialog.Assistant, Reasoning: strings.Trim(c.want, "\n")}, got), text)
+		require.Empty(t, of.Partial(withSpecials(t, c.family, text), one), text)
+	}
+}
+
 // Whatever is sampled, all that Partial has returned stays the beginning of the content,
 // and each call that is read is a valid one.
 func TestNothingSaidIsTakenBack(t *testing.T) {

@@ -23,6 +23,9 @@ type Form struct {
 	Call  bool       `json:"call,omitempty"`
 	// Stop holds texts that end the reply, at the first token that completes one of them.
 	Stop []string `json:"stop,omitempty"`
+	// Bare says that all of the reply is text, in which there are neither thoughts nor
+	// calls: a stop text ends it anywhere.
+	Bare bool `json:"bare,omitempty"`
 	// NoCall and Strict are for servers that take messages, render tools and parse calls
 	// by themselves. NoCall: no tool may be called. Strict: the schema was requested as
 	// strict.

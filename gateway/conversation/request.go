@@ -38,7 +38,7 @@ func NewRequest(name string, codec dialog.Codec, request *wire.Request) (*Reques
 	if slices.ContainsFunc(request.Tokens, func(t int32) bool { return t < 0 || int(t) >= codec.VocabSize() }) {
 		return nil, wire.Invalid("prompt", "prompt has a token outside of 0 to %d", codec.VocabSize()-1)
 	}
-	form := model.Form{Codec: name, Stop: request.Stop}
+	form := model.Form{Codec: name, Stop: request.Stop, Bare: request.API == wire.Completions && len(request.Stop) > 0}
 	if r.Relayed() {
 		form = r.relayedForm(form)
 	}
@@ -52,8 +52,8 @@ func NewRequest(name string, codec dialog.Codec, request *wire.Request) (*Reques
 	if !form.Masks() && len(form.Stop) == 0 && !form.NoCall && len(form.Tools) == 0 {
 		return r, nil
 	}
-	if form.Masks() && len(form.Tools) == 0 {
-		form.Tools = r.formTools()
+	if len(form.Tools) == 0 && (form.Masks() || len(form.Stop) > 0 && !r.Relayed()) {
+		form.Tools = r.formTools() // a stop text ends the content, not a call of one of them
 	}
 	switch _, err := codec.Constrain(form); {
 	case errors.Is(err, dialog.ErrForm):

@@ -134,7 +134,7 @@ func (r *Router) open(sp spec.Spec) (remote.Sampler, error) {
 	s, err := upstream.New(upstream.Options{
 		Temperature: temperature,
 		Type:        server.Type, URLs: server.URLs, Model: server.Model, Versions: server.Versions, Key: server.Key, Directory: server.Directory, ShareGPU: server.ShareGPU,
-		Lag: sp.Training.Lag, Tolerance: server.Tolerance, Adapter: r.adapter,
+		Lag: sp.Training.Lag, Tolerance: server.Tolerance, Adapter: r.adapter, Constrain: r.records.Codecs.Constrain,
 		Write: func(ctx context.Context, v model.VersionID, directory string) (string, error) {
 			return r.write(ctx, v, sp.Model.Base, directory)
 		},

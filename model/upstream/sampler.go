@@ -58,6 +58,9 @@ type Options struct {
 	// Adapter finds a version's adapter, with Adapters. If it is nil or returns nil, an
 	// external trainer leaves the adapters in Directory.
 	Adapter func(ctx context.Context, v model.VersionID) (*Adapter, error)
+	// Constrain finds stop texts in the content of replies. Without it, servers that get
+	// token ids refuse requests with stop texts.
+	Constrain model.Constrain
 	// Lag is how many steps the version that samples may be behind the newest one.
 	// Adapters further behind are unloaded.
 	Lag int
@@ -172,13 +175,13 @@ func (s *Sampler) sampleAt(ctx context.Context, at *replica, v model.VersionID, 
 	if err := s.checkLogprobs(ctx, at, on.name, r.Temperature); err != nil {
 		return model.Completion{}, "", err
 	}
-	got, err := s.protocol.sample(ctx, s, at, on.name, r)
+	got, err := s.sampleUntil(ctx, at, on.name, r)
 	if isUnknown(err) && s.options.Versions == Adapters {
 		at.forgetVersions() // it was started again, or another process unloaded the adapter
 		if on, err = s.admit(ctx, at, v); err != nil {
 			return model.Completion{}, "", err
 		}
-		if got, err = s.protocol.sample(ctx, s, at, on.name, r); isUnknown(err) {
+		if got, err = s.sampleUntil(ctx, at, on.name, r); isUnknown(err) {
 			err = forgotten(err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/upstream"
 )
@@ -149,7 +150,7 @@ func connect(t *testing.T, kind, versions string, servers ...*server) *upstream.
 	for _, s := range servers {
 		o.URLs = append(o.URLs, s.URL)
 	}
-	o.Write = writeVersion
+	o.Write, o.Constrain = writeVersion, dialog.Constrain
 	if versions == upstream.Adapters {
 		directory := filepath.Join(o.Directory, "demo-v3")
 		require.NoError(t, os.Mkdir(directory, 0o755))

@@ -30,15 +30,14 @@ type sglangSampling struct {
 	TopP         float64 `json:"top_p"`
 	TopK         int     `json:"top_k"`
 	neutral
-	MinNewTokens int      `json:"min_new_tokens"`
-	IgnoreEnd    bool     `json:"ignore_eos"` // if true, the server would ignore StopTokenIDs as well
-	StopTokenIDs []int32  `json:"stop_token_ids,omitempty"`
-	Stop         []string `json:"stop,omitempty"`
-	SkipSpecial  bool     `json:"skip_special_tokens"`
-	SpaceSpecial bool     `json:"spaces_between_special_tokens"`
-	NoStopTrim   bool     `json:"no_stop_trim"`
-	Schema       string   `json:"json_schema,omitempty"`
-	Seed         int64    `json:"sampling_seed"`
+	MinNewTokens int     `json:"min_new_tokens"`
+	IgnoreEnd    bool    `json:"ignore_eos"` // if true, the server would ignore StopTokenIDs as well
+	StopTokenIDs []int32 `json:"stop_token_ids,omitempty"`
+	SkipSpecial  bool    `json:"skip_special_tokens"`
+	SpaceSpecial bool    `json:"spaces_between_special_tokens"`
+	NoStopTrim   bool    `json:"no_stop_trim"`
+	Schema       string  `json:"json_schema,omitempty"`
+	Seed         int64   `json:"sampling_seed"`
 }
 
 // sglangReply is a reply, or an event of a stream, which repeats everything before it.
@@ -64,7 +63,7 @@ func (p sglang) sample(ctx context.Context, s *Sampler, at *replica, _ string, r
 		if f.Call {
 			return reply{}, fmt.Errorf("%w: tool_choice can't be forced at this server", model.ErrForm)
 		}
-		in.Sampling.Stop, in.Sampling.Schema = f.Stop, string(f.Schema)
+		in.Sampling.Schema = string(f.Schema)
 	}
 	response, err := s.post(ctx, at.url+"/generate", in) //nolint:bodyclose // whoever reads it closes it
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/upstream"
 )
@@ -313,7 +314,7 @@ func TestTokensUnderAFormOfTheServersOwnAreNotTrained(t *testing.T) {
 		at := newServer(t)
 		s := connect(t, kind, upstream.None, at)
 		r := request()
-		r.Form = &model.Form{Schema: []byte(`{"type":"object"}`), Stop: []string{"end"}}
+		r.Form = &model.Form{Codec: dialog.CompactName, Schema: []byte(`{"type":"object"}`), Stop: []string{"end"}}
 		got, _, err := s.Sample(t.Context(), version, r)
 		require.NoError(t, err)
 		require.Equal(t, []bool{true, true, true}, got.Forced)

@@ -29,13 +29,12 @@ type vllmRequest struct {
 	Logprobs int `json:"logprobs"`
 	// PromptLogprobs asks for the log-probabilities of the prompt's tokens, and of that
 	// many of the likeliest tokens in the place of each.
-	PromptLogprobs *int     `json:"prompt_logprobs,omitempty"`
-	ReturnTokenIDs bool     `json:"return_token_ids"`
-	StopTokenIDs   []int32  `json:"stop_token_ids,omitempty"`
-	Stop           []string `json:"stop,omitempty"`
-	KeepStop       bool     `json:"include_stop_str_in_output"`
-	SkipSpecial    bool     `json:"skip_special_tokens"`
-	AddSpecial     bool     `json:"add_special_tokens"`
+	PromptLogprobs *int    `json:"prompt_logprobs,omitempty"`
+	ReturnTokenIDs bool    `json:"return_token_ids"`
+	StopTokenIDs   []int32 `json:"stop_token_ids,omitempty"`
+	KeepStop       bool    `json:"include_stop_str_in_output"`
+	SkipSpecial    bool    `json:"skip_special_tokens"`
+	AddSpecial     bool    `json:"add_special_tokens"`
 	// IgnoreEnd makes only StopTokenIDs end a reply, and not also the tokens that the
 	// server's generation_config.json names.
 	IgnoreEnd bool `json:"ignore_eos"`
@@ -83,7 +82,6 @@ func (vllm) request(name string, r model.DecodeRequest) (vllmRequest, error) {
 		if f.Call {
 			return out, fmt.Errorf("%w: tool_choice can't be forced at this server", model.ErrForm)
 		}
-		out.Stop = f.Stop
 		if len(f.Schema) > 0 {
 			out.Structured = &vllmStructured{JSON: f.Schema}
 		}
