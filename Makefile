@@ -167,6 +167,7 @@ examples: build ## Install and run the agents of other frameworks; ONLY="langgra
 	@examples/install $(ONLY)
 	@$(GOBUILD) -o .examples/frameworks ./testsuite/frameworks
 	@.examples/frameworks $(ONLY)
+	@[ -n "$(ONLY)" ] || .examples/frameworks --folder testsuite/frameworks clients
 
 .PHONY: gpu-bench
 gpu-bench: ## Make dist/gpu-bench.tar.gz, which measures engine torch on a machine with a GPU and no Go or network (docs/benchmarks.md)

@@ -51,6 +51,9 @@ type walk struct {
 	// must make.
 	Result string `yaml:"result"`
 	Calls  int    `yaml:"calls"`
+	// Exact says that each request which contains a reply of the model has to continue that
+	// reply's own tokens.
+	Exact bool `yaml:"exact"`
 	// Agents are the agents that made the calls, in order, according to the program's own
 	// spans. Tools are the tools that ran, in order. " joined" follows a tool if it is
 	// known which tool call asked for it, and " failed" follows a tool that failed. If

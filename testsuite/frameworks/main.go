@@ -11,6 +11,9 @@
 // tokens were trained, that rewards differed, and that the first update made the rewarded
 // samples more probable.
 //
+// Folder clients beside the examples holds the clients of OpenAI and Anthropic to one
+// account of the replies, by each API, whole and streamed.
+//
 // It installs nothing. .ci/examples does that.
 package main
 

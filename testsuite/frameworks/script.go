@@ -61,7 +61,7 @@ func (s *script) show(prompt []int32) string { return dialog.Compact().Text(prom
 func (s *script) complete(text string, r model.DecodeRequest) (model.Completion, error) {
 	c := model.Completion{Tokens: append(s.read(text), tokenizer.End), Finish: "stop"}
 	if len(c.Tokens) > r.MaxTokens {
-		return c, fmt.Errorf("the reply %q is longer than the %d tokens that were asked for", text, r.MaxTokens)
+		c.Tokens, c.Finish = c.Tokens[:r.MaxTokens], "length"
 	}
 	if r.Form != nil {
 		var err error

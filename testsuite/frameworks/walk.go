@@ -78,6 +78,9 @@ func runWalk(ctx context.Context, e example, number int, w walk, show bool) (r r
 	replying, exact := first.continuations()
 	r.remarks = []string{fmt.Sprintf("%s: %d calls by %s, stream %t, %d of %d that go on continue a reply's own tokens, %.1f s",
 		e.Name, len(first.calls), w.API, w.Stream, exact, replying, time.Since(began).Seconds())}
+	if w.Exact && exact != replying {
+		return r, fmt.Errorf("%d of %d requests that contain a reply continue its own tokens, want all:%s", exact, replying, first.requests())
+	}
 	if show {
 		r.remarks = append(r.remarks, first.requests(), first.showSpans())
 	}
