@@ -47,7 +47,7 @@ func TestStopTextsEndAReplyAndAreCutFromIt(t *testing.T) {
 		c := s.recorded(t)[0]
 		require.Equal(t, say("1=2==3==="), c.Completion, "what was sampled is on record")
 		require.Equal(t, "stop", c.Finish)
-		require.Equal(t, &model.Form{Codec: "compact", Stop: []string{"===", "never"}}, formOf(t, c.Form))
+		require.Equal(t, &model.Form{Codec: "compact", Stop: []string{"===", "never"}, Bare: p.api == wire.Completions}, formOf(t, c.Form))
 		require.Equal(t, formOf(t, c.Form), s.requests()[0].Form)
 
 		s.restart(t)
