@@ -71,7 +71,12 @@ func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttem
 		return r.ended(ctx, before, task)
 	}
 	a := trace.Attempt{Address: in.Address, TaskID: task.ID}
-	result, fault := r.assess(ctx, in, v.spec.Grader)
+	settled, fault := forwarder.CloseExternal(ctx, in.BaseURL, in.Key)
+	var result agent.Result
+	if fault == nil {
+		a.PartlyRead = settled.PartlyRead
+		result, fault = r.assess(ctx, in, v.spec.Grader, settled)
+	}
 	if fault == nil && result.Failure.Unclear() {
 		fault = r.classify(ctx, in.Address, &result)
 		a.Failure = string(result.Failure)
@@ -118,11 +123,8 @@ func (r *Runner) ended(ctx context.Context, a trace.Attempt, task tasks.Task) (E
 }
 
 // assess returns the agent's result, or an error if a fault may be the reason for it.
-func (r *Runner) assess(ctx context.Context, in EndAttemptInput, g spec.Grader) (agent.Result, error) {
-	settled, err := forwarder.CloseExternal(ctx, in.BaseURL, in.Key)
+func (r *Runner) assess(ctx context.Context, in EndAttemptInput, g spec.Grader, settled forwarder.SessionReport) (agent.Result, error) {
 	switch {
-	case err != nil:
-		return agent.Result{}, err
 	case settled.Fault != "":
 		return agent.Result{}, errors.New(settled.Fault)
 	case settled.Failure != "":

@@ -63,8 +63,10 @@ func (r *Runner) RunAgent(ctx context.Context, in RunAgentInput) (_ RunAgentResu
 	if o.ended != nil {
 		return *o.ended, nil
 	}
-	result, err := r.launch(ctx, o)
-	return beating(ctx, recordBeat(), func(ctx context.Context) (RunAgentResult, error) { return r.finishAttempt(ctx, o, result, err) })
+	result, partlyRead, err := r.launch(ctx, o)
+	return beating(ctx, recordBeat(), func(ctx context.Context) (RunAgentResult, error) {
+		return r.finishAttempt(ctx, o, result, partlyRead, err)
+	})
 }
 
 // recordStall is how long it may take to begin or to record an attempt before the worker
@@ -128,9 +130,9 @@ func (r *Runner) task(ctx context.Context, id trace.RolloutID, index int) (*cach
 }
 
 // finishAttempt records the outcome of an attempt whose agent returned a result or an
-// error.
-func (r *Runner) finishAttempt(ctx context.Context, o begunAttempt, result agent.Result, err error) (RunAgentResult, error) {
-	a := trace.Attempt{Address: o.address, TaskID: o.task.ID, Output: result.Output}
+// error, and closed the streams of some exchanges.
+func (r *Runner) finishAttempt(ctx context.Context, o begunAttempt, result agent.Result, partlyRead []string, err error) (RunAgentResult, error) {
+	a := trace.Attempt{Address: o.address, TaskID: o.task.ID, Output: result.Output, PartlyRead: partlyRead}
 	if err == nil && result.Failure.Unclear() {
 		err = r.classify(ctx, o.address, &result)
 		a.Failure = string(result.Failure)
@@ -213,12 +215,13 @@ func (r *Runner) begin(ctx context.Context, in RunAgentInput, taskID string, ter
 	return a, false, err
 }
 
-// launch runs the agent with a session of the forwarder, and sends heartbeats.
-func (r *Runner) launch(ctx context.Context, o begunAttempt) (agent.Result, error) {
+// launch runs the agent with a session of the forwarder, and sends heartbeats. It also
+// returns which exchanges the agent read in part.
+func (r *Runner) launch(ctx context.Context, o begunAttempt) (_ agent.Result, partlyRead []string, _ error) {
 	v := o.run
 	session, err := r.Forwarder.Open(ctx, o.address, o.key)
 	if err != nil {
-		return agent.Result{}, err
+		return agent.Result{}, nil, err
 	}
 	defer session.Close()
 	limits := limitsOf(v.spec)
@@ -250,7 +253,7 @@ func (r *Runner) launch(ctx context.Context, o begunAttempt) (agent.Result, erro
 	if err == nil {
 		err = session.Fault()
 	}
-	return result, err
+	return result, session.PartlyRead(), err
 }
 
 // workspaceTime returns how long it may take to make a task's workspace and to run its

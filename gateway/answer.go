@@ -52,8 +52,8 @@ func answerOnce(w http.ResponseWriter, r *http.Request, request *conversation.Re
 	if err != nil {
 		return err
 	}
-	delivered := false
-	defer func() { h.Release(slots, delivered) }()
+	got := inflight.Nothing
+	defer func() { h.Release(slots, got) }()
 	calls, err := waitAll(r.Context(), slots)
 	if err != nil {
 		return err
@@ -69,8 +69,9 @@ func answerOnce(w http.ResponseWriter, r *http.Request, request *conversation.Re
 	// it has its reply. So a reply counts as delivered only if the client was still there
 	// before the write.
 	there := r.Context().Err() == nil
-	err = write(w, http.StatusOK, body)
-	delivered = there && err == nil
+	if err := write(w, http.StatusOK, body); there && err == nil {
+		got = inflight.Whole
+	}
 	return nil
 }
 

@@ -29,7 +29,8 @@ type streamWriter struct {
 	request *conversation.Request
 	stream  *wire.Stream
 	written bool   // the client has the head of the reply
-	begun   bool   // the client has events
+	begun   bool   // there are events, written or pending
+	read    bool   // the client has events
 	pending []byte // events that are not written yet
 	flushed time.Time
 	silence *time.Timer
@@ -84,8 +85,8 @@ func (s *streamWriter) once(ctx context.Context, h inflight.Calls) error {
 	if err != nil {
 		return err
 	}
-	delivered := false
-	defer func() { h.Release(slots, delivered) }()
+	whole := false
+	defer func() { h.Release(slots, s.delivery(whole)) }()
 	head := slots[0].Head(s.request)
 	s.stream = s.request.Open(head)
 	s.w.Header().Set("X-Request-Id", s.request.API.ReplyID(head.ID))
@@ -104,8 +105,18 @@ func (s *streamWriter) once(ctx context.Context, h inflight.Calls) error {
 	s.pending = append(s.pending, end...)
 	there := ctx.Err() == nil
 	err = s.flush()
-	delivered = there && err == nil
+	whole = there && err == nil
 	return nil
+}
+
+func (s *streamWriter) delivery(whole bool) inflight.Delivery {
+	switch {
+	case whole:
+		return inflight.Whole
+	case s.read:
+		return inflight.Part
+	}
+	return inflight.Nothing
 }
 
 // follow writes one choice as its tokens come, and returns its call.
@@ -172,6 +183,7 @@ func (s *streamWriter) flush() error {
 	}
 	err := writeFlushed(s.w, s.pending)
 	s.pending = s.pending[:0]
+	s.read = s.read || s.begun && err == nil
 	s.flushed = time.Now()
 	s.silence.Reset(s.config.Keepalive)
 	return err

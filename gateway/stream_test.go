@@ -163,31 +163,6 @@ func TestAFailureBeforeTheFirstEventIsAStatus(t *testing.T) {
 	})
 }
 
-func TestAClientThatLeavesAStreamGivesItsCallUp(t *testing.T) {
-	t.Parallel()
-	onProtocols(t, func(t *testing.T, p protocol) {
-		s, d := newUnservedEnv(nil), make(tokenGate)
-		s.beforeToken = d.beforeToken
-		s.replies = [][]int32{say("12", tokenizer.End), say("12", tokenizer.End)}
-		g := gateway.New(s.config)
-		ctx, leave := context.WithCancel(t.Context())
-		l := listen(ctx, g, address, p.path, p.streaming("q"))
-		d <- struct{}{}
-		l.await(t, `"1"`)
-		leave()
-		<-l.ended
-		require.Empty(t, s.recorded(t))
-
-		close(d)
-		again := listen(t.Context(), g, address, p.path, p.streaming("q"))
-		require.Contains(t, again.all(), p.end)
-		asked := s.requests()
-		require.Len(t, asked, 2)
-		require.Equal(t, asked[0].Seed, asked[1].Seed)
-		require.Len(t, s.recorded(t), 1)
-	})
-}
-
 func TestAStreamThatWasJoinedOutlivesTheClientThatBeganIt(t *testing.T) {
 	t.Parallel()
 	s, d := newUnservedEnv(nil), make(tokenGate)

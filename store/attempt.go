@@ -169,8 +169,8 @@ func (s *Store) AttemptProgress(ctx context.Context, id trace.RolloutID) ([]trac
 }
 
 // SealAttempt ends an attempt. It stores Outcome, Reward, Result, Failure, Error and
-// Output; Error is cut to 64 KiB, each output to 8 KiB. The store itself sets
-// the counts and the beginning; if Ended is zero, it is set to the current time. Once
+// Output, and marks the calls of the exchanges in PartlyRead; Error is cut to 64 KiB, each
+// output to 8 KiB. The store itself sets the counts and the beginning; if Ended is zero, it is set to the current time. Once
 // SealAttempt returns, the attempt and its calls survive loss of power. Sealing again
 // with the same values, apart from the output, changes nothing; other values return
 // trace.ErrConflict. An attempt that a later one replaced returns trace.ErrFenced.
@@ -191,6 +191,11 @@ func (s *Store) SealAttempt(ctx context.Context, a trace.Attempt) error {
 		}
 		if err := st.current(a.Address); err != nil {
 			return err
+		}
+		for _, exchange := range a.PartlyRead {
+			if _, err := t.Exec(markPartlyRead, append(attemptKey(a.Address), exchange, exchange+"/%")...); err != nil {
+				return err
+			}
 		}
 		_, err = t.Exec(sealAttempt, append(attemptKey(a.Address), a.Outcome, a.Reward, a.Result, a.Error, ended, a.Failure, a.Output.Stdout, a.Output.Stderr, a.Output.LinesBefore)...)
 		return err

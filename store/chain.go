@@ -64,6 +64,7 @@ var calls = database.NewTable("calls c", append(addressed(func(r *callRow) *trac
 	database.Col("api", func(r *callRow) any { return &r.call.API }),
 	database.Col("form", func(r *callRow) any { return (*database.Optional)(&r.call.Form) }),
 	database.Col("drift", func(r *callRow) any { return (*database.Flag)(&r.call.Drift) }),
+	database.Loose("partly_read", func(r *callRow) any { return (*database.Flag)(&r.call.PartlyRead) }),
 )...)
 
 var (
@@ -74,6 +75,10 @@ var (
 WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND attempt = $6 AND outcome = ''
 AND attempt = (SELECT r.attempt FROM rollouts r WHERE r.run = $1 AND r.kind = $2 AND r.step = $3 AND r.task = $4 AND r.sample = $5)`
 )
+
+// markPartlyRead marks the calls of an exchange, one for each choice that it asked for.
+const markPartlyRead = `UPDATE calls SET partly_read = 1
+WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND attempt = $6 AND (exchange = $7 OR exchange LIKE $8)`
 
 // newCallRow finds the part of c that its parent does not have; without a parent, link is
 // zero. The row shares no memory with the caller, since the write may outlive the

@@ -69,11 +69,14 @@ type Attempt struct {
 	Failure string `json:"failure,omitempty"`
 	Error   string `json:"error,omitempty"`
 	// Output is the agent's output. It is written with the seal, and read separately.
-	Output Output    `json:"output,omitzero"`
-	Calls  int       `json:"calls"`
-	Tokens int       `json:"tokens"` // sampled tokens
-	Begun  time.Time `json:"begun"`
-	Ended  time.Time `json:"ended,omitzero"`
+	Output Output `json:"output,omitzero"`
+	// PartlyRead names the exchanges whose streamed reply the agent closed after it had
+	// begun to read it. They are written to their calls with the seal, and not read.
+	PartlyRead []string  `json:"-"`
+	Calls      int       `json:"calls"`
+	Tokens     int       `json:"tokens"` // sampled tokens
+	Begun      time.Time `json:"begun"`
+	Ended      time.Time `json:"ended,omitzero"`
 }
 
 // Progress is how far an attempt came: how many calls it recorded, and which was the

@@ -49,8 +49,11 @@ type Call struct {
 
 	Seed        uint64  `json:"seed"`
 	Temperature float64 `json:"temperature"`
-	Finish      string  `json:"finish"`                // "stop" or "length"
-	ParseError  string  `json:"parse_error,omitempty"` // why the reply's tool call was not one
+	Finish      string  `json:"finish"` // "stop" or "length"
+	// PartlyRead says that the agent closed the stream of the reply after it had read a
+	// part of it. The call has the whole reply.
+	PartlyRead bool   `json:"partly_read,omitempty"`
+	ParseError string `json:"parse_error,omitempty"` // why the reply's tool call was not one
 
 	// ReplayedFrom is the attempt that sampled the call, if this one was answered
 	// from its record; 0 for a call that this attempt sampled itself.

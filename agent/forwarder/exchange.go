@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -40,17 +41,26 @@ type exchange struct {
 	w           http.ResponseWriter
 	r           *http.Request
 	body        []byte
-	ctx         context.Context // ends with the agent's connection and with the session
-	target      string          // the gateway that was asked last
-	name        string          // unique among exchanges
+	ctx         context.Context // ends with the agent's connection and with the session, see leave
+	cancel      context.CancelFunc
+	target      string // the gateway that was asked last
+	name        string // unique among exchanges
 	retries     int
 	headWritten bool
 	sent        *sentPrefix // the part of a streamed reply that the agent has
 	lastError   []byte      // the error event with which the last try broke off
 	lastRead    time.Time   // when a part of the reply last arrived
 
-	stalled     bool // the agent waits because of a fault
-	failedTries int  // tries that failed since the agent began to wait
+	failedTries int // tries that failed since the agent began to wait
+
+	mu       sync.Mutex // guards what follows, and target
+	stalled  bool       // the agent waits because of a fault
+	begun    bool       // the agent has a part of a streamed reply
+	left     bool       // the agent has closed that stream, and the rest is read without it
+	gone     bool       // the agent has left before the reply had begun
+	finished bool       // the exchange is over
+	ended    chan struct{}
+	probes   sync.WaitGroup // of a gateway whose agent left
 }
 
 // forward answers the agent with the gateway's reply, asking for as long as it takes.
@@ -71,13 +81,19 @@ func (s *Session) forward(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	ctx, cancel := context.WithCancel(r.Context())
+	if s.awaitClosed(r.Context()) != nil {
+		panic(http.ErrAbortHandler)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	defer cancel()
-	defer context.AfterFunc(s.ctx, cancel)()
-	x := exchange{session: s, w: w, r: r, body: body, ctx: ctx, name: crand.Text(), lastRead: time.Now()}
-	// A client that reads nothing does not delay the end.
-	usable := context.AfterFunc(ctx, func() { _ = http.NewResponseController(w).SetWriteDeadline(time.Now()) })
-	defer usable()
+	x := exchange{session: s, w: w, r: r, body: body, ctx: ctx, cancel: cancel, name: crand.Text(), lastRead: time.Now(), ended: make(chan struct{})}
+	defer x.end()
+	for _, end := range []context.Context{r.Context(), s.ctx} {
+		defer context.AfterFunc(end, x.leave)()
+	}
+	for _, end := range []context.Context{s.parent, s.forwarder.broken} {
+		defer context.AfterFunc(end, cancel)()
+	}
 	for {
 		err := x.try()
 		if err == nil {
@@ -94,22 +110,93 @@ func (s *Session) forward(w http.ResponseWriter, r *http.Request) {
 		s.progressed()
 	}
 	x.gotReply()
-	s.delivered()
-	if !usable() {
-		panic(http.ErrAbortHandler) // the connection must not be used again
+	if x.finish() {
+		s.delivered()
+		return
 	}
+	panic(http.ErrAbortHandler) // the connection must not be used again
+}
+
+// leave is called when the agent's connection or the session ends. If the agent has begun
+// to read a stream, and nothing but its own will can have ended it, the rest of the stream
+// is read all the same, so that the call is sampled and recorded whole: the agent used
+// what it read. Otherwise the request ends.
+func (x *exchange) leave() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	cause := context.Cause(x.session.ctx)
+	regular := cause == nil || endedRegularly(cause)
+	switch {
+	case x.finished || x.gone || x.left && regular:
+		return
+	case x.begun && !x.stalled && regular:
+		x.left = true
+		x.session.addClosed(x)
+		// An agent may have left because nothing came.
+		target := x.target
+		x.probes.Go(func() {
+			if !x.session.Tainted() && !x.session.forwarder.answers(target) {
+				x.session.taintBy(errSilent)
+			}
+		})
+	default:
+		x.gone = true
+		x.cancel()
+	}
+	// A client that reads nothing does not delay the end.
+	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now())
+}
+
+// begin notes that the agent gets a part of a stream. It reports false if the agent is
+// gone.
+func (x *exchange) begin() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.begun = x.begun || !x.gone
+	return !x.gone
+}
+
+// hasLeft reports whether the agent has closed the stream that it had begun to read.
+func (x *exchange) hasLeft() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.left
+}
+
+// finish ends an exchange that has its reply. It reports whether the agent got it.
+func (x *exchange) finish() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.finished = true
+	if x.left {
+		x.session.readPart(x.name)
+	}
+	return !x.left && !x.gone
+}
+
+// end lets the requests go on that waited for the exchange.
+func (x *exchange) end() {
+	x.mu.Lock()
+	x.finished = true
+	x.mu.Unlock()
+	x.probes.Wait()
+	x.session.removeClosed(x)
+	close(x.ended)
 }
 
 // retryable reports whether asking again may help. It may even if the agent has part of a
 // stream, since the rest can still be fetched.
 func (x *exchange) retryable(err error) bool {
-	return x.ctx.Err() == nil && x.session.ctx.Err() == nil && !errors.Is(err, errAgentLeft) && !errors.Is(err, errOtherBytes)
+	return x.ctx.Err() == nil && (x.session.ctx.Err() == nil || x.hasLeft()) && !errors.Is(err, errAgentLeft) && !errors.Is(err, errOtherBytes)
 }
 
-// stall notes a try that failed. The agent counts as waiting since it last got something.
+// stall notes a try that failed. The agent counts as waiting since it last got something,
+// unless it has left.
 func (x *exchange) stall(err error) {
 	x.failedTries++
-	if x.stalled {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.stalled || x.left {
 		return
 	}
 	x.stalled = true
@@ -119,6 +206,8 @@ func (x *exchange) stall(err error) {
 
 // gotReply notes that the agent gets its reply.
 func (x *exchange) gotReply() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	if x.stalled {
 		x.session.resume(nil)
 	}
@@ -137,14 +226,19 @@ func (x *exchange) pause() bool {
 // has ended nor the agent left. An agent may have left because nothing came. So if it
 // left, the gateway has to answer a probe, or the attempt is tainted, too.
 func (x *exchange) breakOff(err error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	if x.stalled {
 		x.session.resume(err)
+		x.stalled = false
 	}
 	cause := context.Cause(x.session.ctx)
 	left := errors.Is(err, errAgentLeft) || errors.Is(cause, errSessionClosed) || cause == nil && x.r.Context().Err() != nil
 	switch {
 	case cause != nil && !endedRegularly(cause):
 		x.session.taintBy(cause)
+	case x.left: // what the agent read may never be recorded
+		x.session.taintBy(err)
 	case left && !x.session.Tainted() && !x.session.forwarder.answers(x.target):
 		x.session.taintBy(errSilent)
 	case left:
@@ -157,7 +251,10 @@ func (x *exchange) breakOff(err error) {
 // try asks once, and waits for as long as the gateway is alive. After an error nothing
 // has been written, unless x.headWritten.
 func (x *exchange) try() error {
-	x.target = x.session.forwarder.target()
+	target := x.session.forwarder.target()
+	x.mu.Lock()
+	x.target = target
+	x.mu.Unlock()
 	ctx, release := x.session.forwarder.proberOf(x.target).Guard(x.ctx)
 	defer release()
 	err := x.roundTrip(ctx)

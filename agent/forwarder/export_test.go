@@ -24,3 +24,10 @@ func SplitEvents(r io.Reader) (list []string, rest string) {
 		list = append(list, string(event))
 	}
 }
+
+// ClosedStreams counts the streams that are read without their agent.
+func (s *Session) ClosedStreams() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.closedStreams)
+}

@@ -26,6 +26,9 @@ type SessionReport struct {
 	Message string        `json:"message,omitempty"`
 	// Waited is how long the agent was held up by faults that it did not see.
 	Waited time.Duration `json:"waited,omitempty"`
+	// PartlyRead names the exchanges whose streamed reply the agent closed, see
+	// Session.PartlyRead.
+	PartlyRead []string `json:"partly_read,omitempty"`
 }
 
 // OpenExternal opens a session for an external agent, which another program starts. The
@@ -58,24 +61,63 @@ func closeExternal(w http.ResponseWriter, r *http.Request, s *Session) {
 		out.Failure, out.Message = over.Failure, over.Message
 	}
 	out.Waited = s.Waited()
-	s.Close() // only after that is it known what the agent could have seen
+	w.Header().Set("Content-Type", "application/json")
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		s.Close()
+	}()
+	alive := time.NewTicker(closeSign)
+	defer alive.Stop()
+	for open := true; open; {
+		select {
+		case <-closed:
+			open = false
+		case <-alive.C: // a space before the report
+			_, _ = w.Write([]byte(" "))
+			_ = http.NewResponseController(w).Flush()
+		}
+	}
+	// Only now is it known what the agent could have seen.
 	if fault := s.Fault(); fault != nil {
 		out.Fault = fault.Error()
 	}
-	w.Header().Set("Content-Type", "application/json")
+	out.PartlyRead = s.PartlyRead()
 	_ = json.NewEncoder(w).Encode(out) // if the client has left, it counts this as a fault
 }
 
-// closeTimeout is how long a forwarder may take to close a session: it may have to find out
-// that its gateway is gone.
-const closeTimeout = 30 * time.Second
+const (
+	// closeTimeout is how long a forwarder that closes a session may be silent: it may
+	// have to find out that its gateway is gone.
+	closeTimeout = 30 * time.Second
+	// closeSign is the time between two signs of life of a forwarder that closes a
+	// session: it may have to wait until a stream is sampled that the agent closed.
+	closeSign = 5 * time.Second
+)
+
+// reportBytes bounds a SessionReport: an attempt can close many streams.
+const reportBytes = 4 << 20
+
+// awakeReader calls awake after each read.
+type awakeReader struct {
+	io.Reader
+	awake func()
+}
+
+func (r awakeReader) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	r.awake()
+	return n, err //nolint:wrapcheck // a reader adds nothing
+}
 
 // CloseExternal closes the external session at baseURL. An error means that it can't be
 // known whether the agent saw a fault, for example because the worker that opened the
 // session is gone.
 func CloseExternal(ctx context.Context, baseURL, key string) (SessionReport, error) {
-	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	silent := time.AfterFunc(closeTimeout, cancel)
+	defer silent.Stop()
 	request, err := http.NewRequestWithContext(ctx, http.MethodDelete, strings.TrimSuffix(baseURL, "/v1"), http.NoBody)
 	if err != nil {
 		return SessionReport{}, fmt.Errorf("settle session: %w", err)
@@ -88,7 +130,7 @@ func CloseExternal(ctx context.Context, baseURL, key string) (SessionReport, err
 		return SessionReport{}, fmt.Errorf("settle session: %w", err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))
+	body, err := io.ReadAll(awakeReader{io.LimitReader(response.Body, reportBytes), func() { silent.Reset(closeTimeout) }})
 	if err != nil {
 		return SessionReport{}, fmt.Errorf("settle session: %w", err)
 	}

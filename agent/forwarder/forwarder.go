@@ -48,8 +48,10 @@ type Forwarder struct {
 	transport *http.Transport
 	served    chan struct{} // closed when the server has ended
 
-	closing context.Context // ends when Close begins
-	close   context.CancelFunc
+	closing  context.Context // ends when Close begins
+	close    context.CancelFunc
+	broken   context.Context // ends when Close waits no longer
+	breakOff context.CancelFunc
 
 	mu       sync.Mutex
 	closed   bool
@@ -83,6 +85,7 @@ func New(ctx context.Context, target func() string, log *zap.Logger, options ...
 		probing: health.Config{Gone: errSilent, Healthy: func(status int) bool { return status < http.StatusInternalServerError }},
 	}
 	f.closing, f.close = context.WithCancel(context.WithoutCancel(ctx))
+	f.broken, f.breakOff = context.WithCancel(context.WithoutCancel(ctx))
 	f.server = &http.Server{
 		Handler:           http.HandlerFunc(f.serve),
 		ReadHeaderTimeout: time.Minute, // agents are local; only a broken one is slower
@@ -129,6 +132,7 @@ func (f *Forwarder) Close(ctx context.Context) error {
 	f.mu.Unlock()
 	f.close()
 	err := f.server.Shutdown(ctx)
+	f.breakOff()
 
 	f.mu.Lock()
 	open := make([]*Session, 0, len(f.sessions))

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -25,13 +26,16 @@ type Session struct {
 	key       string // of the attempt
 	external  bool   // see OpenExternal
 	log       *zap.Logger
+	parent    context.Context // in which the session was opened
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
 	requests  sync.WaitGroup // requests in flight; Add only while holding mu and not closed
 	slots     chan struct{}  // one entry for each request that is read or forwarded
 
 	mu            sync.Mutex
-	expiry        *time.Timer // of an external session, else nil
+	expiry        *time.Timer            // of an external session, else nil
+	closedStreams map[*exchange]struct{} // whose agent has left, and which are read to their end
+	partlyRead    []string               // see PartlyRead
 	closed        bool
 	calls         int
 	progress      uint64
@@ -46,10 +50,12 @@ type Session struct {
 }
 
 func newSession(ctx context.Context, f *Forwarder, address trace.Address, key string) *Session {
-	ctx, cancel := context.WithCancelCause(ctx)
+	parent := ctx
+	ctx, cancel := context.WithCancelCause(parent)
 	return &Session{
-		forwarder: f, address: address, key: key, ctx: ctx, cancel: cancel, slots: make(chan struct{}, maxConcurrent),
-		log: f.log.With(zap.Stringer("attempt", address)), idleSince: time.Now(),
+		forwarder: f, address: address, key: key, parent: parent, ctx: ctx, cancel: cancel, slots: make(chan struct{}, maxConcurrent),
+		closedStreams: map[*exchange]struct{}{},
+		log:           f.log.With(zap.Stringer("attempt", address)), idleSince: time.Now(),
 	}
 }
 
@@ -118,10 +124,63 @@ func (s *Session) Fault() error {
 	return s.taint
 }
 
-// Close interrupts requests in flight, including incomplete ones, and waits for them.
-// Call it when the agent has ended. It taints the session only if the gateway turns out
-// to be gone, which takes some seconds to find out. Later requests are refused. Closing
-// again does nothing.
+// PartlyRead returns the names of the exchanges whose streamed reply the agent closed
+// after it had begun to read it. They are all complete once the session is closed.
+func (s *Session) PartlyRead() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.partlyRead)
+}
+
+func (s *Session) readPart(exchange string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.partlyRead = append(s.partlyRead, exchange)
+}
+
+func (s *Session) addClosed(x *exchange) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closedStreams[x] = struct{}{}
+}
+
+func (s *Session) removeClosed(x *exchange) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.closedStreams, x)
+}
+
+// closedStream returns a stream that is read without its agent, or nil.
+func (s *Session) closedStream() *exchange {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for x := range s.closedStreams {
+		return x
+	}
+	return nil
+}
+
+// awaitClosed waits until each stream that the agent has closed is on record. So it does
+// not matter when the agent closed it, neither for the dialog that the next request
+// continues nor for the tokens that are left to the attempt.
+func (s *Session) awaitClosed(ctx context.Context) error {
+	for x := s.closedStream(); x != nil; x = s.closedStream() {
+		select {
+		case <-x.ended:
+		case <-s.ctx.Done():
+			return s.brokenOff()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// Close interrupts requests in flight, including incomplete ones, and waits for them. It
+// reads streams that the agent has begun to read to their end, so that their calls are on
+// record. Call it when the agent has ended. It taints the session only if the gateway
+// turns out to be gone, which takes some seconds to find out. Later requests are refused.
+// Closing again does nothing.
 func (s *Session) Close() {
 	s.mu.Lock()
 	if s.expiry != nil {

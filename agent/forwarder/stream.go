@@ -103,6 +103,9 @@ func (s *streaming) relayError() error {
 // relay passes an event on, unless the agent has it from an earlier try.
 func (s *streaming) relay(event []byte) error {
 	s.received.add(event)
+	if !s.begin() {
+		return errAgentLeft
+	}
 	switch {
 	case !s.catchingUp:
 		s.sent = s.received
@@ -119,14 +122,20 @@ func (s *streaming) relay(event []byte) error {
 }
 
 func (s *streaming) write(event []byte) error {
+	if s.hasLeft() {
+		return nil
+	}
 	if !s.headWritten {
 		s.writeHead(s.response)
 	}
 	_, err := s.w.Write(event)
-	if err = errors.Join(err, http.NewResponseController(s.w).Flush()); err != nil {
-		return fmt.Errorf("%w: %w", errAgentLeft, err)
+	if err = errors.Join(err, http.NewResponseController(s.w).Flush()); err == nil {
+		return nil
 	}
-	return nil
+	if s.leave(); s.hasLeft() {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", errAgentLeft, err)
 }
 
 // finish ends a reply that arrived completely; rest is the text after its last event.

@@ -26,9 +26,9 @@ func (m *Maker) NewAttempt(address trace.Address) *Attempt {
 //
 // In this order, find looks for the recorded call of the exchange, if it has a name; a
 // recorded call that was never delivered; the pending call of the exchange; and a pending
-// call that no request waits for. If the client says that it asks again, any pending call
-// will do, and otherwise the last recorded one. With inFlight, find leaves out all
-// recorded calls. The caller holds the lock.
+// call that no request waits for, unless its client closed the stream. If the client says
+// that it asks again, any pending call will do, and otherwise the last recorded one. With
+// inFlight, find leaves out all recorded calls. The caller holds the lock.
 func (a *Attempt) find(key, exchange string, again, inFlight bool, slots []Slot) (*conversation.Call, *pendingCall) {
 	repeats := a.Repeats(key)
 	calls, pending := repeats.Calls, a.pending[key]
@@ -75,7 +75,7 @@ func joinable(pending []*pendingCall, exchange string, again bool) *pendingCall 
 		}
 	}
 	for _, p := range pending {
-		if again || p.waiters == 0 {
+		if again || p.waiters == 0 && !p.closed {
 			return p
 		}
 	}

@@ -27,7 +27,8 @@ type pendingCall struct {
 	created time.Time
 
 	feed      feed
-	waiters   int  // requests that wait for it; at 0, it is abandoned
+	waiters   int  // requests that wait for it; at 0, it is abandoned unless it is closed
+	closed    bool // its client closed the stream that it had begun to read
 	committed bool // the journal has it
 	cancel    context.CancelFunc
 
@@ -37,18 +38,35 @@ type pendingCall struct {
 	err  error
 }
 
-// leave removes one of the requests that p will answer. It reports false if p has
-// completed already. The caller holds the lock.
-func (p *pendingCall) leave() bool {
+// leave removes one of the requests that p will answer. If the client has closed a stream
+// that it had begun to read, p is sampled to its end: the agent has used a part of it. It
+// reports false if p has completed already. The caller holds the lock.
+func (p *pendingCall) leave(closed bool) bool {
 	select {
 	case <-p.done:
 		return false
 	default:
 	}
-	if p.waiters--; p.waiters == 0 {
+	p.closed = p.closed || closed
+	if p.waiters--; p.waiters == 0 && !p.closed {
 		p.cancel()
 	}
 	return true
+}
+
+// closedCall returns a pending call whose client has closed its stream and for which no
+// request waits, or nil.
+func (a *Attempt) closedCall() *pendingCall {
+	a.Lock()
+	defer a.Unlock()
+	for _, all := range a.pending {
+		for _, p := range all {
+			if p.closed && p.waiters == 0 {
+				return p
+			}
+		}
+	}
+	return nil
 }
 
 // complete ends a pending call; the requests that wait for it then write its reply. The
@@ -61,6 +79,7 @@ func (a *Attempt) complete(p *pendingCall, c *conversation.Call, err error) {
 	a.count--
 	if c != nil {
 		c.Writers += p.waiters
+		c.Delivered = c.Delivered || p.closed
 	}
 	if err != nil && !errors.Is(err, ErrAgain) {
 		a.Repeats(key).Failed = true

@@ -114,7 +114,7 @@ func samplingError(err error, v model.VersionID) error {
 func (m *Maker) replay(ctx context.Context, a *Attempt, p *pendingCall) {
 	record := *p.source
 	record.Address, record.ReplayedFrom, record.Request, record.Exchange = a.Address(), p.source.Attempt, p.request.Body, p.exchange
-	record.Started, record.Duration, record.Divergence = m.config.Now().UTC(), 0, nil
+	record.Started, record.Duration, record.Divergence, record.PartlyRead = m.config.Now().UTC(), 0, nil, false
 	var c *conversation.Call
 	var err error = &conversation.Fault{Cause: errors.New("replay of call " + record.ID + " was interrupted")}
 	a.Lock()
@@ -133,6 +133,7 @@ func (m *Maker) replay(ctx context.Context, a *Attempt, p *pendingCall) {
 func (m *Maker) record(ctx context.Context, a *Attempt, p *pendingCall, record *trace.Exchange) (*conversation.Call, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RecordLimit)
 	defer cancel()
+	record.PartlyRead = p.closed && p.waiters == 0
 	var conflict error
 	for range recordTries {
 		if err := a.Ready(ctx); err != nil {

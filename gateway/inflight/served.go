@@ -61,7 +61,7 @@ func (h *servedCalls) sample(ctx context.Context, p *pendingCall, decode model.D
 	return c, err
 }
 
-func (h *servedCalls) Release(slots []Slot, _ bool) {
+func (h *servedCalls) Release(slots []Slot, _ Delivery) {
 	h.cancel()
 	for _, s := range slots {
 		s.wait()

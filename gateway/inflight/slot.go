@@ -21,10 +21,20 @@ var ErrAgain = errors.New("the attempt has changed")
 type Calls interface {
 	// Admit returns one slot for each choice.
 	Admit(ctx context.Context) ([]Slot, error)
-	// Release gives slots back; delivered reports whether the reply reached the client.
-	// It waits for everything that the request began.
-	Release(slots []Slot, delivered bool)
+	// Release gives slots back, and says what the client got of the reply. It waits for
+	// everything that the request began.
+	Release(slots []Slot, got Delivery)
 }
+
+// Delivery is what a client got of a reply.
+type Delivery int
+
+// What a client can get.
+const (
+	Nothing Delivery = iota
+	Part             // the beginning of a stream
+	Whole
+)
 
 // Slot is where one choice of a request waits for its call.
 type Slot struct {
@@ -103,11 +113,33 @@ func (m *Maker) ForAttempt(a *Attempt, r *conversation.Request) Calls {
 
 func (h *attemptCalls) Admit(ctx context.Context) ([]Slot, error) {
 	for {
+		if err := h.awaitClosed(ctx); err != nil {
+			return nil, err
+		}
 		slots, err := h.admitOnce(ctx)
 		if !errors.Is(err, ErrAgain) {
 			return slots, err
 		}
 	}
+}
+
+// awaitClosed waits until every call whose client closed the stream is on record: this
+// request may continue its dialog, and has what it left of the attempt's tokens. So it
+// does not matter when the client closed the stream. A client that asks again may want
+// the very call.
+func (h *attemptCalls) awaitClosed(ctx context.Context) error {
+	for !h.request.Again {
+		p := h.attempt.closedCall()
+		if p == nil {
+			return nil
+		}
+		select {
+		case <-p.done:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the call before: %w", ctx.Err())
+		}
+	}
+	return nil
 }
 
 func (h *attemptCalls) admitOnce(ctx context.Context) ([]Slot, error) {
@@ -134,7 +166,7 @@ func (h *attemptCalls) admitOnce(ctx context.Context) ([]Slot, error) {
 	}
 	for i := range slots {
 		if err := h.claim(&slots[i], form, r.ExchangeOf(i)); err != nil {
-			h.release(slots[:i], false)
+			h.release(slots[:i], Nothing)
 			return nil, err
 		}
 	}
@@ -166,7 +198,7 @@ func (h *attemptCalls) claim(s *Slot, form conversation.Canonical, exchange stri
 		}
 		h.count.rejoined.Add(1)
 	case s.pending != nil:
-		if s.answersRequest = s.pending.waiters > 0; s.answersRequest {
+		if s.answersRequest = s.pending.waiters > 0 || s.pending.closed; s.answersRequest {
 			s.pending.waiters++
 		}
 		s.joined = &h.count.rejoined
@@ -180,9 +212,9 @@ func (h *attemptCalls) claim(s *Slot, form conversation.Canonical, exchange stri
 	return nil
 }
 
-func (h *attemptCalls) Release(slots []Slot, delivered bool) {
+func (h *attemptCalls) Release(slots []Slot, got Delivery) {
 	h.attempt.Lock()
-	h.release(slots, delivered)
+	h.release(slots, got)
 	h.attempt.Unlock()
 	for _, s := range slots {
 		if s.wait != nil {
@@ -191,21 +223,25 @@ func (h *attemptCalls) Release(slots []Slot, delivered bool) {
 	}
 }
 
-// release returns slots. A call that was not started yet is dropped. The caller holds the
+// release returns slots. A call that was not started yet is dropped. A client that leaves
+// after it got a part has closed the stream, and another request of it is no retry. That
+// is not so if the request has a name: its forwarder reads every stream to its end that
+// an agent has begun to read, so if it leaves, the connection broke. The caller holds the
 // lock.
-func (h *attemptCalls) release(slots []Slot, delivered bool) {
+func (h *attemptCalls) release(slots []Slot, got Delivery) {
+	closed := got == Part && h.request.Exchange == ""
 	for _, s := range slots {
 		if s.first && s.wait == nil {
 			h.attempt.complete(s.pending, nil, ErrAgain)
 			continue
 		}
 		c := s.call
-		if c == nil && s.answersRequest && !s.pending.leave() {
+		if c == nil && s.answersRequest && !s.pending.leave(closed) {
 			c = s.pending.call
 		}
 		if c != nil {
 			c.Writers--
-			c.Delivered = c.Delivered || delivered
+			c.Delivered = c.Delivered || closed || got == Whole
 		}
 	}
 }

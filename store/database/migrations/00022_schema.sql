@@ -70,7 +70,8 @@ CREATE INDEX attempts_cut_off ON attempts (run, begun) WHERE outcome IN ('', 'in
 -- that earlier attempt; difference says why. api is empty for chat completions. form is
 -- the form that the reply was held to, empty for none. drift says whether the text,
 -- tokenized anew, would not begin with the tokens of the call that it continues. server is
--- which server of others sampled it, empty for the built-in sampler.
+-- which server of others sampled it, empty for the built-in sampler. partly_read says that
+-- the agent closed the stream of the reply after it had read a part of it.
 CREATE TABLE calls (
     run           TEXT   NOT NULL,
     kind          TEXT   NOT NULL,
@@ -109,6 +110,7 @@ CREATE TABLE calls (
     form          BYTEA  NOT NULL,
     drift         BIGINT NOT NULL,
     server        TEXT   NOT NULL,
+    partly_read   BIGINT NOT NULL,
     PRIMARY KEY (run, kind, step, task, sample, attempt, seq, policy)
 );
 CREATE UNIQUE INDEX calls_key ON calls (run, kind, step, task, sample, attempt, policy, key, occurrence);

@@ -39,6 +39,7 @@ type namedCall struct {
 	Finish   string           `json:"finish"`
 	Replayed int              `json:"replayed_from,omitempty"`
 	Drift    bool             `json:"drift,omitempty"`
+	Partly   bool             `json:"partly_read,omitempty"` // the agent closed its stream
 	Problem  string           `json:"parse_error,omitempty"`
 	Signals  []signals.Signal `json:"signals"`
 	Seconds  float64          `json:"seconds"`
@@ -55,7 +56,7 @@ func (a *attemptCalls) fill(seen signals.Attempt) {
 		}
 		a.List = append(a.List, namedCall{
 			ID: c.ID, Seq: c.Seq, API: api, Caller: names[i], Version: c.Version, Server: c.Server, Prompt: len(c.Prompt), Sampled: len(c.Completion),
-			Finish: c.Finish, Replayed: c.ReplayedFrom, Drift: c.Drift, Problem: c.ParseError, Signals: observed[i].Signals, Seconds: c.Duration.Seconds(),
+			Finish: c.Finish, Replayed: c.ReplayedFrom, Drift: c.Drift, Partly: c.PartlyRead, Problem: c.ParseError, Signals: observed[i].Signals, Seconds: c.Duration.Seconds(),
 		})
 	}
 	for _, s := range seen.Spans {
@@ -104,6 +105,9 @@ func (a *attemptCalls) print(t *terminal.Terminal) error {
 		}
 		if c.Drift {
 			remarks = append(remarks, "drift")
+		}
+		if c.Partly {
+			remarks = append(remarks, "read in part")
 		}
 		if c.Problem != "" {
 			remarks = append(remarks, c.Problem)
