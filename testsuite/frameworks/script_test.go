@@ -44,7 +44,6 @@ func TestTheFirstReplyThatFitsIsSaid(t *testing.T) {
 func TestAReplyThatCannotBeSaidEndsTheWalk(t *testing.T) {
 	t.Parallel()
 	for complete, r := range map[string]model.DecodeRequest{
-		"long": {MaxTokens: 3},
 		"text": {MaxTokens: 99, Form: &model.Form{Codec: dialog.CompactName, Schema: json.RawMessage(`{}`)}},
 	} {
 		var abort error
@@ -53,6 +52,14 @@ func TestAReplyThatCannotBeSaidEndsTheWalk(t *testing.T) {
 		require.ErrorContains(t, err, complete)
 		require.Equal(t, err, abort)
 	}
+}
+
+func TestAReplyThatIsTooLongIsCutOff(t *testing.T) {
+	t.Parallel()
+	c, err := (&script{}).complete("long", model.DecodeRequest{MaxTokens: 3})
+	require.NoError(t, err)
+	require.Len(t, c.Tokens, 3)
+	require.Equal(t, "length", c.Finish)
 }
 
 func TestWhatAFormLeavesNoChoiceIsForced(t *testing.T) {
