@@ -166,10 +166,13 @@ func (m *memory) PutReward(_ context.Context, r trace.Reward) error {
 		all = map[string]trace.Reward{}
 		m.rewards[r.Address] = all
 	}
-	if old, ok := all[r.Name]; ok && old != r {
+	key := strings.TrimSuffix(r.Name+" of "+r.CallID, " of ")
+	switch old, ok := all[key]; {
+	case !ok || r.Emitted.After(old.Emitted) && !old.Emitted.IsZero():
+		all[key] = r
+	case r.Emitted.IsZero() && old.Value != r.Value:
 		return fmt.Errorf("reward %q of %s: %w", r.Name, r.Address, trace.ErrConflict)
 	}
-	all[r.Name] = r
 	return nil
 }
 

@@ -19,7 +19,8 @@ import (
 )
 
 // reward records a reward that an agent gives its own attempt: {"name", "value",
-// "call_id"}, or {"reward"} for the final one.
+// "call_id"}, or {"reward"} for the final one. A reward with a call_id is about that call,
+// and never the attempt's final one.
 func (g *Gateway) reward(w http.ResponseWriter, r *http.Request, a *inflight.Attempt) error {
 	body, err := g.readBody(w, r)
 	if err != nil {
@@ -83,7 +84,11 @@ func (g *Gateway) takeReward(w http.ResponseWriter, r *http.Request, a *inflight
 	reward.Address = a.Address()
 	switch err := g.config.Journal.PutReward(r.Context(), reward); {
 	case errors.Is(err, trace.ErrConflict):
-		return &wire.Failure{Status: http.StatusConflict, Code: "conflict", Message: fmt.Sprintf("the reward %q was given before, with another value", reward.Name), Cause: err}
+		about := "the attempt"
+		if reward.CallID != "" {
+			about = "the call " + reward.CallID
+		}
+		return &wire.Failure{Status: http.StatusConflict, Code: "conflict", Message: fmt.Sprintf("the reward %q of %s was given before, with another value", reward.Name, about), Cause: err}
 	case err != nil:
 		return noticeFence(a, err)
 	}

@@ -23,11 +23,32 @@ func TestAgentsRewardThemselves(t *testing.T) {
 		require.Equal(t, http.StatusOK, a.status, a.body)
 	}
 	require.Empty(t, cmp.Diff(map[string]trace.Reward{
-		"final":  {Address: address, Name: "final", Value: 0.5, Source: "agent"},
-		"format": {Address: address, Name: "format", Value: -1, CallID: id, Source: "agent"},
+		"final":           {Address: address, Name: "final", Value: 0.5, Source: "agent"},
+		"format of " + id: {Address: address, Name: "format", Value: -1, CallID: id, Source: "agent"},
 	}, s.rewards[address]))
 	requireRefusal(t, s.post(t, url, `{"reward":1}`), http.StatusConflict, "conflict", "")
 	require.JSONEq(t, `{"name":"x","value":1,"source":"agent"}`, s.post(t, s.base()+"/n/writer/rewards", `{"name":"x","value":1}`).body)
+}
+
+// An agent may reward each of its calls, and then itself.
+func TestEachCallHasItsOwnRewards(t *testing.T) {
+	t.Parallel()
+	s := newTestEnv(t, nil)
+	s.chat(t, ask("a"))
+	s.chat(t, ask("b"))
+	first, second := s.recorded(t)[0].ID, s.recorded(t)[1].ID
+	for _, body := range []string{`{"reward":0.25,"call_id":"` + first + `"}`, `{"reward":0.75,"call_id":"` + second + `"}`, `{"reward":0.75,"call_id":"` + second + `"}`, `{"reward":1}`} {
+		a := s.post(t, s.base()+"/rewards", body)
+		require.Equal(t, http.StatusOK, a.status, a.body)
+	}
+	got := s.rewards[address]
+	require.Len(t, got, 3)
+	require.InDelta(t, 1, got["final"].Value, 0)
+	require.InDelta(t, 0.25, got["final of "+first].Value, 0)
+	require.InDelta(t, 0.75, got["final of "+second].Value, 0)
+	again := s.post(t, s.base()+"/rewards", `{"reward":0,"call_id":"`+first+`"}`)
+	requireRefusal(t, again, http.StatusConflict, "conflict", "")
+	require.Contains(t, again.body, "of the call "+first+" was given before, with another value")
 }
 
 func TestWhatIsNoRewardIsRefusedByField(t *testing.T) {

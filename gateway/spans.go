@@ -123,7 +123,7 @@ func (g *Gateway) recordSpans(ctx context.Context, a *inflight.Attempt, batch ot
 			if err := g.recordRewardRefusal(ctx, a, final, refusal); err != nil {
 				return 0, "", err
 			}
-			rejected, why = rejected+1, fmt.Sprintf("reward %q: %s", reward.Name, refusal)
+			why = fmt.Sprintf("reward %q: %s", reward.Name, refusal) // its span is taken
 		}
 	}
 	return rejected, why, nil
@@ -131,9 +131,11 @@ func (g *Gateway) recordSpans(ctx context.Context, a *inflight.Attempt, batch ot
 
 // recordSpanReward gives a span's reward to the attempt by the rules for posted rewards.
 // If the exporter could do nothing about a problem, it returns a refusal and no error.
-func (g *Gateway) recordSpanReward(ctx context.Context, a *inflight.Attempt, reward trace.Reward) (refusal string, err error) {
+func (g *Gateway) recordSpanReward(ctx context.Context, a *inflight.Attempt, reward otlp.Reward) (refusal string, err error) {
 	terms := a.Begun().Terms
 	switch {
+	case reward.Refusal != "":
+		return reward.Refusal, nil
 	case terms.Graded:
 		return "a grader decides the reward of this attempt", nil
 	case terms.RewardLimit > 0 && math.Abs(reward.Value) > terms.RewardLimit:
@@ -144,12 +146,16 @@ func (g *Gateway) recordSpanReward(ctx context.Context, a *inflight.Attempt, rew
 		if err != nil && !errors.Is(err, trace.ErrFenced) && explain("", err).Status >= http.StatusInternalServerError {
 			return "", err
 		}
-		if !known {
+		switch {
+		case known:
+		case !reward.Emitted.IsZero(): // a link, which somebody has set
+			return fmt.Sprintf("the attempt has recorded no call %q", reward.CallID), nil
+		default:
 			reward.CallID = ""
 		}
 	}
 	reward.Address = a.Address()
-	err = g.config.Journal.PutReward(ctx, reward)
+	err = g.config.Journal.PutReward(ctx, reward.Reward)
 	switch {
 	case errors.Is(err, trace.ErrConflict), errors.Is(err, trace.ErrFenced):
 		return err.Error(), nil

@@ -38,7 +38,7 @@ WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND att
 	attemptColumns = `a.run, a.kind, a.step, a.task, a.sample, a.attempt, a.task_id, a.terms, a.key_hash, a.outcome,
 COALESCE(a.reward, g.value), a.result, a.failure, a.error, a.calls, a.tokens, a.begun, a.ended`
 	joinGrade = ` LEFT JOIN rewards g ON g.run = a.run AND g.kind = a.kind AND g.step = a.step AND g.task = a.task
-AND g.sample = a.sample AND g.attempt = a.attempt AND g.name = 'final' AND g.source = 'grader'`
+AND g.sample = a.sample AND g.attempt = a.attempt AND g.name = 'final' AND g.call_id = '' AND g.source = 'grader'`
 	selectAttempts = `SELECT ` + attemptColumns + ` FROM attempts a` + joinGrade
 
 	// Calls are numbered from 0.

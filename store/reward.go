@@ -19,6 +19,7 @@ var rewards = database.NewTable("rewards w", append(addressed(func(r *trace.Rewa
 	database.Col("value", func(r *trace.Reward) any { return &r.Value }),
 	database.Col("call_id", func(r *trace.Reward) any { return &r.CallID }),
 	database.Col("source", func(r *trace.Reward) any { return &r.Source }),
+	database.Col("emitted", func(r *trace.Reward) any { return (*database.Moment)(&r.Emitted) }),
 )...)
 
 var (
@@ -26,12 +27,16 @@ var (
 	selectRewards = rewards.From()
 )
 
+const replaceReward = `UPDATE rewards SET value = $9, emitted = $10
+WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND attempt = $6 AND name = $7 AND call_id = $8`
+
 const rewardsOf = ` WHERE w.run = $1 AND w.kind = $2 AND w.step = $3 AND w.task = $4 AND w.sample = $5 AND w.attempt = $6`
 
-// PutReward gives a reward to the current attempt. The first reward with a name is final:
-// giving an equal one again changes nothing, and another one returns trace.ErrConflict. A
-// replaced attempt returns trace.ErrFenced, and so does a sealed one, except for a
-// grader's reward.
+// PutReward gives a reward to the current attempt, or to one of its calls. The first
+// reward of a name for an attempt or a call stands: giving an equal one again changes
+// nothing, and another one returns trace.ErrConflict. Of rewards that have a time of
+// emission the last stands. A replaced attempt returns trace.ErrFenced, and so does a
+// sealed one, except for a grader's reward.
 func (s *Store) PutReward(ctx context.Context, r trace.Reward) error {
 	r.Name, r.CallID, r.Source = database.ValidText(r.Name), database.ValidText(r.CallID), database.ValidText(r.Source)
 	if r.Name == "" {
@@ -50,9 +55,9 @@ func (s *Store) PutReward(ctx context.Context, r trace.Reward) error {
 	return nil
 }
 
-// Rewards returns the rewards of an attempt by name. It is no error if there are none.
+// Rewards returns the rewards of an attempt by name and call. It is no error if there are none.
 func (s *Store) Rewards(ctx context.Context, address trace.Address) ([]trace.Reward, error) {
-	all, err := database.List(ctx, s.db.Read(), rewards.Read, selectRewards+rewardsOf+` ORDER BY w.name`, attemptKey(address)...)
+	all, err := database.List(ctx, s.db.Read(), rewards.Read, selectRewards+rewardsOf+` ORDER BY w.name, w.call_id`, attemptKey(address)...)
 	if err != nil {
 		return nil, fmt.Errorf("read rewards of %s: %w", address, err)
 	}
@@ -72,12 +77,20 @@ func putReward(t database.Tx, r trace.Reward) error {
 		return err
 	}
 	old, _, err := database.InsertOrFind(t, insertReward, rewards.Fields(&r), func() (trace.Reward, error) {
-		return database.One(t.Ctx, t, rewards.Read, selectRewards+rewardsOf+` AND w.name = $7`, append(attemptKey(r.Address), r.Name)...)
+		return database.One(t.Ctx, t, rewards.Read, selectRewards+rewardsOf+` AND w.name = $7 AND w.call_id = $8`, append(attemptKey(r.Address), r.Name, r.CallID)...)
 	})
-	if err == nil && old != r {
-		err = fmt.Errorf("%w: it is %g by %s already", trace.ErrConflict, old.Value, old.Source)
+	switch {
+	case err != nil:
+		return err
+	case !old.Emitted.IsZero() && !r.Emitted.IsZero() && old.Source == r.Source:
+		if r.Emitted.After(old.Emitted) {
+			_, err = t.Exec(replaceReward, append(attemptKey(r.Address), r.Name, r.CallID, r.Value, database.Nanos(r.Emitted))...)
+		}
+		return err
+	case old.Value != r.Value || old.Source != r.Source:
+		return fmt.Errorf("%w: it is %g by the %s already", trace.ErrConflict, old.Value, old.Source)
 	}
-	return err
+	return nil
 }
 
 // Attempts that still run, or that ended with a fault of the infrastructure, do not

@@ -24,7 +24,6 @@ func TestRewardStandsOnceGiven(t *testing.T) {
 		}
 		for name, change := range map[string]func(*trace.Reward){
 			"value":  func(r *trace.Reward) { r.Value = 0.2 },
-			"call":   func(r *trace.Reward) { r.CallID = "" },
 			"source": func(r *trace.Reward) { r.Source = store.Grader },
 		} {
 			changed := final
@@ -38,6 +37,51 @@ func TestRewardStandsOnceGiven(t *testing.T) {
 		got, err := s.Rewards(t.Context(), a)
 		require.NoError(t, err)
 		requireEqual(t, []trace.Reward{step, final}, got)
+	})
+}
+
+// Each call has its own rewards, and none of them is the attempt's.
+func TestRewardsAreKeptByNameAndCall(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		a := begin(t, s, rollout(0, 0))
+		all := []trace.Reward{
+			{Address: a, Name: "final", Value: 1, Source: "agent"},
+			{Address: a, Name: "final", Value: 0.25, CallID: "chatcmpl-1", Source: "agent"},
+			{Address: a, Name: "final", Value: 0.75, CallID: "chatcmpl-2", Source: "agent"},
+			{Address: a, Name: "style", Value: 0.75, CallID: "chatcmpl-2", Source: "agent"},
+		}
+		for _, r := range append(all, all...) {
+			require.NoError(t, s.PutReward(t.Context(), r))
+		}
+		got, err := s.Rewards(t.Context(), a)
+		require.NoError(t, err)
+		requireEqual(t, all, got)
+		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed}))
+		graded, err := s.Attempts(t.Context(), a.Run, a.Kind, a.Step)
+		require.NoError(t, err)
+		require.Len(t, graded, 1, "one row for each attempt, however many rewards it has")
+		require.Nil(t, graded[0].Reward)
+	})
+}
+
+func TestTheLastEmittedRewardStands(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		a := begin(t, s, rollout(0, 0))
+		at := time.Date(2026, 11, 20, 1, 2, 3, 4, time.UTC)
+		second := trace.Reward{Address: a, Name: "final", Value: 0.9, Source: "agent", Emitted: at.Add(time.Second)}
+		first := trace.Reward{Address: a, Name: "final", Value: 0.2, Source: "agent", Emitted: at}
+		for _, r := range []trace.Reward{first, second, first, second} { // exports come twice, and late
+			require.NoError(t, s.PutReward(t.Context(), r))
+		}
+		got, err := s.Rewards(t.Context(), a)
+		require.NoError(t, err)
+		requireEqual(t, []trace.Reward{second}, got)
+		posted := trace.Reward{Address: a, Name: "final", Value: 0.5, Source: "agent"}
+		require.ErrorIs(t, s.PutReward(t.Context(), posted), trace.ErrConflict)
+		posted.Value = 0.9
+		require.NoError(t, s.PutReward(t.Context(), posted))
 	})
 }
 

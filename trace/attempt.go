@@ -94,15 +94,18 @@ func (p Progress) Same(q Progress) bool {
 	return p.Calls == q.Calls && p.Key == q.Key && p.Occurrence == q.Occurrence
 }
 
-// Reward is one number given to an attempt. Name is unique within an attempt:
-// posting the same name and value again changes nothing, another value is an
-// error.
+// Reward is one number given to an attempt or to one of its calls. Name is unique for
+// each of them: posting the same name and value again changes nothing, another value is
+// an error. The attempt's final reward has the name "final" and no call.
 type Reward struct {
 	Address `json:"-"`
 	Name    string  `json:"name"` // "final" unless said otherwise
 	Value   float64 `json:"value"`
 	CallID  string  `json:"call_id,omitempty"` // the call it judges; empty is the whole attempt
 	Source  string  `json:"source"`            // "agent" or "grader"
+	// Emitted is when an agent gave a reward of which the last counts; zero for a reward of
+	// which the first does.
+	Emitted time.Time `json:"emitted,omitzero"`
 }
 
 // Event is a fact that an agent reported about its attempt.

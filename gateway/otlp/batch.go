@@ -22,7 +22,7 @@ type Batch struct {
 	// Rollout is the address that the resources name; empty if they name none.
 	Rollout string
 	Spans   []trace.Span
-	Rewards []trace.Reward
+	Rewards []Reward
 }
 
 // read converts an export. A span without ids is an error, because it can't be

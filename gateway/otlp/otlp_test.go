@@ -193,21 +193,49 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 
 func TestRewardsOfSpans(t *testing.T) {
 	t.Parallel()
-	reward := func(name string, v float64) trace.Reward {
-		return trace.Reward{Name: name, Value: v, Source: "agent"}
+	reward := func(name string, v float64) otlp.Reward {
+		return otlp.Reward{Reward: trace.Reward{Name: name, Value: v, Source: "agent"}}
+	}
+	at := func(r otlp.Reward) otlp.Reward {
+		r.Emitted = decode(t, span("12345678")).Spans[0].Started
+		return r
+	}
+	of := func(call string, r otlp.Reward) otlp.Reward {
+		r.CallID = call
+		return r
+	}
+	refused := func(why string, r otlp.Reward) otlp.Reward {
+		r.Refusal = why
+		return r
 	}
 	emitted := span("12345678", "reward", 0.5)
-	emitted.Name = "agentlightning.reward"
+	emitted.Name = "agentlightning.annotation"
+	const first, second = "agentlightning.reward.0.", "agentlightning.reward.1."
+	const link = "agentlightning.link.0."
 	for name, c := range map[string]struct {
 		span *tracepb.Span
-		want []trace.Reward
+		want []otlp.Reward
 	}{
-		"ours":            {span("12345678", "fulgurite.reward", 0.25), []trace.Reward{reward("final", 0.25)}},
-		"ours, named":     {span("12345678", "fulgurite.reward", 1, "fulgurite.reward.name", "style"), []trace.Reward{reward("style", 1)}},
-		"emitted, many":   {span("12345678", "agentlightning.reward.0.name", "primary", "agentlightning.reward.0.value", "0.85", "agentlightning.reward.1.name", "style", "agentlightning.reward.1.value", 2.0), []trace.Reward{reward("final", 0.85), reward("style", 2)}},
-		"emitted, old":    {emitted, []trace.Reward{reward("final", 0.5)}},
-		"somebody else's": {span("12345678", "reward", 0.5), nil},
-		"no number":       {span("12345678", "fulgurite.reward", "NaN"), nil},
+		"ours":            {span("12345678", "fulgurite.reward", 0.25), []otlp.Reward{reward("final", 0.25)}},
+		"ours, named":     {span("12345678", "fulgurite.reward", 1, "fulgurite.reward.name", "style"), []otlp.Reward{reward("style", 1)}},
+		"ours, no number": {span("12345678", "fulgurite.reward", true), []otlp.Reward{refused("fulgurite.reward is true: want a finite number", reward("final", 0))}},
+		"emitted, many":   {span("12345678", first+"name", "primary", first+"value", "0.85", second+"name", "style", second+"value", 2.0), []otlp.Reward{at(reward("final", 0.85)), at(reward("style", 2))}},
+		"emitted, its own primary": {span("12345678", first+"name", "task_completion", first+"value", 1.0, second+"name", "style", second+"value", 2.0),
+			[]otlp.Reward{at(reward("final", 1)), at(reward("task_completion", 1)), at(reward("style", 2))}},
+		"emitted, a final elsewhere": {span("12345678", first+"name", "style", first+"value", 1.0, second+"name", "final", second+"value", 2.0),
+			[]otlp.Reward{at(reward("style", 1)), at(reward("final", 2))}},
+		"emitted, without a name": {span("12345678", first+"value", 1.0), []otlp.Reward{at(reward("final", 1))}},
+		"emitted, true":           {span("12345678", first+"name", "primary", first+"value", true), []otlp.Reward{at(reward("final", 1))}},
+		"emitted, no number":      {span("12345678", first+"name", "primary", first+"value", "good"), []otlp.Reward{at(refused("agentlightning.reward.0.value is good: want a finite number", reward("final", 0)))}},
+		"emitted, of a call": {span("12345678", first+"name", "primary", first+"value", 0.5, link+"key_match", "gen_ai.response.id", link+"value_match", replyID),
+			[]otlp.Reward{at(of(replyID, reward("final", 0.5)))}},
+		"emitted, of something else": {span("12345678", first+"name", "primary", first+"value", 0.5, link+"key_match", "span_id", link+"value_match", "00f067aa0ba902b7"),
+			[]otlp.Reward{at(refused(`its link "span_id" = "00f067aa0ba902b7" names no reply: link gen_ai.response.id`, reward("final", 0.5)))}},
+		"emitted, old":        {emitted, []otlp.Reward{at(reward("final", 0.5))}},
+		"emitted, very old":   {span("12345678", "agentops.task.output", `{"type": "reward", "value": 0.5}`), []otlp.Reward{at(reward("final", 0.5))}},
+		"an output of a task": {span("12345678", "agentops.task.output", `{"answer": 42}`), nil},
+		"somebody else's":     {span("12345678", "reward", 0.5), nil},
+		"no number":           {span("12345678", "fulgurite.reward", "NaN"), []otlp.Reward{refused("fulgurite.reward is NaN: want a finite number", reward("final", 0))}},
 	} {
 		require.Empty(t, cmp.Diff(c.want, decode(t, c.span).Rewards), name)
 	}

@@ -29,27 +29,36 @@ from typing import Any
 
 
 class Rewards:
-    """Posts the rewards of one rollout. The last one emitted is the final reward."""
+    """Posts the rewards of one rollout at its end. The last one emitted of each name and call counts."""
 
     def __init__(self) -> None:
         self.final: float | None = None
+        self.others: dict[tuple[str, str], float] = {}
 
-    def emit(self, reward: Any, *_: Any, **__: Any) -> None:
-        if isinstance(reward, dict):
-            for name, value in reward.items():
-                self.post(name, value)
-            if "final" not in reward and reward:
-                self.final = float(next(iter(reward.values())))
-            return
-        self.final = float(reward)
+    def emit(self, reward: Any, *_: Any, primary_key: str | None = None, attributes: dict[str, Any] | None = None, **__: Any) -> None:
+        call = linked_call(attributes or {})
+        named = reward if isinstance(reward, dict) else {"final": reward}
+        if "final" not in named and named:
+            named = {"final": named[primary_key or next(iter(named))], **named}
+        for name, value in named.items():
+            if name == "final" and not call:
+                self.final = float(value)
+            else:
+                self.others[name, call] = float(value)
 
-    def post(self, name: str, value: float) -> None:
+    def post_all(self) -> None:
+        for (name, call), value in self.others.items():
+            self.post(name, value, call)
+        if self.final is not None:
+            self.post("final", self.final)
+
+    def post(self, name: str, value: float, call: str = "") -> None:
         url = os.environ.get("FULGURITE_REWARD_URL")
         if not url:
             return
         request = urllib.request.Request(
             url,
-            data=json.dumps({"name": name, "value": float(value)}).encode(),
+            data=json.dumps({"name": name, "value": float(value), **({"call_id": call} if call else {})}).encode(),
             headers={
                 "Authorization": f"Bearer {os.environ['OPENAI_API_KEY']}",
                 "Content-Type": "application/json",
@@ -57,6 +66,14 @@ class Rewards:
         )
         with urllib.request.urlopen(request) as reply:
             reply.read()
+
+
+def linked_call(attributes: dict[str, Any]) -> str:
+    """The id of the reply that a reward is about, by make_link_attributes({"gen_ai.response.id": id})."""
+    for name, key in attributes.items():
+        if name.startswith("agentlightning.link.") and name.endswith(".key_match") and str(key).endswith("response.id"):
+            return str(attributes.get(name.removesuffix("key_match") + "value_match", ""))
+    return ""
 
 
 rewards = Rewards()
@@ -233,8 +250,7 @@ def main() -> None:
     result = run(agent, payload(task), resources(package, task))
     if isinstance(result, (int, float)) and not isinstance(result, bool):
         rewards.final = float(result)
-    if rewards.final is not None:
-        rewards.post("final", rewards.final)
+    rewards.post_all()
     print(rewards.final if rewards.final is not None else "")
 
 

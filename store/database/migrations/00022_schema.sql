@@ -149,7 +149,8 @@ CREATE TABLE rewards (
     value   DOUBLE PRECISION NOT NULL,
     call_id TEXT   NOT NULL,
     source  TEXT   NOT NULL,
-    PRIMARY KEY (run, kind, step, task, sample, attempt, name)
+    emitted BIGINT NOT NULL,
+    PRIMARY KEY (run, kind, step, task, sample, attempt, name, call_id)
 );
 
 CREATE TABLE events (
