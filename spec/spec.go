@@ -149,8 +149,15 @@ type Grader struct {
 	// "tasks": tasks.command decides. "harbor": the task's own tests decide. "agent": the
 	// agent reports its own reward.
 	Type string `json:"type"`
+	// Extract says where the answer is in the result: "last_number", "boxed" (in the last
+	// \boxed{…}), "after TEXT" (behind the last TEXT) or "regex PATTERN" (the first group
+	// of the last match). Absent means the complete result and, with "numeric", the number
+	// after the first "####", else in the last \boxed{…}, else the last number. Only with
+	// grader.type "numeric", "exact" and "qa".
+	Extract string `json:"extract,omitempty"`
 	// Tolerance is the largest absolute difference between result and answer that
-	// "numeric" accepts. Absent means 0. Only with grader.type "numeric".
+	// "numeric" accepts, as a decimal number. Absent means 0. Only with grader.type
+	// "numeric".
 	Tolerance float64 `json:"tolerance,omitempty"`
 	// Command is the program of grader.type "command" and its arguments. It reads {task,
 	// result} as JSON on standard input and prints the reward as its last line.

@@ -237,6 +237,7 @@ func (g Grader) check(f *Faults) {
 		f.unused("grader.minimum", !g.mayBeNegative(), "grader.type "+g.Type+" gives nothing below 0")
 	}
 	g.checkMetric(f)
+	g.checkExtract(f)
 	if g.Reward != "" {
 		f.choice("grader.reward", g.Reward)
 	}

@@ -1,15 +1,20 @@
 package tasks
 
 import (
+	"slices"
 	"strings"
 	"unicode"
+
+	"golang.org/x/text/cases"
+	"golang.org/x/text/language"
 
 	"github.com/fulgurite/fulgurite/spec"
 )
 
 // gradeAnswers returns the best score of a result over the answers that a task accepts.
 // The score is the F1 of the words, or with the metric "exact" 1 if the words are the
-// same, else 0.
+// same, else 0. An answer without words, such as "A" or "...", is compared as it is
+// written: otherwise a result without words would be right.
 func gradeAnswers(metric, answer, result string) float64 {
 	best := 0.0
 	got := answerWords(result)
@@ -17,14 +22,34 @@ func gradeAnswers(metric, answer, result string) float64 {
 		want := answerWords(one)
 		score := 0.0
 		switch {
-		case strings.Join(want, " ") == strings.Join(got, " "):
+		case len(want) == 0:
+			score = reward(strings.EqualFold(strings.Join(strings.Fields(one), " "), strings.Join(strings.Fields(result), " ")))
+		case slices.Equal(want, got):
 			score = 1
-		case metric != spec.MetricExact:
+		case metric != spec.MetricExact && !isVerdict(want) && !isVerdict(got):
 			score = wordF1(want, got)
 		}
 		best = max(best, score)
 	}
 	return best
+}
+
+// isVerdict reports whether an answer is one of those that HotpotQA's evaluation takes as
+// a whole. Otherwise naming both would earn two thirds.
+func isVerdict(words []string) bool {
+	return len(words) == 1 && (words[0] == "yes" || words[0] == "no" || words[0] == "noanswer")
+}
+
+// Wordless returns the ids of the tasks with an answer for the grader "qa" that consists
+// of articles and punctuation. Only that very text is right for it.
+func Wordless(list []Task) []string {
+	var ids []string
+	for _, t := range list {
+		if slices.ContainsFunc(splitAnswers(t.Answer), func(one string) bool { return len(answerWords(one)) == 0 }) {
+			ids = append(ids, t.ID)
+		}
+	}
+	return ids
 }
 
 // answerWords returns the words of an answer in the form in which the evaluations of
@@ -36,7 +61,7 @@ func answerWords(text string) []string {
 			return -1
 		}
 		return r
-	}, strings.ToLower(text))
+	}, cases.Lower(language.Und).String(text))
 	var b strings.Builder
 	for text != "" {
 		n := strings.IndexFunc(text, func(r rune) bool { return !wordRune(r) })

@@ -3,12 +3,11 @@ package tasks
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/tasks/numbers"
 )
 
 // ErrAnswer is wrapped when a grader can't use a task's answer.
@@ -22,14 +21,18 @@ var ErrGrader = errors.New("unknown grader")
 // around the result and the answer doesn't count.
 //
 //   - exact: the result equals the answer, byte for byte.
-//   - numeric: both are decimal numbers, such as -12, 0.5, 1e3 or 1,080, without
-//     units, and differ by at most the tolerance. They are compared as float64. If the
-//     result contains "####", its number is what follows that, as in GSM8K. A result
-//     that is not a number is wrong.
+//   - numeric: both are numbers, as package numbers reads them, and differ by at most the
+//     tolerance. They are compared exactly. Without grader.extract, the number of a result
+//     is the one after the first "####" that a number follows, as in GSM8K, else the one
+//     in the last \boxed{…}, else the last one. A result without a number is wrong.
 //   - contains: the result contains the answer; upper and lower case differ.
 //   - qa: the F1 of the words of result and answer or, with the metric "exact", 1 if
-//     all words agree. Case, punctuation and articles don't count. If the answer is a
-//     JSON list of texts, the best score over them counts.
+//     all words agree. Case, punctuation and articles don't count. Yes and no are right or
+//     wrong as a whole, as in HotpotQA.
+//
+// If the answer is a JSON list of texts, each of them is right, and the best reward over
+// them counts. With exact, numeric and qa, grader.extract says which part of the result is
+// compared.
 //
 // For the graders "command", "agent", "harbor" and "sql" the error is ErrGrader: other
 // code runs them.
@@ -38,25 +41,37 @@ func Grade(g spec.Grader, t Task, result string) (float64, error) {
 	if err := checkAnswer(g, t); err != nil {
 		return 0, fmt.Errorf("task %s: %w", t.ID, err)
 	}
-	var right bool
+	extraction, err := spec.ParseExtract(g.Extract)
+	if err != nil {
+		return 0, fmt.Errorf("grader.extract: %w", err)
+	}
+	if g.Type == spec.GraderNumeric {
+		got, ok := numberIn(extraction, result)
+		return reward(ok && slices.ContainsFunc(numericAnswers(answer), func(one string) bool {
+			want, ok := numbers.Read(one)
+			return ok && closeTo(got, want, g.Tolerance)
+		})), nil
+	}
+	result, found := answerIn(extraction, result)
 	switch g.Type {
 	case spec.GraderExact:
-		right = result == answer
+		return reward(found && (result == answer || slices.ContainsFunc(splitAnswers(answer), func(one string) bool { return result == strings.TrimSpace(one) }))), nil
 	case spec.GraderContains:
-		right = strings.Contains(result, answer)
-	case spec.GraderNumeric:
-		want, _ := decimal(answer)
-		got, ok := finalNumber(result)
-		right = ok && math.Abs(got-want) <= g.Tolerance
+		return reward(slices.ContainsFunc(splitAnswers(answer), func(one string) bool { return strings.Contains(result, strings.TrimSpace(one)) })), nil
 	case spec.GraderQA:
+		if !found {
+			return 0, nil
+		}
 		return gradeAnswers(g.Metric, answer, result), nil
-	default:
-		return 0, fmt.Errorf("%w %q for task %s: want %s, %s, %s or %s", ErrGrader, g.Type, t.ID, spec.GraderExact, spec.GraderNumeric, spec.GraderContains, spec.GraderQA)
 	}
+	return 0, fmt.Errorf("%w %q for task %s: want %s, %s, %s or %s", ErrGrader, g.Type, t.ID, spec.GraderExact, spec.GraderNumeric, spec.GraderContains, spec.GraderQA)
+}
+
+func reward(right bool) float64 {
 	if right {
-		return 1, nil
+		return 1
 	}
-	return 0, nil
+	return 0
 }
 
 // CheckAnswers returns a *ListError with the tasks whose answer is missing or that the
@@ -83,13 +98,8 @@ func checkAnswer(g spec.Grader, t Task) error {
 			return fmt.Errorf("%w: grader %q needs one, and there is none", ErrAnswer, g.Type)
 		}
 	}
-	if g.Type == spec.GraderNumeric {
-		if _, ok := decimal(answer); !ok {
-			return fmt.Errorf("%w: grader %q needs a number, not %q", ErrAnswer, g.Type, answer)
-		}
-	}
-	if g.Type == spec.GraderQA && slices.ContainsFunc(splitAnswers(answer), func(one string) bool { return strings.TrimSpace(one) == "" }) {
-		return fmt.Errorf("%w: one of its texts is empty", ErrAnswer)
+	if err := checkAlternatives(g.Type, answer); err != nil {
+		return err
 	}
 	if g.Type == spec.GraderHarbor {
 		if _, ok := t.Metadata[MetadataHarbor]; !ok {
@@ -107,41 +117,22 @@ func checkAnswer(g spec.Grader, t Task) error {
 	return nil
 }
 
-// finalNumber returns the number that a result consists of. If the result has a "####",
-// it returns the number after the first one, whatever follows that number.
-func finalNumber(result string) (float64, bool) {
-	if _, after, marked := strings.Cut(result, answerMark); marked {
-		after = strings.TrimPrefix(strings.TrimSpace(after), "$")
-		result = after[:len(after)-len(strings.TrimLeft(after, "0123456789+-.,eE"))]
-		result = strings.TrimRight(result, ".,eE+-")
-	}
-	return decimal(result)
-}
-
-// decimal returns the number in text, in which commas may separate thousands. It refuses
-// hexadecimal numbers, underscores, infinities and NaN, which strconv accepts.
-func decimal(text string) (float64, bool) {
-	text, ok := withoutSeparators(text)
-	if !ok || strings.Trim(text, "0123456789+-.eE") != "" {
-		return 0, false
-	}
-	v, err := strconv.ParseFloat(text, 64)
-	return v, err == nil
-}
-
-// withoutSeparators removes the commas from a number. It reports whether they stand where
-// they separate thousands.
-func withoutSeparators(text string) (string, bool) {
-	whole, rest := text, ""
-	if dot := strings.IndexAny(text, ".eE"); dot >= 0 {
-		whole, rest = text[:dot], text[dot:]
-	}
-	groups := strings.Split(whole, ",")
-	for i, group := range groups {
-		digits := strings.TrimLeft(group, "+-")
-		if len(groups) > 1 && (i > 0 && len(group) != 3 || i == 0 && (len(digits) == 0 || len(digits) > 3)) {
-			return text, false
+// checkAlternatives checks the answers of which each is right.
+func checkAlternatives(grader, answer string) error {
+	switch grader {
+	case spec.GraderNumeric:
+		for _, one := range numericAnswers(answer) {
+			if _, ok := numbers.Read(one); !ok {
+				return fmt.Errorf("%w: grader %q needs a number, not %q", ErrAnswer, grader, one)
+			}
+		}
+	case spec.GraderExact, spec.GraderContains, spec.GraderQA:
+		if grader == spec.GraderQA && emptyList(answer) {
+			return fmt.Errorf("%w: its list has no texts", ErrAnswer)
+		}
+		if slices.ContainsFunc(splitAnswers(answer), func(one string) bool { return strings.TrimSpace(one) == "" }) {
+			return fmt.Errorf("%w: one of its texts is empty", ErrAnswer)
 		}
 	}
-	return strings.Join(groups, "") + rest, true
+	return nil
 }

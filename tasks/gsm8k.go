@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/fulgurite/fulgurite/tasks/numbers"
 )
 
 // answerMark precedes the number at the end of a solution in GSM8K's layout.
@@ -28,7 +30,7 @@ func parseGSM8K(fields row, number int) (Task, error) {
 		return Task{}, errors.New(`the answer has no "#### <number>" at its end`)
 	}
 	answer := strings.ReplaceAll(strings.TrimSpace(solution[last+len(answerMark):]), ",", "")
-	if _, ok := decimal(answer); !ok {
+	if _, ok := numbers.Read(answer); !ok {
 		return Task{}, fmt.Errorf("the answer ends in %q, which is not a number", answer)
 	}
 	return Task{ID: strconv.Itoa(number), Input: question, Answer: answer}, nil

@@ -60,7 +60,7 @@ func parseTask(text []byte) (Task, error) {
 				err = errors.New("metadata is not a JSON object")
 			}
 		default:
-			err = fmt.Errorf("unknown key %q; put it under metadata", key)
+			err = fmt.Errorf("unknown key %q; put it under metadata, which agents see, or, if it tells the answer, into answer, which they never see", key)
 		}
 		if err != nil {
 			faults = append(faults, err.Error())

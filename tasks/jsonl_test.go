@@ -51,7 +51,7 @@ func TestBadLinesAreReportedTogether(t *testing.T) {
 		`data/a.jsonl:2: the line ends in the middle of its JSON`,
 		`data/a.jsonl:3: a JSON array where an object is expected`,
 		`data/a.jsonl:4: no id`,
-		`data/a.jsonl:5: unknown key "anwser"; put it under metadata; no id; no input`,
+		`data/a.jsonl:5: unknown key "anwser"; put it under metadata, which agents see, or, if it tells the answer, into answer, which they never see; no id; no input`,
 		`data/a.jsonl:7: id "a" is in line 1 already`,
 		`data/a.jsonl:8: id is neither text nor a number`,
 		`data/a.jsonl:9: something follows the JSON object`,
@@ -76,7 +76,7 @@ func TestAtMostTwentyFaultsAreListed(t *testing.T) {
 	require.ErrorAs(t, err, &file)
 	require.Len(t, file.List, 20)
 	require.Equal(t, 13, file.More)
-	require.True(t, strings.HasSuffix(err.Error(), "a.jsonl:20: unknown key \"key19\"; put it under metadata\nand 13 more"), err)
+	require.True(t, strings.HasSuffix(err.Error(), "a.jsonl:20: unknown key \"key19\"; put it under metadata, which agents see, or, if it tells the answer, into answer, which they never see\nand 13 more"), err)
 }
 
 func TestEqualFaultsAreListedOnce(t *testing.T) {

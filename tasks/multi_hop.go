@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -83,13 +84,36 @@ func joinAnswers(answers []string) string {
 }
 
 // splitAnswers returns the answers that a task accepts: those of a JSON list of texts, or
-// the one text.
+// the one text. A list of anything else, or of nothing, is one text, too.
 func splitAnswers(answer string) []string {
-	var answers []string
-	if strings.HasPrefix(strings.TrimSpace(answer), "[") && json.Unmarshal([]byte(answer), &answers) == nil {
-		return answers
+	var texts []*string
+	if !strings.HasPrefix(strings.TrimSpace(answer), "[") || json.Unmarshal([]byte(answer), &texts) != nil || len(texts) == 0 || slices.Contains(texts, nil) {
+		return []string{answer}
 	}
-	return []string{answer}
+	answers := make([]string, len(texts))
+	for i, text := range texts {
+		answers[i] = *text
+	}
+	return answers
+}
+
+// numericAnswers works like splitAnswers for lists of numbers and texts.
+func numericAnswers(answer string) []string {
+	var list []json.RawMessage
+	if !strings.HasPrefix(strings.TrimSpace(answer), "[") || json.Unmarshal([]byte(answer), &list) != nil || len(list) == 0 {
+		return []string{answer}
+	}
+	answers := make([]string, len(list))
+	for i, one := range list {
+		answers[i] = textOf(one)
+	}
+	return answers
+}
+
+// emptyList reports whether an answer is a JSON list of nothing.
+func emptyList(answer string) bool {
+	var list []json.RawMessage
+	return json.Unmarshal([]byte(answer), &list) == nil && list != nil && len(list) == 0
 }
 
 // singleHops returns the ids of question_decomposition in the form that JSON decodes to,

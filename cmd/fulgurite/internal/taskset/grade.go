@@ -2,12 +2,10 @@ package taskset
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime"
 	"slices"
@@ -28,15 +26,9 @@ type Grade struct {
 	Grader       string  `help:"exact, numeric, contains, qa or sql (default: the one of a data set)." placeholder:"TYPE"`
 	Metric       string  `help:"What qa measures: f1 or exact. By whose rules sql compares: spider or bird (default: those of the data set)." enum:",f1,exact,spider,bird" default:""`
 	Tolerance    float64 `help:"Largest difference that numeric accepts."`
+	Extract      string  `help:"Where the answer is in a result: last_number, boxed, 'after TEXT' or 'regex PATTERN' (default: as grader.extract)." placeholder:"HOW"`
 	KeepDistinct bool    `help:"Have sql compare queries with DISTINCT, which Spider's evaluation removes (BIRD's never does)."`
 	Seconds      float64 `help:"Most time that sql gives a query." default:"0" placeholder:"10"`
-}
-
-// result is a line to be graded.
-type result struct {
-	id   json.RawMessage // as it was written
-	task tasks.Task
-	text string
 }
 
 // Run prints {"id": …, "reward": …} for each result, in their order. Nothing is
@@ -67,7 +59,7 @@ func (c *Grade) Run(ctx context.Context, t *terminal.Terminal) error {
 			break
 		}
 		all.Go(func() (err error) {
-			if rewards[i], err = graders.Grade(ctx, grader, r.task, r.text); err != nil {
+			if rewards[i], err = graders.Grade(ctx, grader, r.Task, r.Text); err != nil {
 				return fmt.Errorf("%s: %w", c.Source, err)
 			}
 			return nil
@@ -81,7 +73,7 @@ func (c *Grade) Run(ctx context.Context, t *terminal.Terminal) error {
 		line, err := json.Marshal(struct {
 			ID     json.RawMessage `json:"id"`
 			Reward float64         `json:"reward"`
-		}{r.id, rewards[i]})
+		}{r.ID, rewards[i]})
 		if err != nil {
 			return err
 		}
@@ -101,7 +93,7 @@ func checkType(name string) error {
 
 // grader returns the grader that the flags describe.
 func (c *Grade) grader() (spec.Grader, error) {
-	g := spec.Grader{Type: c.Grader, Metric: c.Metric, Tolerance: c.Tolerance, KeepDistinct: c.KeepDistinct, Seconds: c.Seconds}
+	g := spec.Grader{Type: c.Grader, Metric: c.Metric, Extract: c.Extract, Tolerance: c.Tolerance, KeepDistinct: c.KeepDistinct, Seconds: c.Seconds}
 	if g.Type == "" {
 		g.Type = usualGrader(c.Source)
 	}
@@ -117,6 +109,8 @@ func (c *Grade) grader() (spec.Grader, error) {
 		fault = "--metric " + g.Metric + " is only for qa"
 	case (g.Metric == spec.MetricSpider || g.Metric == spec.MetricBIRD) && g.Type != spec.GraderSQL:
 		fault = "--metric " + g.Metric + " is only for sql"
+	case g.Extract != "" && !slices.Contains([]string{spec.GraderNumeric, spec.GraderExact, spec.GraderQA}, g.Type):
+		fault = "--extract is only for numeric, exact and qa"
 	case g.Tolerance != 0 && g.Type != spec.GraderNumeric:
 		fault = "--tolerance is only for numeric"
 	case g.Tolerance < 0:
@@ -130,85 +124,36 @@ func (c *Grade) grader() (spec.Grader, error) {
 	case g.Seconds < 0 || g.Seconds > 24*3600:
 		fault = "--seconds must be more than 0 and at most a day"
 	}
+	if fault == "" {
+		fault = extractFault(g)
+	}
 	if fault != "" {
 		return g, errors.New(fault)
 	}
 	return g, nil
 }
 
-// shownFaults is how many bad lines an error lists.
-const shownFaults = 20
+// extractFault says what is wrong with --extract.
+func extractFault(g spec.Grader) string {
+	e, err := spec.ParseExtract(g.Extract)
+	switch {
+	case err != nil:
+		return "--extract: " + err.Error() + "; give last_number, boxed, 'after TEXT' or 'regex PATTERN'"
+	case e.Kind == spec.ExtractLastNumber && g.Type != spec.GraderNumeric:
+		return "--extract last_number is only for numeric"
+	}
+	return ""
+}
 
 // read reads the results and finds their tasks.
-func (c *Grade) read(list []tasks.Task) ([]result, error) {
-	byID := map[string]tasks.Task{}
-	for _, t := range list {
-		byID[t.ID] = t
+func (c *Grade) read(list []tasks.Task) ([]tasks.Result, error) {
+	if c.Results == "-" {
+		return tasks.ReadResults(os.Stdin, "standard input", list)
 	}
-	file, name := io.Reader(os.Stdin), "standard input"
-	if c.Results != "-" {
-		f, err := os.Open(c.Results)
-		if err != nil {
-			return nil, fmt.Errorf("open results: %w", err)
-		}
-		defer f.Close()
-		file, name = f, c.Results
+	f, err := os.Open(c.Results)
+	if err != nil {
+		return nil, fmt.Errorf("open results: %w", err)
 	}
-	var results []result
-	var faults []error
-	reader := bufio.NewReader(file)
-	for number := 1; ; number++ {
-		text, end := reader.ReadBytes('\n')
-		if end != nil && !errors.Is(end, io.EOF) {
-			return nil, fmt.Errorf("read %s: %w", name, end)
-		}
-		if text = bytes.TrimSpace(text); len(text) > 0 {
-			r, err := parseResult(text, byID)
-			if err != nil && len(faults) < shownFaults {
-				faults = append(faults, fmt.Errorf("%s:%d: %w", name, number, err))
-			}
-			results = append(results, r)
-		}
-		if end != nil {
-			break
-		}
-	}
-	if len(results) == 0 {
-		return nil, fmt.Errorf("%s: no results", name)
-	}
-	return results, errors.Join(faults...)
-}
-
-// parseResult parses one line. The id may be a string or a number. The result should be a
-// string; for a value of another type, its JSON is the result.
-func parseResult(text []byte, byID map[string]tasks.Task) (result, error) {
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(text, &fields); err != nil {
-		var kind *json.UnmarshalTypeError
-		if errors.As(err, &kind) {
-			return result{}, fmt.Errorf(`want a JSON object {"id": …, "result": …}, not a JSON %s`, kind.Value)
-		}
-		return result{}, fmt.Errorf(`want a JSON object {"id": …, "result": …}: %w`, err)
-	}
-	for _, key := range []string{"id", "result"} {
-		if value, ok := fields[key]; !ok || string(value) == "null" {
-			return result{}, fmt.Errorf("no %s", key)
-		}
-	}
-	r := result{id: fields["id"]}
-	id := textOf(r.id)
-	var known bool
-	if r.task, known = byID[id]; !known {
-		return r, fmt.Errorf("no task has the id %q", id)
-	}
-	r.text = textOf(fields["result"])
-	return r, nil
-}
-
-func textOf(value json.RawMessage) string {
-	var text string
-	if json.Unmarshal(value, &text) == nil {
-		return text
-	}
-	return string(value)
+	defer f.Close()
+	return tasks.ReadResults(f, c.Results, list)
 }

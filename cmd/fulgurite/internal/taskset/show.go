@@ -35,6 +35,9 @@ type contents struct {
 	Databases int    `json:"databases,omitempty"`
 	// EmptyGold are the ids of tasks whose gold query returns no rows.
 	EmptyGold []string `json:"empty_gold,omitempty"`
+	// Wordless are the ids of tasks for the grader qa with an answer that consists of
+	// articles and punctuation.
+	Wordless []string `json:"wordless,omitempty"`
 	// Repeats are the tasks that ask what an earlier one of the source asks.
 	Repeats *tasks.Duplicates `json:"repeats,omitempty"`
 	// Tasks have their answers, which no agent sees.
@@ -150,6 +153,9 @@ func read(ctx context.Context, of spec.Tasks, grader spec.Grader, source string)
 		return one, err
 	}
 	one.Count = len(one.Tasks)
+	if grader.Type == spec.GraderQA {
+		one.Wordless = tasks.Wordless(one.Tasks)
+	}
 	if repeats := tasks.Repeats(one.Tasks); repeats.Any() {
 		one.Repeats = &repeats
 	}
@@ -204,6 +210,9 @@ func (c *Show) print(t *terminal.Terminal, r report) {
 		}
 		if one.Repeats != nil {
 			t.Printf("  warning: %s\n", terminal.Escape(one.Repeats.String()))
+		}
+		if n := len(one.Wordless); n > 0 {
+			t.Printf("  warning: answers of %s have no words beside articles and punctuation, so only that very text is right: %s\n", terminal.Count(n, "task"), firstOf(one.Wordless))
 		}
 		for _, shown := range one.Tasks[:min(c.Show, len(one.Tasks))] {
 			t.Printf("  %s: %s\n", terminal.Escape(shown.ID), terminal.Escape(oneLine(shown.Input)))
