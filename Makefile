@@ -79,9 +79,13 @@ clean: ## Remove what was built or installed; runs and their data stay
 
 ##@ Check
 
+# What `make test` tests: packages, and a regular expression of tests.
+PACKAGES ?= ./...
+RUN      ?=
+
 .PHONY: test
-test: ## Run all tests as users build: without C
-	CGO_ENABLED=0 $(GOTEST) $(PARALLEL) -timeout=30m ./...
+test: ## Run all tests as users build: without C; PACKAGES="./store/..." RUN=regexp chooses
+	CGO_ENABLED=0 $(GOTEST) $(PARALLEL) -timeout=30m $(if $(RUN),-run='$(RUN)') $(PACKAGES)
 
 # Under an emulator a test takes fifty times as long: these are the ones that compare bits and references.
 KERNELTESTS := Kept|Agree|Softmax|Rotate|NotANumber|MatMul|Reference|DecodedLogprobs|ResumedTraining|EqualFingerprints|GreedyTakes
