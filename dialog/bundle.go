@@ -108,8 +108,8 @@ func ReadCodec(dir, template, parser string) (codec Codec, encoded []byte, err e
 //
 // A template shows qwen3_xml if it writes "<function=" and "<parameter="; hermes if it
 // writes "<tool_call>" and "arguments" but not those two; llama3_json if it writes
-// "parameters" and "name", or a Python tag, but no "<tool_call>"; and pythonic if it
-// writes "[func_name1(" or "<|python_start|>".
+// "parameters" and "name", or a Python tag, but no "<tool_call>"; mistral if it writes
+// "[TOOL_CALLS]"; and pythonic if it writes "[func_name1(" or "<|python_start|>".
 func (b Bundle) toolFormat() (toolcall.Format, error) {
 	if b.ToolParser != "" {
 		f, err := toolcall.Named(b.ToolParser)
@@ -133,13 +133,17 @@ func (b Bundle) toolFormat() (toolcall.Format, error) {
 	var names []string
 	tagged := shows("<tool_call>")
 	xml := tagged && shows("<function=", "<parameter=")
+	calls := shows("[TOOL_CALLS]")
+	if calls {
+		names = append(names, "mistral")
+	}
 	if xml {
 		names = append(names, "qwen3_xml")
 	}
 	if tagged && !xml && shows("arguments") {
 		names = append(names, "hermes")
 	}
-	if !tagged && (shows(`{"name": `, `"parameters": `) || shows("<|python_tag|>")) {
+	if !tagged && !calls && (shows(`{"name": `, `"parameters": `) || shows("<|python_tag|>")) {
 		names = append(names, "llama3_json")
 	}
 	if shows("[func_name1(") || shows("<|python_start|>") {

@@ -127,21 +127,65 @@ func HidesTools(c Codec, messages []Message, tools []Tool) bool {
 }
 
 // CheckTools returns an error if a spec names a parser of tool calls, but the codec's
-// template shows the model no tools. parser is the parser's name, or empty.
+// template does not show the model the tools, its calls or their results. parser is the
+// parser's name, or empty.
 func CheckTools(c Codec, parser string) error {
 	if parser == "" {
 		return nil
 	}
-	messages := []Message{{Role: System, Content: "You help."}, {Role: User, Content: "Hello"}}
-	tools := []Tool{
-		{Name: "look_up", Description: "Look something up.", Parameters: json.RawMessage(`{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}`)},
-		{Name: "write_down", Description: "Write something down.", Parameters: json.RawMessage(`{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}`)},
+	t, ok := c.(*template)
+	if !ok {
+		return nil
 	}
-	if HidesTools(c, messages, tools) && HidesTools(c, messages[1:], tools) {
+	const name = "xqtoolxq"
+	tools := []Tool{tried(name)}
+	ask := Message{Role: User, Content: "Hello"}
+	var rendered int
+	var failure error
+	for _, messages := range [][]Message{{ask}, {{Role: System, Content: "You help."}, ask}} {
+		text, err := t.render.dialog(messages, tools, true)
+		if err != nil {
+			failure = err // many templates refuse messages of the system
+			continue
+		}
+		rendered++
+		if strings.Contains(text, name) {
+			failure, rendered = nil, 0
+			break
+		}
+	}
+	switch {
+	case rendered > 0:
 		return fmt.Errorf("%w: the chat template leaves out the tools that are offered, so model.tool_parser %s would read calls of tools that the model never sees: "+
-			"give a template that writes `tools` as model.template, or leave model.tool_parser out and let the agent describe its tools", ErrBundle, parser)
+			"give a template that writes `tools` as model.template (%s), or leave model.tool_parser out and let the agent describe its tools", ErrBundle, parser, exampleTemplates)
+	case failure != nil:
+		return fmt.Errorf("%w: model.tool_parser %s: the chat template does not render a dialog with tools: %w", ErrBundle, parser, failure)
+	case t.unwritten != nil:
+		return fmt.Errorf("%w: model.tool_parser %s: %w", ErrBundle, parser, t.unwritten)
 	}
 	return nil
+}
+
+// Gaps are what a codec can't do with dialogs. Each of them is nil if the codec can.
+type Gaps struct {
+	// Tools is why no tools can be offered.
+	Tools error
+	// Replies and Calls are why replies without and with tool calls can't be continued
+	// token by token.
+	Replies, Calls error
+}
+
+// GapsOf returns what a codec can't do.
+func GapsOf(c Codec) Gaps {
+	t, ok := c.(*template)
+	if !ok {
+		return Gaps{}
+	}
+	g := Gaps{Tools: t.unwritten, Replies: t.unbridged, Calls: t.unbridgedCalls}
+	if t.format == nil {
+		g.Tools = errNoFormat
+	}
+	return g
 }
 
 // Shared counts the messages at the beginning of a dialog that come from the dialog

@@ -33,6 +33,8 @@ type template struct {
 	// unbridged and unbridgedCalls say why replies without and with tool calls can't be
 	// continued. They are nil if they can be.
 	unbridged, unbridgedCalls error
+	// unwritten says why a dialog can't have tool calls at all. It is nil if it can.
+	unwritten error
 	// held has the tokens as constraints see them.
 	held func() *schema.Vocabulary
 }
@@ -148,12 +150,22 @@ func (c *template) Bytes(token int32) []byte {
 	return []byte(c.vocabulary.Name(token))
 }
 
+// errNoFormat says what to do about a template that shows no format of tool calls.
+var errNoFormat = fmt.Errorf("the chat template shows no known format of tool calls: set model.tool_parser to one of %s, or give a template that writes tools as model.template (%s)",
+	strings.Join(toolcall.Names(), ", "), exampleTemplates)
+
+// exampleTemplates is where the project has templates with tools.
+const exampleTemplates = "examples/templates has one for ChatML"
+
 // Prompt renders and encodes. The template writes all special tokens itself.
 func (c *template) Prompt(messages []Message, tools []Tool) ([]int32, error) {
 	if len(messages) == 0 {
 		return nil, fmt.Errorf("%w: no messages", ErrDialog)
 	}
 	if err := c.offers(tools); err != nil {
+		return nil, err
+	}
+	if err := c.writes(messages); err != nil {
 		return nil, err
 	}
 	text, err := c.render.dialog(messages, tools, true)
@@ -166,7 +178,10 @@ func (c *template) Prompt(messages []Message, tools []Tool) ([]int32, error) {
 // offers returns an error if tools are offered whose calls could not be read.
 func (c *template) offers(tools []Tool) error {
 	if len(tools) > 0 && c.format == nil {
-		return fmt.Errorf("%w: tools are offered, but the chat template shows no known format of tool calls: set model.tool_parser", ErrDialog)
+		return fmt.Errorf("%w: tools are offered, but %w", ErrDialog, errNoFormat)
+	}
+	if len(tools) > 0 && c.unwritten != nil {
+		return fmt.Errorf("%w: tools are offered, but %w", ErrDialog, c.unwritten)
 	}
 	checker, ok := c.format.(toolcall.Checker)
 	if !ok {
@@ -175,6 +190,19 @@ func (c *template) offers(tools []Tool) error {
 	for _, t := range parserTools(tools) {
 		if err := checker.Check(t); err != nil {
 			return fmt.Errorf("%w: tool %q: calls in the format %s can't be read: %w", ErrDialog, t.Name, c.format.Name(), err)
+		}
+	}
+	return nil
+}
+
+// writes returns an error if the template would leave out a turn that has to do with tools.
+func (c *template) writes(messages []Message) error {
+	if c.unwritten == nil {
+		return nil
+	}
+	for i, m := range messages {
+		if len(m.ToolCalls) > 0 || m.Role == ToolReply {
+			return fmt.Errorf("%w: message %d has to do with tools, but %w", ErrDialog, i, c.unwritten)
 		}
 	}
 	return nil

@@ -149,11 +149,46 @@ func (c *template) probe(stop []int32) error {
 	}
 	c.opened = c.thinks && strings.HasSuffix(strings.TrimRight(prompt, blank), openThought)
 	c.unbridged = c.tryBridges(nil, []Message{ask}, []Message{{Role: User, Content: "What?"}})
+	c.tryCalls()
 	reply := Message{Role: ToolReply, Content: "2", ToolCallID: "call_0"}
-	if c.format != nil {
+	if c.format != nil && c.unwritten == nil {
 		c.unbridgedCalls = c.tryBridges([]Tool{tried("add")}, []Message{reply}, []Message{reply, {Role: ToolReply, Content: "3", ToolCallID: "call_1"}}, []Message{reply, ask})
 	}
 	return nil
+}
+
+// tryCalls finds out whether the template writes calls of tools and their results, and
+// with which ids. A template that leaves them out would show the model a dialog in which
+// it said nothing.
+func (c *template) tryCalls() {
+	const name, value, result = "xqcallxq", "xqvaluexq", "xqresultxq"
+	render := func(id string) (string, error) {
+		call := ToolCall{ID: id, Type: "function", Function: Function{Name: name, Arguments: objectOf("text", value)}}
+		return c.render.dialog([]Message{
+			{Role: User, Content: "Hello"}, {Role: Assistant, ToolCalls: []ToolCall{call}}, {Role: ToolReply, Content: result, ToolCallID: id, Name: name},
+		}, []Tool{tried(name)}, true)
+	}
+	text, err := render("call_0")
+	if errors.Is(err, jinja.ErrRaised) {
+		c.render.shortIDs = true
+		if text, err = render("call_0"); err != nil {
+			c.render.shortIDs = false
+		}
+	}
+	lost := ""
+	for _, one := range []struct{ sentinel, what string }{{value, "calls of earlier turns"}, {result, "results of tools"}} {
+		if !strings.Contains(text, one.sentinel) {
+			lost = one.what
+			break
+		}
+	}
+	way := "give a template that writes them as model.template (" + exampleTemplates + "), or let the agent describe its tools in its own text"
+	switch {
+	case err != nil:
+		c.unwritten = fmt.Errorf("the chat template does not render tool calls: %w: %s", err, way)
+	case lost != "":
+		c.unwritten = fmt.Errorf("the chat template leaves out %s, so the model would not see them: %s", lost, way)
+	}
 }
 
 // tried returns a tool to try a template with. It has a list of parameters, because some
@@ -185,7 +220,7 @@ func (c *template) turnEnd(messages []Message, sentinel string, tools []Tool, st
 // the text around it.
 func (c *template) tryBridges(tools []Tool, tails ...[]Message) error {
 	refuse := func(err error) error {
-		return fmt.Errorf("%w: this chat template can't be continued token by token, use history: template: %w", ErrDialog, err)
+		return fmt.Errorf("%w: this chat template can't be continued token by token: %w: set sampling.history: template", ErrDialog, err)
 	}
 	for _, tail := range tails {
 		one, err := c.bridgeText(standIns[0], tail, tools)

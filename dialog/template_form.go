@@ -2,7 +2,6 @@ package dialog
 
 import (
 	"encoding/json"
-	"errors"
 
 	"github.com/fulgurite/fulgurite/dialog/schema"
 	"github.com/fulgurite/fulgurite/dialog/toolcall"
@@ -29,7 +28,7 @@ func (c *template) Constrain(form model.Form) (model.Constraint, error) {
 
 func (c *template) callGrammar(b *schema.Builder, offered []model.FormTool) (schema.Expression, error) {
 	if c.format == nil {
-		return schema.Expression{}, errors.New("the chat template shows no known format of tool calls: set model.tool_parser")
+		return schema.Expression{}, errNoFormat
 	}
 	tools := make([]toolcall.Tool, len(offered))
 	for i, t := range offered {

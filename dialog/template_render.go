@@ -1,6 +1,7 @@
 package dialog
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -15,6 +16,8 @@ type renderer struct {
 	variables        []jinja.Member
 	now              time.Time
 	guard            guard
+	// shortIDs is true if the template wants ids of nine letters and digits.
+	shortIDs bool
 }
 
 // dialog renders messages. If open is true, the text ends where the assistant's reply
@@ -62,7 +65,7 @@ func (r *renderer) turn(m Message) (jinja.Value, error) {
 	}
 	turn := []jinja.Member{{Key: "role", Value: jinja.String(string(role))}, {Key: "content", Value: r.text(m.Content)}}
 	for _, one := range []struct{ key, text string }{
-		{"reasoning_content", m.Reasoning}, {"tool_call_id", m.ToolCallID}, {"name", m.Name},
+		{"reasoning_content", m.Reasoning}, {"tool_call_id", r.id(m.ToolCallID)}, {"name", m.Name},
 	} {
 		if one.text != "" {
 			turn = append(turn, jinja.Member{Key: one.key, Value: r.text(one.text)})
@@ -83,11 +86,15 @@ func (r *renderer) turn(m Message) (jinja.Value, error) {
 }
 
 // call returns a tool call in the form that templates read, with its arguments as an
-// object. Arguments that are not a JSON object, as a history from another source may
-// have, become a string in an object.
+// object. A history from another source may have other arguments: none at all, blanks or
+// null are no arguments, and what is not a JSON object becomes a string in an object.
 func (r *renderer) call(call ToolCall) (jinja.Value, error) {
 	arguments := json.RawMessage(call.Function.Arguments)
-	if !isObject(call.Function.Arguments) {
+	switch strings.Trim(call.Function.Arguments, blank) {
+	case "", "null":
+		arguments = json.RawMessage("{}")
+	}
+	if !isObject(string(arguments)) {
 		arguments = json.RawMessage(objectOf("_raw", call.Function.Arguments))
 	}
 	value, err := jinja.FromJSON(r.guard.json(arguments))
@@ -95,7 +102,7 @@ func (r *renderer) call(call ToolCall) (jinja.Value, error) {
 		return jinja.Value{}, fmt.Errorf("%w: arguments of %q: %w", ErrDialog, call.Function.Name, err)
 	}
 	return jinja.Object(
-		jinja.Member{Key: "id", Value: r.text(call.ID)},
+		jinja.Member{Key: "id", Value: r.text(r.id(call.ID))},
 		jinja.Member{Key: "type", Value: jinja.String("function")},
 		jinja.Member{Key: "function", Value: jinja.Object(
 			jinja.Member{Key: "name", Value: r.text(call.Function.Name)},
@@ -124,6 +131,20 @@ func (r *renderer) offer(tools []Tool) (jinja.Value, error) {
 		)
 	}
 	return jinja.List(list...), nil
+}
+
+// id returns the id of a call as the template takes it. Equal ids stay equal.
+func (r *renderer) id(s string) string {
+	const length, alphabet = 9, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+	if !r.shortIDs || s == "" || len(s) == length && strings.Trim(s, alphabet) == "" {
+		return s
+	}
+	sum := sha256.Sum256([]byte(s))
+	short := sum[:length]
+	for i, b := range short {
+		short[i] = alphabet[int(b)%len(alphabet)]
+	}
+	return string(short)
 }
 
 func (r *renderer) text(s string) jinja.Value { return jinja.String(r.guard.text(s)) }

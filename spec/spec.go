@@ -59,8 +59,8 @@ type Model struct {
 	// default.
 	Codec string `json:"codec,omitempty"`
 	// ToolParser is the format in which tool calls are read from replies: "hermes",
-	// "llama3_json", "pythonic" or "qwen3_xml". Absent means the format of the chat
-	// template. Only with model.codec "template".
+	// "llama3_json", "mistral", "pythonic" or "qwen3_xml". Absent means the format of the
+	// chat template. Only with model.codec "template".
 	ToolParser string `json:"tool_parser,omitempty"`
 	// Template is the path of a file with a chat template that replaces the one of the
 	// base model. Only with model.codec "template".

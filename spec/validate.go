@@ -70,7 +70,7 @@ func choices(key string) []string {
 	case "model.lora.base_precision":
 		return []string{"f32", "bf16", "q8_0"}
 	case "model.tool_parser":
-		return []string{"hermes", "llama3_json", "pythonic", "qwen3_xml"}
+		return []string{"hermes", "llama3_json", "mistral", "pythonic", "qwen3_xml"}
 	case "sampling.engine":
 		return []string{EngineNative, EngineTorch}
 	case "sampling.history":

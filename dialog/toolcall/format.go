@@ -63,18 +63,25 @@ type Checker interface {
 }
 
 // Formats returns all formats.
-func Formats() []Format { return []Format{hermes{}, llama3{}, pythonic{}, qwenXML{}} }
+func Formats() []Format { return []Format{hermes{}, llama3{}, mistral{}, pythonic{}, qwenXML{}} }
+
+// Names returns the names of all formats.
+func Names() []string {
+	var names []string
+	for _, f := range Formats() {
+		names = append(names, f.Name())
+	}
+	return names
+}
 
 // Named returns a format by its name.
 func Named(name string) (Format, error) {
-	var names []string
 	for _, f := range Formats() {
 		if f.Name() == name {
 			return f, nil
 		}
-		names = append(names, f.Name())
 	}
-	return nil, fmt.Errorf("%w %q: want one of %s", ErrFormat, name, strings.Join(names, ", "))
+	return nil, fmt.Errorf("%w %q: want one of %s", ErrFormat, name, strings.Join(Names(), ", "))
 }
 
 // malformed returns the reply for a text that looks like a call and is not one.

@@ -53,6 +53,16 @@ func TestSoundCallsAreRead(t *testing.T) {
 			`{curly} braces`:            {Content: `{curly} braces`},
 			`Try {"name": "now", "parameters": {}} yourself`: {Content: `Try {"name": "now", "parameters": {}} yourself`},
 		},
+		"mistral": {
+			"Hi.": {Content: "Hi."},
+			`So: [TOOL_CALLS] [{"name": "add", "arguments": {"a": 1}, "id": "abcdefghi"}, {"arguments": {}, "name": "now"}] `: {
+				Content: "So:", Calls: []toolcall.Call{call("add", `{"a": 1}`), call("now", `{}`)},
+			},
+			`[TOOL_CALLS][{"name": "add", "arguments": {"note": "]["}}]`:                {Calls: []toolcall.Call{call("add", `{"note": "]["}`)}},
+			`[TOOL_CALLS]add[ARGS]{"a": 1}`:                                             {Calls: []toolcall.Call{call("add", `{"a": 1}`)}},
+			`Hm[TOOL_CALLS]add[CALL_ID]abcdefghi[ARGS]{"a": {}}[TOOL_CALLS]now[ARGS]{}`: {Content: "Hm", Calls: []toolcall.Call{call("add", `{"a": {}}`), call("now", `{}`)}},
+			`[TOOL_CALLS]add{"note": "[TOOL_CALLS]"}`:                                   {Calls: []toolcall.Call{call("add", `{"note": "[TOOL_CALLS]"}`)}},
+		},
 		"pythonic": {
 			"Hi.":     {Content: "Hi."},
 			"[1, 2]":  {Content: "[1, 2]"},
@@ -121,6 +131,18 @@ func TestMalformedCallsStayText(t *testing.T) {
 			`<|python_tag|>print(1)`:                            "not a JSON object",
 			`<|python_tag|>{"answer": 1}`:                       `"answer" out of place`,
 		},
+		"mistral": {
+			`[TOOL_CALLS]`:   "no arguments",
+			`[TOOL_CALLS] [`: "not a JSON object",
+			`[TOOL_CALLS] [{"name": "now", "arguments": {}}`:     "want , or the end",
+			`[TOOL_CALLS] [{"name": "now", "arguments": {}}] so`: "want , or the end",
+			`[TOOL_CALLS] [{"name": "run", "arguments": {}}]`:    `unknown tool "run"`,
+			`[TOOL_CALLS] [{"name": "now", "parameters": {}}]`:   `"parameters" out of place`,
+			`[TOOL_CALLS]run[ARGS]{}`:                            `unknown tool "run"`,
+			`[TOOL_CALLS]now[ARGS]{"a"`:                          "arguments: ",
+			`[TOOL_CALLS]now[ARGS]{} so`:                         "text after it",
+			`[TOOL_CALLS]now[ARGS]{}[TOOL_CALLS]add[ARGS]`:       "tool call 1: no arguments",
+		},
 		"pythonic": {
 			`[now()`:                                "want , or ]",
 			`[now(`:                                 "want a name",
@@ -184,13 +206,14 @@ func TestFormatsAreFoundByName(t *testing.T) {
 	}
 	_, err := toolcall.Named("xml")
 	require.ErrorIs(t, err, toolcall.ErrFormat)
-	require.ErrorContains(t, err, "want one of hermes, llama3_json, pythonic, qwen3_xml")
+	require.ErrorContains(t, err, "want one of hermes, llama3_json, mistral, pythonic, qwen3_xml")
 }
 
 func FuzzParse(f *testing.F) {
 	for i, text := range []string{
 		"So <tool_call>{\"name\":\"add\",\"arguments\":{\"a\":1}}</tool_call>\n<tool_call>{",
 		`<|python_tag|>{"name":"now","parameters":{}}; {"name":"add","parameters":{"a":[1,{}]}}`,
+		`So [TOOL_CALLS] [{"name":"now","arguments":{},"id":"a"}][TOOL_CALLS]add[CALL_ID]x[ARGS]{"a":1}`,
 		`[add(a=-1.5e3, note='\x41"', more={"k": (1, [None])}), now()]`,
 		"<tool_call>\n<function=add>\n<parameter=a>\n1\n</parameter>\n</function>\n</tool_call>",
 	} {

@@ -41,8 +41,8 @@ type Plan struct {
 	Gates      int                `json:"gate_evaluations"`
 	Queues     []string           `json:"queues"`
 	Sizes      Sizes              `json:"sizes"`
-	// Shared says which splits share questions, and which repeat some. Warnings has these
-	// texts, too.
+	// Shared says which splits share questions, which repeat some, and what the codec can't
+	// do for an agent. Warnings has these texts, too.
 	Shared []string `json:"-"`
 	// Warnings are possible obstacles to learning, and what makes a result mean less.
 	Warnings []string `json:"warnings"`
@@ -133,6 +133,7 @@ func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 	if err != nil {
 		return p, terminal.Usage(err)
 	}
+	p.Shared = append(p.Shared, unheld(sp, codec)...)
 	architecture, files, err := p.readModel(codec)
 	if err != nil {
 		return p, err
@@ -225,7 +226,8 @@ func (p *Plan) readTasks(ctx context.Context) error {
 	return errors.Join(faults...)
 }
 
-// WarnOfTasks prints what splits share and repeat, for commands that print no plan.
+// WarnOfTasks prints what splits share and repeat, and what the codec can't do, for
+// commands that print no plan.
 func (p Plan) WarnOfTasks(t *terminal.Terminal) {
 	for _, text := range p.Shared {
 		fmt.Fprintf(t.Err, "fulgurite: warning: %s\n", text)

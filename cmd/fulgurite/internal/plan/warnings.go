@@ -25,16 +25,33 @@ func (p Plan) warnings() []string {
 		warn("tasks.gate has %d tasks, too few for a p-value of promotion.significance %g (the least is %g): nothing will be promoted",
 			p.Tasks[trace.Gate], p.Spec.Promotion.Significance, least)
 	}
-	if m.Codec == spec.CodecTemplate && m.ToolParser == "" {
-		if codec, err := planCodec(m); err == nil && dialog.CheckTools(codec, "of its template") != nil {
-			warn("the chat template leaves out tools that are offered: an agent that offers some runs without its model seeing them")
-		}
-	}
 	if text := unwatchedServers(p.Spec); text != "" {
 		warn("%s", text)
 	}
 	if text := failurePays(p.Spec); text != "" {
 		warn("%s", text)
+	}
+	return out
+}
+
+// unheld says what an agent may ask for that the codec can't do.
+func unheld(s spec.Spec, codec dialog.Codec) []string {
+	var out []string
+	gaps := dialog.GapsOf(codec)
+	switch {
+	case gaps.Tools != nil:
+		out = append(out, fmt.Sprintf("an agent that offers tools gets status 400: %v", gaps.Tools))
+	case s.Model.ToolParser == "" && dialog.CheckTools(codec, "of its template") != nil:
+		out = append(out, "the chat template leaves out tools that are offered: an agent that offers some runs without its model seeing them")
+	}
+	if s.Sampling.History == "template" {
+		return out
+	}
+	switch {
+	case gaps.Replies != nil:
+		out = append(out, fmt.Sprintf("an agent that goes on with a dialog after a reply gets status 400: %v", gaps.Replies))
+	case gaps.Calls != nil && gaps.Tools == nil:
+		out = append(out, fmt.Sprintf("an agent that goes on with a dialog after a tool call gets status 400: %v", gaps.Calls))
 	}
 	return out
 }
