@@ -134,7 +134,9 @@ func (b *binder) scalar(target reflect.Value, n node, key string) bool {
 		b.add(n.line, key, "give true or false", "%s where true or false is expected", n.kind())
 		return false
 	case reflect.Float64:
-		if ok = setFloat(target, n.value); !ok {
+		if text, huge := n.value.(outOfRange); huge {
+			b.add(n.line, key, "", "the number %s is out of range", string(text))
+		} else if ok = setFloat(target, n.value); !ok {
 			b.add(n.line, key, "", "%s where a number is expected", n.kind())
 		}
 	case reflect.Uint64:
@@ -286,7 +288,7 @@ func complete() Spec {
 // is JSON or YAML.
 type node struct {
 	line int
-	// value is nil, bool, string, int64, uint64, float64, []node or []entry.
+	// value is nil, bool, string, int64, uint64, float64, outOfRange, []node or []entry.
 	value any
 }
 
@@ -306,7 +308,7 @@ func (n node) kind() string {
 		return "true or false"
 	case string:
 		return "text"
-	case int64, uint64, float64:
+	case int64, uint64, float64, outOfRange:
 		return "a number"
 	case []node:
 		return "a list"

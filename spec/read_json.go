@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 )
 
 // readJSON turns a JSON file into a node.
@@ -59,7 +58,7 @@ func (r *jsonReader) value() (node, error) {
 			n.value, err = r.list()
 		}
 	case json.Number:
-		n.value, err = number(string(t))
+		n.value = number(string(t))
 	default:
 		n.value = t // nil, bool or string
 	}
@@ -103,21 +102,6 @@ func (r *jsonReader) list() ([]node, error) {
 	}
 	_, err := r.decoder.Token() // the closing bracket
 	return items, err
-}
-
-// number returns text as the first of int64, uint64 and float64 that can hold it.
-func number(text string) (any, error) {
-	if i, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return i, nil
-	}
-	if u, err := strconv.ParseUint(text, 10, 64); err == nil {
-		return u, nil
-	}
-	f, err := strconv.ParseFloat(text, 64)
-	if err != nil {
-		return nil, fmt.Errorf("number %s is out of range", text)
-	}
-	return f, nil
 }
 
 func lineAt(data []byte, offset int64) int {

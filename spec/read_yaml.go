@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -65,6 +67,9 @@ type yamlReader struct {
 
 func (r *yamlReader) value(n *yaml.Node) (node, error) {
 	out := node{line: n.Line}
+	if tag := n.ShortTag(); n.Style&yaml.TaggedStyle != 0 && !slices.Contains(coreTags, tag) {
+		return out, syntaxFault(n.Line, fmt.Sprintf("the tag %s has no meaning in a spec: remove it", tag))
+	}
 	var err error
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -85,21 +90,83 @@ func (r *yamlReader) value(n *yaml.Node) (node, error) {
 	return out, err
 }
 
-// scalar returns the value of unquoted or tagged text. A date stays text.
+// The tags of YAML's core schema, as yaml.Node.ShortTag writes them.
+const (
+	tagNull  = "!!null"
+	tagBool  = "!!bool"
+	tagInt   = "!!int"
+	tagFloat = "!!float"
+	tagText  = "!!str"
+)
+
+// coreTags are the tags that a spec may write. "!" says that a value is what it looks like
+// with quotes.
+var coreTags = []string{tagNull, tagBool, tagInt, tagFloat, tagText, "!!map", "!!seq", "!"}
+
+// scalar returns the value of a scalar by the core schema of YAML 1.2.2 (chapter 10.3.2).
+// The library's own reading is not used, because it also knows YAML 1.1, in which 010 is
+// eight and 1_000 a number. Unquoted text of no other kind is text, a date too.
 func scalar(n *yaml.Node) (any, error) {
-	var value any = n.Value
-	switch n.ShortTag() {
-	case "!!null":
+	tag := coreTag(n.Value)
+	switch {
+	case n.Style&yaml.TaggedStyle != 0:
+		if tag = n.ShortTag(); tag == tagFloat && coreTag(n.Value) == tagInt {
+			tag = tagInt // a field of either kind takes it
+		}
+	case n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0:
+		tag = tagText
+	}
+	switch {
+	case tag == tagText || tag == "!":
+		return n.Value, nil
+	case tag != coreTag(n.Value):
+		return nil, syntaxFault(n.Line, fmt.Sprintf("not YAML 1.2: %q is not %s", n.Value, tag))
+	case tag == tagNull:
 		return nil, nil
-	case "!!bool", "!!int", "!!float":
-		if err := n.Decode(&value); err != nil {
-			return nil, syntaxFault(n.Line, fmt.Sprintf("not YAML: %q is not %s", n.Value, n.ShortTag()))
+	case tag == tagBool:
+		return strings.EqualFold(n.Value, "true"), nil
+	}
+	return yamlNumber(n.Value), nil
+}
+
+// The forms of numbers in YAML's core schema.
+var (
+	yamlInt   = regexp.MustCompile(`^(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$`)
+	yamlFloat = regexp.MustCompile(`^(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$`)
+)
+
+// coreTag returns the tag of unquoted text.
+func coreTag(text string) string {
+	switch text {
+	case "", "~", "null", "Null", "NULL":
+		return tagNull
+	case "true", "True", "TRUE", "false", "False", "FALSE":
+		return tagBool
+	}
+	switch {
+	case yamlInt.MatchString(text):
+		return tagInt
+	case yamlFloat.MatchString(text):
+		return tagFloat
+	}
+	return tagText
+}
+
+// yamlNumber returns the number that a text of one of these forms means.
+func yamlNumber(text string) any {
+	for prefix, base := range map[string]int{"0o": 8, "0x": 16} {
+		if digits, ok := strings.CutPrefix(text, prefix); ok {
+			u, err := strconv.ParseUint(digits, base, 64)
+			if err != nil {
+				return outOfRange(text)
+			}
+			return number(strconv.FormatUint(u, 10))
 		}
 	}
-	if i, ok := value.(int); ok {
-		return int64(i), nil
+	if !strings.ContainsAny(text, "0123456789") { // .inf or .nan
+		text = strings.Replace(text, ".", "", 1)
 	}
-	return value, nil
+	return number(text)
 }
 
 func (r *yamlReader) mapping(n *yaml.Node) ([]entry, error) {
