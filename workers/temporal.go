@@ -8,11 +8,12 @@ import (
 
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/contrib/envconfig"
 	sdklog "go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/worker"
 	"go.uber.org/zap"
 	"go.uber.org/zap/exp/zapslog"
+
+	"github.com/fulgurite/fulgurite/internal/fleet"
 )
 
 // temporal has the flags for the connection to Temporal. Other settings, such as TLS and
@@ -26,9 +27,9 @@ type temporal struct {
 // dial connects to Temporal and waits until the namespace exists. It also returns the
 // namespace's name.
 func (p *process) dial(ctx context.Context, t temporal) (client.Client, string, error) {
-	o, err := envconfig.LoadDefaultClientOptions()
+	o, err := fleet.TemporalOptions()
 	if err != nil {
-		return nil, "", fmt.Errorf("read Temporal's client configuration: %w", err)
+		return nil, "", err
 	}
 	if t.TemporalAddress != "" {
 		o.HostPort = t.TemporalAddress

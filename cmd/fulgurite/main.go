@@ -4,16 +4,19 @@
 // The exit codes are: 0 for success; 1 if something failed; 2 for wrong usage or a bad
 // spec, before anything was started; and 130 if a signal (Ctrl-C) came before the result.
 // Interrupted work goes on later. `fulgurite dev` only ends by a signal, so its exit code
-// is then 0.
+// is then 0. A second signal ends any command at once, with 130.
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
+	"os/user"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
 	"go.temporal.io/api/serviceerror"
@@ -28,10 +31,52 @@ func main() {
 	if err := agent.Conceal(); err != nil { // from the agents that stacks, try and chat launch
 		fmt.Fprintln(os.Stderr, "fulgurite:", err)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], terminal.New(os.Stdout, os.Stderr))
-	stop()
-	os.Exit(code)
+	if err := needHome(); err != nil {
+		fmt.Fprintln(os.Stderr, "fulgurite:", err)
+	}
+	t := terminal.New(os.Stdout, os.Stderr)
+	os.Exit(run(interruptible(t.Err), os.Args[1:], t))
+}
+
+// needHome starts this program again with a HOME if it has none and its user has none
+// either, as in a container with any user id. Libraries of the Temporal server ask os/user
+// before main begins, and os/user keeps the answer that nobody is here.
+func needHome() error {
+	if os.Getenv("HOME") != "" { // first, so that os/user has not been asked yet
+		return nil
+	}
+	if _, err := user.Current(); err == nil {
+		return nil
+	}
+	program, err := os.Executable()
+	if err == nil {
+		err = os.Setenv("HOME", "/")
+	}
+	if err == nil {
+		err = syscall.Exec(program, os.Args, os.Environ())
+	}
+	return fmt.Errorf("start again with a HOME: %w", err)
+}
+
+// patience is how long a command may take to end after a signal until it says that a
+// second one ends it at once.
+const patience = 2 * time.Second
+
+// interruptible returns a context that the first signal ends. A second signal ends the
+// process, because a command may be where it can't see the first one: in the middle of a
+// file, or opening one that never answers.
+func interruptible(errs io.Writer) context.Context {
+	ctx, end := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		end()
+		time.AfterFunc(patience, func() { fmt.Fprintln(errs, "fulgurite: still ending; a second Ctrl-C ends it at once") })
+		<-signals
+		os.Exit(exitInterrupted)
+	}()
+	return ctx
 }
 
 // The exit codes.

@@ -16,6 +16,7 @@ import (
 	"go.temporal.io/server/common/config"
 	"go.temporal.io/server/common/log"
 	"go.temporal.io/server/temporal"
+	"go.uber.org/dig"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
@@ -28,6 +29,9 @@ type inner struct {
 }
 
 func (s *Server) start(ctx context.Context) error {
+	if err := nameUser(); err != nil {
+		return err
+	}
 	d, err := s.openDatabases(ctx)
 	if err != nil {
 		return err
@@ -77,7 +81,7 @@ func (s *Server) listen(d databases) error {
 		}),
 	)
 	if err != nil {
-		return err
+		return dig.RootCause(err) // what surrounds it names the server's own constructors
 	}
 	s.inner.server = inner
 	return inner.Start()

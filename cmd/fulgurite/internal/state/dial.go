@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"go.temporal.io/sdk/client"
-	"go.temporal.io/sdk/contrib/envconfig"
 	sdklog "go.temporal.io/sdk/log"
 	"go.uber.org/zap/exp/zapslog"
 	"google.golang.org/grpc"
@@ -41,9 +40,9 @@ func (s *Flags) Dial(ctx context.Context, t *terminal.Terminal) (client.Client, 
 
 // DialNamespace does what Dial does, and also returns the namespace.
 func (s *Flags) DialNamespace(ctx context.Context, t *terminal.Terminal) (client.Client, string, error) {
-	options, err := envconfig.LoadDefaultClientOptions()
+	options, err := fleet.TemporalOptions()
 	if err != nil {
-		return nil, "", fmt.Errorf("read Temporal's client configuration: %w", err)
+		return nil, "", err
 	}
 	options.Logger = sdklog.NewStructuredLogger(slog.New(zapslog.NewHandler(s.Logger(ctx, t.Err).Core(), zapslog.AddStacktraceAt(math.MaxInt))))
 	if options.HostPort == "" {
@@ -63,7 +62,7 @@ func (s *Flags) DialNamespace(ctx context.Context, t *terminal.Terminal) (client
 // TemporalAddress returns the address that Dial connects to. It is empty if none is
 // configured and no stack of the directory is ready.
 func (s *Flags) TemporalAddress() string {
-	if options, err := envconfig.LoadDefaultClientOptions(); err != nil || options.HostPort != "" {
+	if options, err := fleet.TemporalOptions(); err != nil || options.HostPort != "" {
 		return options.HostPort
 	}
 	at, err := s.running()
