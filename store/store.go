@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -25,8 +26,9 @@ type Store struct {
 
 // Open connects to the store at url: "postgres://…", "sqlite:///absolute/path", or the
 // path of an SQLite file. The file and its directory are created if they do not exist.
-// Open makes no tables; Migrate does. If log is nil, nothing is
-// logged.
+// Open makes no tables; Migrate does. It refuses a store with another schema than this
+// program's. A file that this process may not write is opened for reading. If log is nil,
+// nothing is logged.
 func Open(ctx context.Context, url string, log *zap.Logger) (*Store, error) {
 	if log == nil {
 		log = zap.NewNop()
@@ -49,6 +51,28 @@ func (s *Store) Migrate(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Ready returns nil if the store has its tables.
+func (s *Store) Ready(ctx context.Context) error {
+	has, err := s.db.Schema(ctx)
+	if err == nil && has == 0 {
+		err = errors.New("it has no tables: `fulgurite-worker migrate` makes them")
+	}
+	return err
+}
+
+// ErrUnusable is in the chain of an error that lasts until a person changes something: a
+// bad address, a schema of another release, a damaged file. Waiting does not help.
+var ErrUnusable = database.ErrUnusable
+
+// FilePath returns the path of the SQLite file at an address, "" for PostgreSQL.
+func FilePath(address string) (string, error) { return database.FilePath(address) }
+
+// Redacted returns an address for logs: without any password.
+func Redacted(address string) string { return database.Redacted(address) }
+
+// CheckFile reads a store's SQLite file and reports damage as ErrUnusable.
+func CheckFile(ctx context.Context, path string) error { return database.CheckFile(ctx, path) }
 
 // Close waits for running writes and disconnects from the database.
 func (s *Store) Close() error {

@@ -136,7 +136,7 @@ func TestAProcessWaitsForWhatIsNotThereYet(t *testing.T) {
 	t.Parallel()
 	database, flags := state(t)
 	r := begin(t, append([]string{"gateway"}, flags...)...)
-	r.log.await(t, `"for":"store's schema"`)
+	r.log.await(t, `"for":"store"`)
 	open(t, database)
 	r.log.await(t, `"msg":"started"`)
 }

@@ -26,7 +26,7 @@ func (c *migrateCommand) migrate(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	if err := p.await(ctx, "store's schema", records.Store.Migrate); err != nil {
+	if err := p.await(ctx, "store's tables", func(ctx context.Context) error { return records.Migrate(ctx, false) }); err != nil {
 		return err
 	}
 	client, namespace, err := p.dial(ctx, c.temporal)

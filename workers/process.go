@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/store"
 )
 
 // common are the flags of every process.
@@ -86,21 +88,40 @@ func (p *process) close() error {
 
 // open opens the records and waits until their schema exists.
 func (p *process) open(ctx context.Context, d database) (fleet.Records, error) {
+	if err := p.await(ctx, "store", func(context.Context) error { return existing(d.Store) }); err != nil {
+		return fleet.Records{}, err
+	}
 	r, err := p.connect(ctx, d)
 	if err != nil {
 		return r, err
 	}
-	return r, p.await(ctx, "store's schema", func(ctx context.Context) error {
-		_, err := r.Store.Leases(ctx, record.Gateway)
-		return err
-	})
+	if err := p.await(ctx, "store's tables", r.Store.Ready); err != nil {
+		return r, err
+	}
+	return r, r.CheckBlobs(ctx)
 }
 
-// connect opens the records, whatever their schema.
+// existing returns an error if the store is an SQLite file that does not exist. Opening it
+// would make an empty one, for a relative path in each directory.
+func existing(address string) error {
+	path, err := store.FilePath(address)
+	if err != nil || path == "" {
+		return err
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return err
+	}
+	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("no store at %s: `fulgurite-worker migrate` makes it", path)
+	}
+	return nil
+}
+
+// connect opens the records, whether they have tables or not.
 func (p *process) connect(ctx context.Context, d database) (r fleet.Records, err error) {
-	p.log.Info("opening", zap.String("store", redacted(d.Store)), zap.String("blobs", d.Blobs))
+	p.log.Info("opening", zap.String("store", store.Redacted(d.Store)), zap.String("blobs", d.Blobs))
 	err = p.await(ctx, "store", func(ctx context.Context) (err error) {
-		r, err = fleet.Open(ctx, d.Store, d.Blobs, p.log.Named("store"))
+		r, err = fleet.Connect(ctx, d.Store, d.Blobs, p.log.Named("store"))
 		return err
 	})
 	if err == nil {
@@ -140,6 +161,9 @@ func (p *process) await(ctx context.Context, what string, try func(context.Conte
 		if err == nil {
 			return nil
 		}
+		if errors.Is(err, store.ErrUnusable) {
+			return err // waiting does not help
+		}
 		timer := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
@@ -149,14 +173,6 @@ func (p *process) await(ctx context.Context, what string, try func(context.Conte
 			p.log.Warn("waiting", zap.String("for", what), zap.Error(err))
 		}
 	}
-}
-
-// redacted returns a URL without its password.
-func redacted(text string) string {
-	if u, err := url.Parse(text); err == nil {
-		return u.Redacted()
-	}
-	return "(not a URL)"
 }
 
 func newLogger(w io.Writer, level string) *zap.Logger {

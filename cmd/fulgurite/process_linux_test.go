@@ -86,11 +86,7 @@ func TestAStackRunsForAUserWithoutAName(t *testing.T) {
 				dev.Env = append(dev.Env, variable+"=")
 			}
 			dev.Env = append(dev.Env, "HOME="+home)
-			dev.SysProcAttr = &syscall.SysProcAttr{
-				Cloneflags:  syscall.CLONE_NEWUSER,
-				UidMappings: []syscall.SysProcIDMap{{ContainerID: 424242, HostID: os.Getuid(), Size: 1}},
-				GidMappings: []syscall.SysProcIDMap{{ContainerID: 424242, HostID: os.Getgid(), Size: 1}},
-			}
+			dev.SysProcAttr = anotherUser()
 			var complaints bytes.Buffer
 			dev.Stderr = &complaints
 			out, err := dev.StdoutPipe()

@@ -3,6 +3,7 @@
 package devserver
 
 import (
+	"context"
 	"crypto/rand"
 	"database/sql"
 	"errors"
@@ -15,6 +16,8 @@ import (
 	"go.temporal.io/server/common/persistence/sql/sqlplugin"
 	"go.temporal.io/server/common/persistence/sql/sqlplugin/sqlite"
 	schema "go.temporal.io/server/schema/sqlite"
+
+	"github.com/fulgurite/fulgurite/store/database"
 )
 
 // databases holds the database of the histories, and the database of what the server
@@ -35,8 +38,11 @@ func memoryDatabase() *config.SQL {
 
 // fileDatabase returns the database in dir, which it makes if it is absent. The caller
 // holds the lock of dir.
-func fileDatabase(dir string) (*config.SQL, error) {
+func fileDatabase(ctx context.Context, dir string) (*config.SQL, error) {
 	path := filepath.Join(dir, databaseFile)
+	if err := database.CheckFile(ctx, path); err != nil {
+		return nil, err
+	}
 	_, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = createDatabase(path)

@@ -91,11 +91,11 @@ func (s *Server) openDatabases(ctx context.Context) (databases, error) {
 	if s.options.Database != "" {
 		return postgresDatabases(ctx, s.options.Database)
 	}
-	database, err := s.openSQLite()
+	database, err := s.openSQLite(ctx)
 	return databases{database, database}, err
 }
 
-func (s *Server) openSQLite() (*config.SQL, error) {
+func (s *Server) openSQLite(ctx context.Context) (*config.SQL, error) {
 	if s.options.Dir == "" {
 		return memoryDatabase(), nil
 	}
@@ -108,7 +108,7 @@ func (s *Server) openSQLite() (*config.SQL, error) {
 			return nil, err
 		}
 	}
-	return fileDatabase(s.options.Dir)
+	return fileDatabase(ctx, s.options.Dir)
 }
 
 // awaitNamespace waits until a client can work: the server answers before it has

@@ -35,9 +35,21 @@ type Records struct {
 	engines *opened
 }
 
-// Open opens the store at a URL and the directory of blobs. It leaves the schema
-// as it is.
+// Open opens the store at a URL and its directory of blobs. It makes no tables, and refuses
+// the directory of another store.
 func Open(ctx context.Context, storeURL, blobs string, log *zap.Logger) (Records, error) {
+	r, err := Connect(ctx, storeURL, blobs, log)
+	if err != nil {
+		return r, err
+	}
+	if err := r.CheckBlobs(ctx); err != nil {
+		return Records{}, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+// Connect does the same as Open for any directory of blobs.
+func Connect(ctx context.Context, storeURL, blobs string, log *zap.Logger) (Records, error) {
 	s, err := store.Open(ctx, storeURL, log)
 	if err != nil {
 		return Records{}, err

@@ -36,6 +36,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/internal/runstate"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/workers"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -162,12 +163,15 @@ func (s *Stack) startTemporal(ctx context.Context, o Options) error {
 }
 
 func (s *Stack) openStore(ctx context.Context) error {
-	var err error
-	if s.Records, err = fleet.Open(ctx, s.Layout.Database(), s.Layout.Blobs(), s.log); err != nil {
+	err := store.CheckFile(ctx, s.Layout.Database())
+	if err != nil {
+		return err
+	}
+	if s.Records, err = fleet.Connect(ctx, s.Layout.Database(), s.Layout.Blobs(), s.log); err != nil {
 		return err
 	}
 	s.closers.OnClose(func(context.Context) error { return s.Records.Close() })
-	return s.Store.Migrate(ctx)
+	return s.Migrate(ctx, true)
 }
 
 func (s *Stack) startGateway(ctx context.Context, o Options, sampler *fleet.Router) error {

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/fulgurite/fulgurite/trace"
@@ -59,7 +60,9 @@ func Open(directory string) (*Store, error) {
 	if err := makeDirectory(directory); err != nil {
 		return nil, fmt.Errorf("open blobs %s: %w", directory, err)
 	}
-	if err := errors.Join(sweep(directory, time.Now().Add(-stale)), sweepBeside(directory)); err != nil {
+	err = errors.Join(sweep(directory, time.Now().Add(-stale)), sweepBeside(directory))
+	if err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, syscall.EROFS) { // who can write sweeps
+
 		return nil, fmt.Errorf("open blobs %s: %w", directory, err)
 	}
 	return &Store{directory}, nil

@@ -5,8 +5,8 @@ package database
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"strings"
 
 	"go.uber.org/zap"
 )
@@ -19,6 +19,8 @@ type DB interface {
 	// Write runs op in a transaction that commits as durably as asked, and
 	// returns op's error or the commit's. op may run more than once.
 	Write(ctx context.Context, d Durability, op func(Tx) error) error
+	// Schema returns the number of the database's schema, 0 if it has no tables.
+	Schema(ctx context.Context) (int, error)
 	// Migrate makes the tables of an empty database, and reports how many migrations that
 	// took: 0 if the tables exist.
 	Migrate(ctx context.Context) (applied int, err error)
@@ -40,22 +42,29 @@ const (
 
 // Open connects to the database at url: "postgres://…", "sqlite:///absolute/path",
 // or the path of an SQLite file, which is made if it does not exist, with its
-// directory.
+// directory. A file that exists but can't be written is opened for reading. A database
+// with another schema than this program's is refused; one without tables is not.
 func Open(ctx context.Context, url string, log *zap.Logger) (DB, error) {
-	if strings.HasPrefix(url, "postgres://") || strings.HasPrefix(url, "postgresql://") {
-		db, err := openPostgres(ctx, url, log)
-		if err != nil {
-			return nil, fmt.Errorf("open store: %w", err)
-		}
-		return db, nil
-	}
-	path := strings.TrimPrefix(url, "sqlite://")
-	if path == "" || strings.Contains(path, "://") || strings.HasPrefix(path, ":") {
-		return nil, fmt.Errorf("open store: %q is neither postgres://… nor sqlite:///path nor a path", url)
-	}
-	db, err := openSQLite(ctx, path, log)
+	path, err := FilePath(url)
 	if err != nil {
-		return nil, fmt.Errorf("open store %s: %w", path, err)
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	var db DB
+	if path == "" {
+		path = Redacted(url)
+		db, err = openPostgres(ctx, url, log)
+	} else {
+		db, err = openSQLite(ctx, path, log)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open store %s: %w", path, withoutSecrets(err, url))
+	}
+	has, err := db.Schema(ctx)
+	if err == nil {
+		err = checkSchema(has)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open store %s: %w", path, errors.Join(err, db.Close()))
 	}
 	return db, nil
 }

@@ -27,7 +27,11 @@ type postgres struct {
 }
 
 func openPostgres(ctx context.Context, url string, log *zap.Logger) (*postgres, error) {
-	pool, err := pgxpool.New(ctx, url)
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnusable, err)
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, config)
 	if err != nil {
 		return nil, err
 	}
@@ -73,6 +77,20 @@ func (p *postgres) once(ctx context.Context, op func(Tx) error) error {
 func collided(err error) bool {
 	var e *pgconn.PgError
 	return errors.As(err, &e) && (e.Code == "40P01" || e.Code == "40001")
+}
+
+func (p *postgres) Schema(ctx context.Context) (number int, err error) {
+	var there bool
+	if err := p.db.QueryRowContext(ctx, `SELECT to_regclass('goose_db_version') IS NOT NULL`).Scan(&there); err != nil {
+		return 0, fmt.Errorf("look for the schema: %w", err)
+	}
+	if !there {
+		return 0, nil
+	}
+	if err := p.db.QueryRowContext(ctx, applied).Scan(&number); err != nil {
+		return 0, fmt.Errorf("read the schema's number: %w", err)
+	}
+	return number, nil
 }
 
 func (p *postgres) Migrate(ctx context.Context) (int, error) {

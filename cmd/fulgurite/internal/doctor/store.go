@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"strings"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
@@ -17,6 +16,11 @@ import (
 func findStore(s *state.Flags, r state.RecordFlags) func(context.Context) []Finding {
 	return func(ctx context.Context) []Finding {
 		out := []Finding{{Subject: "store", State: Found, Text: "SQLite, in " + s.Dir}}
+		if _, err := os.Stat(s.Layout().Database()); err == nil && r.Store == "" {
+			if own := openStore(ctx, s.Layout().Database()); own.State != Found {
+				out = []Finding{own}
+			}
+		}
 		if r.Store != "" {
 			out = []Finding{openStore(ctx, r.Store)}
 		}
@@ -35,23 +39,28 @@ func findStore(s *state.Flags, r state.RecordFlags) func(context.Context) []Find
 // openStore asks the store at url for its runs.
 func openStore(ctx context.Context, url string) Finding {
 	kind, fix := "SQLite", "fulgurite-worker migrate # makes it; or correct --store or FULGURITE_STORE"
-	path := strings.TrimPrefix(url, "sqlite://")
-	switch _, err := os.Stat(path); {
-	case strings.Contains(path, "://"):
+	path, err := store.FilePath(url)
+	if err != nil {
+		return Finding{Subject: "store", State: Missing, Text: err.Error(), Fix: []string{"correct --store or FULGURITE_STORE"}}
+	}
+	if path == "" {
 		kind, fix = "PostgreSQL", "start PostgreSQL, or correct the address in --store or FULGURITE_STORE; put the password into PGPASSWORD"
-	case errors.Is(err, fs.ErrNotExist): // opening would make one
+	} else if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) { // opening would make one
 		return Finding{Subject: "store", State: Missing, Text: "no SQLite store at " + path, Fix: []string{fix}}
 	}
 	f := Finding{Subject: "store", State: Missing, Fix: []string{fix}}
 	opened, err := store.Open(ctx, url, nil)
 	if err != nil {
 		f.Text = err.Error()
+		if errors.Is(err, store.ErrUnusable) {
+			f.Fix = []string{"name another store in --store or FULGURITE_STORE, or use the program of the store's release"}
+		}
 		return f
 	}
 	defer func() { _ = opened.Close() }() // nothing was written
 	runs, err := opened.Runs(ctx)
 	if err != nil {
-		f.Text, f.Fix = kind+": "+err.Error(), []string{"fulgurite-worker migrate # makes its tables, or brings them up to date"}
+		f.Text, f.Fix = kind+": "+err.Error(), []string{"fulgurite-worker migrate # makes its tables"}
 		return f
 	}
 	return Finding{Subject: "store", State: Found, Text: kind + " answers, with " + terminal.Count(len(runs), "run")}

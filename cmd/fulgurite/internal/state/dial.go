@@ -11,7 +11,6 @@ import (
 	"net"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"go.temporal.io/sdk/client"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/fleet"
+	"github.com/fulgurite/fulgurite/store"
 )
 
 // ErrNoStack means that no stack uses the directory.
@@ -149,7 +149,11 @@ func (s *Flags) OpenRecords(ctx context.Context, t *terminal.Terminal, r RecordF
 	if own {
 		url = s.Layout().Database()
 	}
-	if path := strings.TrimPrefix(url, "sqlite://"); !strings.Contains(path, "://") {
+	path, err := store.FilePath(url)
+	if err != nil {
+		return fleet.Records{}, terminal.Usagef("%v", err)
+	}
+	if path != "" {
 		switch _, err := os.Stat(path); {
 		case errors.Is(err, fs.ErrNotExist) && own:
 			return fleet.Records{}, terminal.Usagef("no runs in %s: choose the directory with --dir, or start with `fulgurite demo`", s.Dir)
@@ -157,12 +161,21 @@ func (s *Flags) OpenRecords(ctx context.Context, t *terminal.Terminal, r RecordF
 			return fleet.Records{}, terminal.Usagef("no store at %s", path) // opening it would make one
 		}
 	}
-	records, err := fleet.Open(ctx, url, cmp.Or(r.Blobs, s.Layout().Blobs()), s.Logger(ctx, t.Err))
-	if err != nil || !own {
+	records, err := fleet.Connect(ctx, url, cmp.Or(r.Blobs, s.Layout().Blobs()), s.Logger(ctx, t.Err))
+	if err != nil {
 		return records, err
 	}
-	if err := records.Store.Migrate(ctx); err != nil {
-		return fleet.Records{}, errors.Join(err, records.Close())
+	switch {
+	case own:
+		err = records.Migrate(ctx, r.Blobs == "")
+	default:
+		err = records.Store.Ready(ctx)
+		if err == nil && r.Blobs != "" { // runs of a fleet are read without their blobs too
+			err = records.CheckBlobs(ctx)
+		}
+	}
+	if err != nil {
+		return fleet.Records{}, errors.Join(fmt.Errorf("store %s: %w", store.Redacted(url), err), records.Close())
 	}
 	return records, nil
 }

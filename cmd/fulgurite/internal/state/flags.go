@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/internal/stack"
 )
 
@@ -31,7 +32,7 @@ func (s *Flags) DirFlag() string {
 	if usual, err := filepath.Abs(".fulgurite"); err == nil && s.Dir == usual {
 		return ""
 	}
-	return " --dir " + s.Dir
+	return " --dir " + shell.Quote(s.Dir)
 }
 
 // Logger returns a logger that writes errors, or with --verbose also information. Without

@@ -5,6 +5,15 @@
 -- log-probabilities are coded.
 
 -- +goose Up
+-- One row. id names the store; the directory with its blobs has the same name in a file.
+-- mark counts moments: where a Temporal server belongs to the store alone, its database
+-- has the same count, so that a copy of one of them from another time is noticed.
+CREATE TABLE identity (
+    one  BIGINT NOT NULL PRIMARY KEY,
+    id   TEXT   NOT NULL,
+    mark BIGINT NOT NULL
+);
+
 CREATE TABLE runs (
     name         TEXT   NOT NULL PRIMARY KEY,
     workflow_id  TEXT   NOT NULL,
