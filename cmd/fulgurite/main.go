@@ -58,9 +58,9 @@ func needHome() error {
 	return fmt.Errorf("start again with a HOME: %w", err)
 }
 
-// patience is how long a command may take to end after a signal until it says that a
+// endingLimit is how long a command may take to end after a signal until it says that a
 // second one ends it at once.
-const patience = 2 * time.Second
+const endingLimit = 2 * time.Second
 
 // interruptible returns a context that the first signal ends. A second signal ends the
 // process, because a command may be where it can't see the first one: in the middle of a
@@ -72,7 +72,7 @@ func interruptible(errs io.Writer) context.Context {
 	go func() {
 		<-signals
 		end()
-		time.AfterFunc(patience, func() { fmt.Fprintln(errs, "fulgurite: still ending; a second Ctrl-C ends it at once") })
+		time.AfterFunc(endingLimit, func() { fmt.Fprintln(errs, "fulgurite: still ending; a second Ctrl-C ends it at once") })
 		<-signals
 		os.Exit(exitInterrupted)
 	}()
