@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"unicode"
@@ -31,6 +32,22 @@ func CheckQueue(name string) (wrong, remedy string) {
 		return "Fulgurite's own workers poll this queue for other work", "give another name"
 	}
 	return "", ""
+}
+
+// ParseQueues returns the names of a list of task queues for agents, without the white
+// space around them and each once.
+func ParseQueues(names []string) ([]string, error) {
+	var all []string
+	for _, name := range names {
+		name = strings.TrimSpace(name)
+		if wrong, remedy := CheckQueue(name); wrong != "" {
+			return nil, fmt.Errorf("queue %q: %s; %s", name, wrong, remedy)
+		}
+		if !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	return all, nil
 }
 
 func (f *Faults) queue(key, name string) {

@@ -3,8 +3,10 @@ package workers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"runtime"
+	"strings"
 
 	"go.temporal.io/sdk/worker"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/internal/runstate"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -33,10 +36,18 @@ type cpuCommand struct {
 
 // Validate is called by kong.
 func (c *cpuCommand) Validate() error {
+	queues, err := spec.ParseQueues(c.Queues)
+	if err != nil {
+		return fmt.Errorf("--queue: %w", err)
+	}
+	c.Queues = queues
 	if c.Only && len(c.Queues) == 0 {
 		return errors.New("--only runs nothing without --queue: give the queue that the spec has in agent.queue")
 	}
-	return nil
+	if strings.Contains(c.Agents, "/") {
+		return fmt.Errorf("--agent-address %q: give a host, or host:port, without a scheme and a path", c.Agents)
+	}
+	return errors.Join(checkURL("--gateway", c.Gateway), checkURL("--sampler", c.Sampler))
 }
 
 // Run polls until a signal comes.
@@ -80,7 +91,10 @@ func (c *cpuCommand) setUp(ctx context.Context, p *process, agents agent.Registr
 			return err
 		}
 		list = append(list, Training(temporal, coordinator, tuning))
-		queues = append([]string{workflows.QueueRollout}, queues...)
+		queues, err = spec.ParseQueues(append([]string{workflows.QueueRollout}, queues...))
+		if err != nil {
+			return err
+		}
 	}
 	for _, queue := range queues {
 		list = append(list, Rollout(temporal, queue, runner, tuning))

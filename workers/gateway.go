@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -33,6 +34,11 @@ const (
 	servingKey    = "FULGURITE_SERVING_KEY" // clients of /v1 must present it
 	embeddingsKey = "FULGURITE_EMBEDDINGS_KEY"
 )
+
+// Validate is called by kong.
+func (c *gatewayCommand) Validate() error {
+	return errors.Join(checkURL("--sampler", c.Sampler), checkURL("--embeddings", c.Embeddings), checkURL("--advertise", c.Advertise))
+}
 
 // Run serves until a signal comes.
 func (c *gatewayCommand) Run(ctx context.Context, stderr io.Writer) error {

@@ -22,6 +22,9 @@ type gpuCommand struct {
 
 // Validate is called by kong.
 func (c *gpuCommand) Validate() error {
+	if len(c.Engines) == 0 {
+		return fmt.Errorf("--engine names no engine: there are %s", strings.Join(fleet.EngineNames(), ", "))
+	}
 	for _, name := range c.Engines {
 		if !slices.Contains(fleet.EngineNames(), name) {
 			return fmt.Errorf("engine %q is not compiled in: there are %s", name, strings.Join(fleet.EngineNames(), ", "))

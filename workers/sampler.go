@@ -2,10 +2,18 @@ package workers
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/internal/fleet"
+	probe "github.com/fulgurite/fulgurite/internal/health"
 	"github.com/fulgurite/fulgurite/model/remote"
 	"github.com/fulgurite/fulgurite/record"
 )
@@ -24,6 +32,24 @@ type samplerCommand struct {
 
 	Resident      int    `help:"Versions to keep in memory." default:"4" env:"FULGURITE_RESIDENT"`
 	GenerationLog string `help:"File to which each generation is appended as a line of JSON." env:"FULGURITE_GENERATION_LOG" placeholder:"FILE" type:"path"`
+}
+
+// Validate is called by kong.
+func (c *samplerCommand) Validate() error { return checkURL("--advertise", c.Advertise) }
+
+// checkURL returns an error if a flag has a value that others can't connect to.
+func checkURL(flag, value string) error {
+	if value == "" {
+		return nil
+	}
+	u, err := url.Parse(value)
+	switch {
+	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+		return fmt.Errorf("%s %q: give an address with its scheme, such as http://sampler:8000", flag, value)
+	case flag == "--advertise" && net.ParseIP(u.Hostname()).IsUnspecified():
+		return fmt.Errorf("%s %q: others can't connect to this address; give the name or the address of this machine", flag, value)
+	}
+	return nil
 }
 
 // Run serves until a signal comes.
@@ -63,8 +89,30 @@ func (p *process) serveHTTP(ctx context.Context, l listening, handler http.Handl
 	}
 	s := fleet.Serve(listener, handler, p.log.Named("http"))
 	p.OnClose(s.Close)
-	if l.Advertise != "" {
-		return l.Advertise, nil
+	if l.Advertise == "" {
+		return s.URL(), nil
 	}
-	return s.URL(), nil
+	p.tryAdvertised(ctx, l.Advertise)
+	return l.Advertise, nil
+}
+
+// advertisedWait is how long this process waits for itself at its advertised address.
+const advertisedWait = 3 * time.Second
+
+// tryAdvertised warns if this process can't reach itself at the address that others are
+// told. It is no error: some networks lead others there but not this process.
+func (p *process) tryAdvertised(ctx context.Context, address string) {
+	ctx, cancel := context.WithTimeout(ctx, advertisedWait)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(address, "/")+"/healthz", nil)
+	if err == nil {
+		transport := probe.NewTransport()
+		defer transport.CloseIdleConnections()
+		var response *http.Response
+		if response, err = transport.RoundTrip(request); err == nil {
+			_ = response.Body.Close()
+			return
+		}
+	}
+	p.log.Warn("this process can't reach itself at the address that it advertises: if others can't either, they leave it out", zap.String("advertise", address), zap.Error(err))
 }

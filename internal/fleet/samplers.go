@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/model"
@@ -26,6 +24,7 @@ var ErrNoSampler = errors.New("no sampler is up")
 // failure as a fault, and the forwarder asks again.
 type Samplers struct {
 	finder *Finder
+	log    *zap.Logger
 
 	mu      sync.Mutex
 	clients map[string]*remote.Client // by URL
@@ -50,6 +49,7 @@ var _ remote.Sampler = (*Samplers)(nil)
 // NewSamplers returns samplers that are found by their leases.
 func NewSamplers(leases Lister, log *zap.Logger) *Samplers {
 	return &Samplers{
+		log:     log,
 		finder:  NewFinder(leases, record.Sampler, log),
 		clients: map[string]*remote.Client{}, failed: map[leaseID]time.Time{},
 		prompts: newPrompts(), running: map[string]int{},
@@ -70,19 +70,44 @@ func (s *Samplers) Sample(ctx context.Context, v model.VersionID, r model.Decode
 	return c, weights, err
 }
 
-// Publish makes a version ready at every sampler. A sampler that can't be reached is an
-// error: it might come back without the version.
+// Publish makes a version ready at every sampler, so that the first requests don't wait
+// for it. A sampler that can't be reached, or fails, is left out and named in the log: it
+// gets no requests while it fails, and when it comes back it loads the version by itself.
+// If all fail, that is an error.
 func (s *Samplers) Publish(ctx context.Context, v model.VersionID) error {
 	s.finder.Invalidate()
 	live := s.finder.Live(ctx)
 	if len(live) == 0 {
 		return fmt.Errorf("publish %s: %w", v, ErrNoSampler)
 	}
-	var all errgroup.Group
-	for _, lease := range live {
-		all.Go(func() error { return s.client(lease.URL).Publish(ctx, v) })
+	failures := make([]error, len(live))
+	var all sync.WaitGroup
+	for i, lease := range live {
+		all.Go(func() {
+			if err := s.client(lease.URL).Publish(ctx, v); err != nil {
+				failures[i] = fmt.Errorf("sampler %s at %s: %w", lease.Name, lease.URL, err)
+			}
+		})
 	}
-	return all.Wait()
+	all.Wait()
+	failed := 0
+	for i, err := range failures {
+		switch {
+		case err == nil:
+		case !remote.IsFault(err) || ctx.Err() != nil:
+			return err
+		default:
+			failed++
+			s.markFailed(live[i])
+		}
+	}
+	if failed == len(live) {
+		return fmt.Errorf("publish %s: no sampler can be reached: %w", v, errors.Join(failures...))
+	}
+	if failed > 0 {
+		s.log.Warn("version is not ready at samplers that can't be reached; they get no calls until they answer", zap.Stringer("version", v), zap.Error(errors.Join(failures...)))
+	}
+	return nil
 }
 
 // Close closes idle connections.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/model"
@@ -217,8 +218,36 @@ func TestAVersionIsPublishedAtEverySampler(t *testing.T) {
 	a, b := serve(t, l, "a", 1), serve(t, l, "b", 2)
 	require.NoError(t, all.Publish(t.Context(), v))
 	require.Equal(t, []int32{1, 1}, []int32{a.published.Load(), b.published.Load()})
-	b.ill.Store(true)
-	require.ErrorContains(t, all.Publish(t.Context(), v), "ill")
+	b.absent.Store(true)
+	require.ErrorIs(t, all.Publish(t.Context(), v), trace.ErrNotFound, "every sampler would say so")
+}
+
+// One sampler that nobody can reach stops no run.
+func TestASamplerThatCanNotBeReachedIsLeftOut(t *testing.T) {
+	t.Parallel()
+	l := newLeases(t)
+	a := serve(t, l, "a", 1)
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	_, err := l.AcquireLease(t.Context(), record.Lease{Role: record.Sampler, Name: "lost", URL: gone.URL}, time.Hour, false)
+	require.NoError(t, err)
+	watched, logs := observer.New(zap.WarnLevel)
+	all := fleet.NewSamplers(l, zap.New(watched))
+	t.Cleanup(all.Close)
+	v := model.VersionID{Run: "demo", Policy: "main", Number: 3}
+	require.NoError(t, all.Publish(t.Context(), v))
+	require.Equal(t, int32(1), a.published.Load())
+	require.Len(t, logs.All(), 1)
+	require.Contains(t, logs.All()[0].ContextMap()["error"], "sampler lost at "+gone.URL)
+	for range 5 {
+		token, err := sample(t, all)
+		require.NoError(t, err, "it gets no calls")
+		require.Equal(t, int32(1), token)
+	}
+	a.ill.Store(true)
+	err = all.Publish(t.Context(), v)
+	require.ErrorContains(t, err, "sampler a at ")
+	require.ErrorContains(t, err, "sampler lost at ")
 }
 
 func TestASamplerAtAKnownURLNeedsNoLease(t *testing.T) {

@@ -5,6 +5,7 @@ package serve
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"go.temporal.io/sdk/client"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/builtin"
 	"github.com/fulgurite/fulgurite/internal/pageserver"
 	"github.com/fulgurite/fulgurite/internal/stack"
+	"github.com/fulgurite/fulgurite/spec"
 )
 
 // Dev is `fulgurite dev`.
@@ -22,6 +24,14 @@ type Dev struct {
 	PagePort *int     `help:"The page's port (0: any; default: 8235, or a free one)." env:"FULGURITE_PAGE_PORT" placeholder:"PORT"`
 	Queues   []string `help:"Task queues to run agents for, beside rollout-cpu." name:"queue"`
 	Agents   int      `help:"Most agents that run at once (0: 32 a core)." default:"0"`
+}
+
+// Validate is called by kong.
+func (c *Dev) Validate() (err error) {
+	if c.Queues, err = spec.ParseQueues(c.Queues); err != nil {
+		return fmt.Errorf("--queue: %w", err)
+	}
+	return nil
 }
 
 // Run keeps the stack up until a signal comes.
