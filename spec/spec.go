@@ -1,5 +1,7 @@
 package spec
 
+import "math"
+
 // Spec is one training run: the input of TrainingWorkflow, and the content of a spec file.
 // WithDefaults fills in its zero fields.
 type Spec struct {
@@ -298,6 +300,12 @@ type Evaluation struct {
 	// Only is the split, "train", "gate" or "test", of a run that trains nothing: it
 	// evaluates version 0 on that split and ends. Absent means that the run trains.
 	Only string `json:"only,omitempty"`
+}
+
+// Reaches reports whether a reward, or a mean of rewards, is at least a threshold, apart
+// from the rounding of sums: weights of a rubric that sum to 0.9999999999999999 reach 1.
+func Reaches(reward, threshold float64) bool {
+	return reward >= threshold-1e-9*max(1, math.Abs(threshold))
 }
 
 // SuccessThreshold returns the smallest reward that counts as a success.

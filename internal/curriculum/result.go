@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -46,7 +47,7 @@ func Results(scores []record.StepScore, index map[string]int, quarantined map[Gr
 		r := &out[len(out)-1]
 		r.Samples++
 		r.Sum += s.Reward
-		if s.Reward >= success {
+		if spec.Reaches(s.Reward, success) {
 			r.Passed++
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks/shuffle"
 	"github.com/fulgurite/fulgurite/tasks/stream"
 )
@@ -55,7 +56,7 @@ func (c *chooser) ended() string {
 				samples, sum = samples+r.Samples, sum+r.Sum
 			}
 		}
-		if mean := sum / float64(samples); samples > 0 && mean >= *until.Reward {
+		if mean := sum / float64(samples); samples > 0 && spec.Reaches(mean, *until.Reward) {
 			return fmt.Sprintf("the mean reward of steps %d to %d is %.3g, and stage %s should reach %g", from, c.Finished, mean, title, *until.Reward)
 		}
 	}
@@ -68,7 +69,7 @@ func (c *chooser) ended() string {
 			newest = e
 		}
 	}
-	if newest.Version < 0 || newest.Mean < *until.Evaluation {
+	if newest.Version < 0 || !spec.Reaches(newest.Mean, *until.Evaluation) {
 		return ""
 	}
 	return fmt.Sprintf("version %d has %.3g on the gate split, and stage %s should reach %g", newest.Version, newest.Mean, title, *until.Evaluation)

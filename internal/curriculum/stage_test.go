@@ -68,6 +68,22 @@ func TestAStageEndsAtItsMeanReward(t *testing.T) {
 	require.Equal(t, []int{1, 1, 2, 2}, stages, "the first condition that holds")
 }
 
+func TestRoundingIsNoFailure(t *testing.T) {
+	t.Parallel()
+	const almost = 0.9999999999999999 // the sum of a rubric's weights
+	scores := []record.StepScore{{TaskID: "a", Reward: almost}, {TaskID: "a", Sample: 1, Reward: 0.99}}
+	results := curriculum.Results(scores, map[string]int{"a": 0}, nil, 1)
+	require.Len(t, results, 1)
+	require.Equal(t, 1, results[0].Passed)
+	one := 1.0
+	stages, _ := stagesOf(t, staged(spec.Until{Reward: &one, Over: 1}), 0, 2, func(int) float64 { return almost })
+	require.Equal(t, []int{1, 2}, stages)
+	in := staged(spec.Until{Evaluation: &one})
+	in.Evaluations = []record.EvaluationResult{{Version: 1, Mean: almost}}
+	stages, _ = stagesOf(t, in, 0, 2, never)
+	require.Equal(t, []int{1, 2}, stages)
+}
+
 func TestAStageEndsAtAnEvaluation(t *testing.T) {
 	t.Parallel()
 	want := 0.7

@@ -1,11 +1,15 @@
 package evaluation
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/fulgurite/fulgurite/spec"
+)
 
 // Passes says how often tasks are solved by several samples. The keys of its JSON are a
 // public contract.
 type Passes struct {
-	// Success is the least reward that counts as a success.
+	// Success is the least reward that counts as a success, apart from rounding.
 	Success float64 `json:"success"`
 	Tasks   int     `json:"tasks"`
 	Samples int     `json:"samples"` // of each task
@@ -36,7 +40,7 @@ func PassesOf(rewards [][]float64, success float64) *Passes {
 	for _, samples := range rewards {
 		successes := 0
 		for _, r := range samples {
-			if r >= success {
+			if spec.Reaches(r, success) {
 				successes++
 			}
 		}

@@ -126,6 +126,9 @@ func TestSuccessIsARewardOfTheThresholdOrMore(t *testing.T) {
 	rewards := [][]float64{{0.5, 0.4}, {1, 0.5}}
 	require.InDelta(t, 0.75, evaluation.PassesOf(rewards, 0.5).ByK[0].At.Mean, 1e-12)
 	require.InDelta(t, 0.25, evaluation.PassesOf(rewards, 1).ByK[0].At.Mean, 1e-12)
+	require.InDelta(t, 1, evaluation.PassesOf([][]float64{{0.9999999999999999, 1}, {1 - 2e-16, 1.0000000000000002}}, 1).ByK[0].At.Mean, 1e-12, "rounding is no failure")
+	require.Zero(t, evaluation.PassesOf([][]float64{{0.999, 0.99999}}, 1).ByK[0].At.Mean)
+	require.InDelta(t, 1, evaluation.PassesOf([][]float64{{-0.30000000000000004, -0.3}}, -0.3).ByK[0].At.Mean, 1e-12)
 	require.Nil(t, evaluation.PassesOf([][]float64{{1}, {0}}, 1), "one sample says nothing of several")
 	require.Nil(t, evaluation.PassesOf(nil, 1))
 }
