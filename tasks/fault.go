@@ -19,38 +19,39 @@ type Fault struct {
 	// id.
 	Place string
 	Cause error
-	// Also are further places of a fault with the same text. More counts the places
-	// beyond those.
+	// Also are the further places of a fault with the same text.
 	Also []string
-	More int
 }
 
 // Faults has the faults of several lines, rows or tasks. Faults with the same text are
 // one Fault, which has their places.
 type Faults struct {
 	List []Fault
-	More int // faults beyond those listed
+
+	at map[string]int // index in List by text
 }
 
 // Add adds a fault. If there is one with the same text, it adds the place to that.
 func (f *Faults) Add(place string, cause error) {
 	text := cause.Error()
-	for i := range f.List {
-		switch known := &f.List[i]; {
-		case known.Cause.Error() != text:
-			continue
-		case len(known.Also) < shownPlaces:
-			known.Also = append(known.Also, place)
-		default:
-			known.More++
-		}
+	if i, known := f.at[text]; known {
+		f.List[i].Also = append(f.List[i].Also, place)
 		return
 	}
-	if len(f.List) == shownFaults {
-		f.More++
-		return
+	if f.at == nil {
+		f.at = map[string]int{}
 	}
+	f.at[text] = len(f.List)
 	f.List = append(f.List, Fault{Place: place, Cause: cause})
+}
+
+// Places returns how many lines, rows or tasks have a fault.
+func (f *Faults) Places() int {
+	n := 0
+	for _, one := range f.List {
+		n += 1 + len(one.Also)
+	}
+	return n
 }
 
 // Unwrap returns the causes.
@@ -62,15 +63,15 @@ func (f *Faults) Unwrap() []error {
 	return out
 }
 
-// text lists the faults, one per line. before stands before each place, and noun is the
+// text lists the first faults, one per line. before stands before each place, and noun is the
 // kind of place.
 func (f *Faults) text(before, noun string) string {
 	var lines []string
-	for _, one := range f.List {
+	for _, one := range f.List[:min(shownFaults, len(f.List))] {
 		lines = append(lines, fmt.Sprintf("%s%s: %v%s", before, one.Place, one.Cause, one.also(noun)))
 	}
-	if f.More > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more", f.More))
+	if more := len(f.List) - shownFaults; more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", more))
 	}
 	return strings.Join(lines, "\n")
 }
@@ -83,7 +84,7 @@ func (f Fault) also(noun string) string {
 	case len(f.Also) == 1:
 		return fmt.Sprintf(" (also %s %s)", noun, f.Also[0])
 	}
-	return fmt.Sprintf(" (also %ss %s)", noun, someOf(f.Also, f.More))
+	return fmt.Sprintf(" (also %ss %s)", noun, someOf(f.Also, 0))
 }
 
 // someOf lists the first of several places, as in "2, 3, 4 and 7 more". more counts
@@ -114,6 +115,14 @@ func (e *FileError) Error() string {
 		return e.text(e.Name+":row ", "row")
 	}
 	return e.text(e.Name+":", "line")
+}
+
+// Noun is what the places of the faults are: "line" or "row".
+func (e *FileError) Noun() string {
+	if e.rows {
+		return "row"
+	}
+	return "line"
 }
 
 // ListError is the error of a list of tasks that a grader can't grade.

@@ -74,8 +74,8 @@ func TestAtMostTwentyFaultsAreListed(t *testing.T) {
 	_, err := tasks.ReadJSONL(strings.NewReader(text.String()), "a.jsonl")
 	var file *tasks.FileError
 	require.ErrorAs(t, err, &file)
-	require.Len(t, file.List, 20)
-	require.Equal(t, 13, file.More)
+	require.Len(t, file.List, 33, "the error has them all")
+	require.Equal(t, 33, file.Places())
 	require.True(t, strings.HasSuffix(err.Error(), "a.jsonl:20: unknown key \"key19\"; put it under metadata, which agents see, or, if it tells the answer, into answer, which they never see\nand 13 more"), err)
 }
 

@@ -49,7 +49,8 @@ func linesOf(r io.Reader) iter.Seq2[line, error] {
 }
 
 // readLines reads each line of a JSONL file with parse, which also gets the line's
-// number, and collects the faults. noun names the items that the file should have.
+// number, and collects the faults: the error is then a *FileError, and the items are those
+// of the other lines. noun names the items that the file should have.
 func readLines[T any](r io.Reader, name, noun string, parse func(text []byte, number int) (T, error)) ([]T, error) {
 	var items []T
 	faults := &FileError{Name: name}
@@ -69,7 +70,7 @@ func readLines[T any](r io.Reader, name, noun string, parse func(text []byte, nu
 		items = append(items, item)
 	}
 	if len(faults.List) > 0 {
-		return nil, faults
+		return items, faults
 	}
 	if len(items) == 0 {
 		return nil, fmt.Errorf("read %s: no %s: %w", name, noun, ErrEmpty)

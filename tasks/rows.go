@@ -107,7 +107,8 @@ func beginsArray(r *bufio.Reader) (bool, error) {
 	}
 }
 
-// readArray reads a JSON array, one element at a time, with parse.
+// readArray reads a JSON array, one element at a time, with parse, as readLines reads
+// lines.
 func readArray[T any](r io.Reader, name, noun string, parse func(text []byte, number int) (T, error)) ([]T, error) {
 	var list []T
 	faults := &FileError{Name: name, rows: true}
@@ -139,7 +140,7 @@ func readArray[T any](r io.Reader, name, noun string, parse func(text []byte, nu
 		return nil, fmt.Errorf("read %s: something follows the array", name)
 	}
 	if len(faults.List) > 0 {
-		return nil, faults
+		return list, faults
 	}
 	if len(list) == 0 {
 		return nil, fmt.Errorf("read %s: no %s: %w", name, noun, ErrEmpty)

@@ -36,6 +36,8 @@ func generatedCount(split arithmetic.Split) int {
 //   - "arithmetic:<split>" or "arithmetic:<split>:<count>" for problems of the built-in
 //     generator. Its splits train, gate and test share no problem. Without a count they
 //     have 1024, 128 and 256 problems.
+//
+// If the error wraps a *FileError, the list has the tasks of the other lines or rows.
 func Open(source string) ([]Task, error) {
 	s, err := spec.ParseSource(source)
 	if err != nil {
@@ -49,9 +51,9 @@ func Open(source string) ([]Task, error) {
 	}
 	list, err := openFile(s)
 	if err != nil {
-		return nil, withHint(s, err)
+		err = withHint(s, err)
 	}
-	return list, nil
+	return list, err
 }
 
 // openFile reads a file of tasks in the layout of a family.

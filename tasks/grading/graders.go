@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -57,23 +60,100 @@ func (g *Graders) GradeByProgram(ctx context.Context, of spec.Tasks, grader spec
 // command in of lists the tasks.
 func (g *Graders) Open(ctx context.Context, of spec.Tasks, grader spec.Grader, source string) ([]tasks.Task, error) {
 	list, _, err := g.OpenChecked(ctx, of, grader, source)
-	return list, err
+	if err != nil {
+		return nil, WayOn(err, source, len(list))
+	}
+	return list, nil
 }
 
-// OpenChecked works like Open, but also returns the ids of the tasks whose gold query
-// returns no rows. For such a task, any query that returns no rows is right.
+// WayOn adds to an error of OpenChecked how to go on with the tasks that can be graded, if
+// there are any.
+func WayOn(err error, source string, graded int) error {
+	if graded == 0 {
+		return err
+	}
+	named := strconv.Quote(source)
+	if strings.Trim(source, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:/._-+@%,=") == "" {
+		named = source
+	}
+	if s, parse := spec.ParseSource(source); parse == nil && s.Family == spec.Command {
+		named = "SPEC"
+	}
+	return fmt.Errorf("%w\n`fulgurite tasks %s --write DIR` writes the other %d tasks; with --json instead, it lists all faults", err, named, graded)
+}
+
+// OpenChecked works like Open, but returns the tasks that can be graded although others
+// can't, and the ids of those whose gold query returns no rows. For such a task, any query
+// that returns no rows is right. If tasks can't be graded, the error is a *FaultsError.
+// With any other error the list is empty.
 func (g *Graders) OpenChecked(ctx context.Context, of spec.Tasks, grader spec.Grader, source string) (list []tasks.Task, empty []string, err error) {
-	if list, err = tasks.OpenSplit(ctx, of, source); err != nil {
-		return nil, nil, err
+	list, inFile := tasks.OpenSplit(ctx, of, source)
+	var file *tasks.FileError
+	if inFile != nil && !errors.As(inFile, &file) {
+		return nil, nil, inFile
 	}
-	err = tasks.CheckAnswers(grader, list)
-	if err == nil && grader.Type == spec.GraderSQL {
+	faults := &FaultsError{File: file}
+	if file != nil {
+		faults.parts = append(faults.parts, inFile)
+	}
+	add := func(err error) {
+		if err != nil {
+			err = tasks.OfSource(source, err)
+			faults.parts = append(faults.parts, err)
+		}
+		var some *tasks.ListError
+		if errors.As(err, &some) {
+			faults.Tasks = append(faults.Tasks, some)
+		}
+	}
+	list, err = without(list, tasks.CheckAnswers(grader, list))
+	add(err)
+	if grader.Type == spec.GraderSQL {
 		empty, err = g.checkQueries(ctx, grader, list)
+		list, err = without(list, err)
+		add(err)
 	}
-	if err != nil {
-		return nil, nil, tasks.OfSource(source, err)
+	switch {
+	case ctx.Err() != nil:
+		return nil, nil, ctx.Err()
+	case len(faults.parts) == 0:
+		return list, empty, nil
 	}
-	return list, empty, nil
+	return list, empty, faults
+}
+
+// FaultsError is the error of a source of which some tasks can't be graded.
+type FaultsError struct {
+	File  *tasks.FileError   // nil if all rows are tasks
+	Tasks []*tasks.ListError // without those of File
+
+	parts []error
+}
+
+// Error has the faults, one on a line.
+func (e *FaultsError) Error() string { return errors.Join(e.parts...).Error() }
+
+// Unwrap returns the causes.
+func (e *FaultsError) Unwrap() []error { return e.parts }
+
+// without returns a list without the tasks that a *tasks.ListError names. With any other
+// error, no task is left.
+func without(list []tasks.Task, err error) ([]tasks.Task, error) {
+	var faults *tasks.ListError
+	switch {
+	case err == nil:
+		return list, nil
+	case !errors.As(err, &faults):
+		return nil, err
+	}
+	faulty := map[string]bool{}
+	for _, f := range faults.List {
+		faulty[f.Place] = true
+		for _, id := range f.Also {
+			faulty[id] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(t tasks.Task) bool { return faulty[t.ID] }), err
 }
 
 // Close closes the databases and ends the programs.

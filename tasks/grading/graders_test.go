@@ -135,6 +135,36 @@ func TestTasksThatCantBeGradedAreNamed(t *testing.T) {
 	require.ErrorContains(t, err, "(also task b)")
 }
 
+func TestTasksThatCanBeGradedAreReturnedBesideAllFaults(t *testing.T) {
+	t.Parallel()
+	var graders grading.Graders
+	defer graders.Close()
+	queries := []string{"SELECT name FROM animal", "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c LIMIT 200001) SELECT x FROM c", "SELECT 1 WHERE 0"}
+	for i := range 40 {
+		queries = append(queries, fmt.Sprintf("SELECT wings%d FROM animal", i))
+	}
+	source, _ := zoo(t, queries...)
+	path := strings.TrimPrefix(source, "spider:")
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	rows := strings.TrimSuffix(string(data), "]") + `, {"db_id": "gone", "question": "q", "query": "SELECT 1"}]`
+	require.NoError(t, os.WriteFile(path, []byte(rows), 0o600))
+	list, empty, err := graders.OpenChecked(t.Context(), spec.Tasks{}, spec.Grader{Type: spec.GraderSQL}, source)
+	var faults *grading.FaultsError
+	require.ErrorAs(t, err, &faults)
+	require.Len(t, list, 2)
+	require.Equal(t, []string{"0", "2"}, []string{list[0].ID, list[1].ID})
+	require.Equal(t, []string{"2"}, empty)
+	require.Equal(t, 1, faults.File.Places())
+	require.Equal(t, 41, faults.Tasks[0].Places())
+	require.ErrorContains(t, err, `train.json:row 43: no database "gone"`)
+	require.ErrorContains(t, err, "task 1: unusable gold query on")
+	require.ErrorContains(t, err, "it returns more than 200000 rows or 64 MiB")
+	require.ErrorContains(t, err, "\nand 21 more")
+	_, err = graders.Open(t.Context(), spec.Tasks{}, spec.Grader{Type: spec.GraderSQL}, source)
+	require.ErrorContains(t, err, "\n`fulgurite tasks "+source+" --write DIR` writes the other 2 tasks; with --json instead, it lists all faults")
+}
+
 func TestGoldQueriesWithoutRowsAreNamed(t *testing.T) {
 	t.Parallel()
 	var graders grading.Graders

@@ -252,6 +252,8 @@ func (d *Databases) gold(ctx context.Context, f file, c *connection, of Comparis
 		return t, ctx.Err()
 	case errors.As(err, &failure) && failure.broken():
 		return t, fmt.Errorf("%w: read %s: %w", ErrDatabase, f.path, err)
+	case errors.Is(err, errRows):
+		return t, fmt.Errorf("%w on %s: it returns more than %d rows or %d MiB", ErrGold, f.path, mostRows, mostBytes>>20)
 	default:
 		return t, fmt.Errorf("%w on %s: %w", ErrGold, f.path, err)
 	}

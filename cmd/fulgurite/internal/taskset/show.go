@@ -40,8 +40,18 @@ type contents struct {
 	Wordless []string `json:"wordless,omitempty"`
 	// Repeats are the tasks that ask what an earlier one of the source asks.
 	Repeats *tasks.Duplicates `json:"repeats,omitempty"`
+	// Faults are the rows and tasks that can't be graded. They are not in Tasks.
+	Faults []fault `json:"faults,omitempty"`
 	// Tasks have their answers, which no agent sees.
 	Tasks []tasks.Task `json:"tasks"`
+
+	faulty error // has Faults; nil without
+}
+
+// fault is a row or a task that can't be graded.
+type fault struct {
+	At    string `json:"at"` // such as "line 3", "row 3" or "task a1"
+	Cause string `json:"cause"`
 }
 
 // shared describes the common tasks of two sources.
@@ -74,8 +84,9 @@ func (c *Show) Run(ctx context.Context, t *terminal.Terminal) error {
 	} else {
 		out.Sources, err = c.readAll(ctx)
 	}
-	if err != nil {
-		return terminal.Usage(err)
+	faulty := faultsOf(out.Sources)
+	if err != nil || faulty != nil && !c.JSON && c.Write == "" {
+		return terminal.Usage(errors.Join(faulty, err))
 	}
 	if c.Write != "" {
 		return c.write(t, out.Sources)
@@ -102,7 +113,21 @@ func (c *Show) Run(ctx context.Context, t *terminal.Terminal) error {
 	} else {
 		c.print(t, out)
 	}
+	if faulty != nil {
+		return terminal.Usage(faulty)
+	}
 	return leaks
+}
+
+// faultsOf returns the faults of all sources as one error, or nil.
+func faultsOf(sources []contents) error {
+	var faults []error
+	for _, one := range sources {
+		if one.faulty != nil {
+			faults = append(faults, grading.WayOn(one.faulty, one.Source, one.Count))
+		}
+	}
+	return errors.Join(faults...)
 }
 
 // leak returns an error that says how to separate sources that share questions.
@@ -150,7 +175,10 @@ func read(ctx context.Context, of spec.Tasks, grader spec.Grader, source string)
 	defer graders.Close()
 	var err error
 	if one.Tasks, one.EmptyGold, err = graders.OpenChecked(ctx, of, grader, source); err != nil {
-		return one, err
+		if one.Faults = faultsIn(err); one.Faults == nil {
+			return one, err
+		}
+		one.faulty = err
 	}
 	one.Count = len(one.Tasks)
 	if grader.Type == spec.GraderQA {
@@ -167,6 +195,29 @@ func read(ctx context.Context, of spec.Tasks, grader spec.Grader, source string)
 	}
 	one.Databases = len(databases)
 	return one, nil
+}
+
+// faultsIn returns the rows and tasks that an error of grading.OpenChecked names.
+func faultsIn(err error) []fault {
+	var named *grading.FaultsError
+	if !errors.As(err, &named) {
+		return nil
+	}
+	var out []fault
+	add := func(noun string, faults tasks.Faults) {
+		for _, f := range faults.List {
+			for _, place := range append([]string{f.Place}, f.Also...) {
+				out = append(out, fault{At: noun + " " + place, Cause: f.Cause.Error()})
+			}
+		}
+	}
+	if named.File != nil {
+		add(named.File.Noun(), named.File.Faults)
+	}
+	for _, list := range named.Tasks {
+		add("task", list.Faults)
+	}
+	return out
 }
 
 // usualGrader returns the usual grader of a data set, or "" if it has none.

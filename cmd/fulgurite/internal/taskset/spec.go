@@ -69,6 +69,9 @@ func readSpec(ctx context.Context, path string) ([]contents, error) {
 			faults = append(faults, fmt.Errorf("tasks.%s: %w", split, err))
 		}
 		one.Split = split
+		if one.faulty != nil {
+			one.faulty = fmt.Errorf("tasks.%s: %w", split, one.faulty)
+		}
 		out = append(out, one)
 		return one.Tasks
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/tasks"
@@ -27,6 +28,9 @@ func (c *Show) write(t *terminal.Terminal, sources []contents) error {
 		return terminal.Usage(err)
 	}
 	for _, p := range parts {
+		if len(p.tasks) == 0 && p.left == 0 {
+			return terminal.Usagef("%s: none of its tasks can be graded", p.source)
+		}
 		if len(p.tasks) == 0 {
 			return terminal.Usagef("%s: all of its tasks leak into a later source", p.source)
 		}
@@ -49,6 +53,14 @@ func (c *Show) write(t *terminal.Terminal, sources []contents) error {
 		}
 		t.Printf("\n")
 	}
+	for _, one := range sources {
+		if one.faulty != nil {
+			t.Printf("%s: left out %s that can't be graded:\n", one.Source, terminal.Count(len(one.Faults), "task"))
+			for line := range strings.Lines(one.faulty.Error()) {
+				t.Printf("  %s\n", terminal.Escape(strings.TrimSpace(line)))
+			}
+		}
+	}
 	return nil
 }
 
@@ -59,11 +71,11 @@ type part struct {
 	left         int // tasks that are left out
 }
 
-// named sets the names of two or three parts and returns them.
+// named sets the names of one, two or three parts and returns them.
 func named(parts []part) ([]part, error) {
-	names := map[int][]string{2: {"train", "test"}, 3: {"train", "gate", "test"}}[len(parts)]
+	names := map[int][]string{1: {"tasks"}, 2: {"train", "test"}, 3: {"train", "gate", "test"}}[len(parts)]
 	if names == nil {
-		return nil, errors.New("--write makes two or three splits: give as many sources, or --split")
+		return nil, errors.New("--write makes one to three files: give as many sources, or --split")
 	}
 	for i := range parts {
 		parts[i].name = names[i]
@@ -104,7 +116,7 @@ func ofSources(sources []contents) ([]part, error) {
 func ofSpec(sources []contents) ([]part, error) {
 	at := slices.IndexFunc(sources, func(one contents) bool { return one.Split != sources[0].Split })
 	if at < 0 {
-		return nil, errors.New("--write: the spec has one split, which leaks into no other")
+		at = len(sources)
 	}
 	var rest [][]tasks.Task
 	for _, one := range sources[at:] {
