@@ -28,6 +28,10 @@ type Architecture struct {
 	// ValueHead marks a critic, which has one value for each position instead of logits.
 	// Tied then has no meaning.
 	ValueHead bool `json:"value_head,omitempty"`
+	// Unused lists the rows of the vocabulary that no token has, such as those that pad it
+	// to a round number. They have probability 0 in sampling and training. It is empty if
+	// the codec is not the model's own.
+	Unused TokenRanges `json:"unused_tokens,omitempty"`
 	// Config is the text of config.json of a model of another kind, which only engine
 	// torch computes. It is empty for the kinds above. If it is set, VocabSize,
 	// HiddenSize, Layers and MaxPositions repeat what it says, and the other fields have
@@ -88,6 +92,9 @@ func (a Architecture) Check() error {
 	}
 	if !(a.RopeTheta <= 1e15 && a.NormEpsilon <= 1) {
 		return fmt.Errorf("%w: rope_theta is %v and norm_epsilon %v, want at most 1e15 and 1", ErrArchitecture, a.RopeTheta, a.NormEpsilon)
+	}
+	if err := a.Unused.check(a.VocabSize); err != nil {
+		return err
 	}
 	return a.RopeScaling.check()
 }

@@ -94,7 +94,11 @@ func NewCanary(ctx context.Context, e Engine, a Architecture, t Trainer) (Canary
 	for i := range rows {
 		rows[i] = Row{Tokens: make([]int32, n), Temperature: 1}
 		for j := range n {
-			rows[i].Tokens[j] = random.Int32N(int32(a.VocabSize))
+			token := random.Int32N(int32(a.VocabSize))
+			for a.Unused.Has(token) {
+				token = random.Int32N(int32(a.VocabSize))
+			}
+			rows[i].Tokens[j] = token
 		}
 	}
 	logprobs, _, err := t.Score(ctx, rows)

@@ -102,7 +102,7 @@ func (a Architecture) CheckConfig() error {
 	if a.ValueHead {
 		return fmt.Errorf("%w: value_head is true, which no model of type %q has here", ErrArchitecture, a.ModelType())
 	}
-	return nil
+	return a.Unused.check(a.VocabSize)
 }
 
 // CheckFiles returns an error if a checkpoint of an architecture with Config is

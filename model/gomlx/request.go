@@ -45,8 +45,10 @@ func (r *request) choose(logits []float32, token int32, logprob float32) (chosen
 	case whole && !r.HasNucleus():
 		return token, logprob, false, nil
 	case whole:
-		for token := range logits {
-			tokens = append(tokens, int32(token))
+		for token, logit := range logits {
+			if logit != masked { // an id without a token
+				tokens = append(tokens, int32(token))
+			}
 		}
 	case len(tokens) == 0:
 		return 0, 0, false, fmt.Errorf("%w: it allows no token of the vocabulary after %d tokens of the completion", model.ErrForm, len(r.Completion.Tokens))

@@ -112,7 +112,18 @@ func (t transformer) logits(w weights, hidden *Node) *Node {
 	if !t.Tied {
 		output = w.byName["lm_head.weight"]
 	}
-	return linear(hidden, output, nil)
+	logits := linear(hidden, output, nil)
+	if t.Unused == "" {
+		return logits
+	}
+	// Ids without a token get exactly the probability 0.
+	used := make([]bool, t.VocabSize)
+	for id := range used {
+		used[id] = true
+	}
+	t.Unused.Each(func(first, last int) { clear(used[first : last+1]) })
+	return Where(BroadcastToDims(ExpandLeftToRank(Const(hidden.Graph(), used), logits.Rank()), logits.Shape().Dimensions...),
+		logits, BroadcastToDims(Scalar(hidden.Graph(), dtypes.Float32, masked), logits.Shape().Dimensions...))
 }
 
 // pick returns the number at index in the last axis: x is [...,V], index and the result

@@ -161,6 +161,7 @@ func (s *shard) alikeGradient(thread *shardThread, logits []float32, alike []rea
 func (s *shard) logitsGradient(thread *shardThread, q *sequence, t int, x []float32, o outcome, a, b float32) {
 	if !q.restricted(t) {
 		s.LogitsGradient(x, s.VocabSize, q.scale, o.most, o.logSum, o.entropy, a, b)
+		s.fillUnused(x, 0) // exactly, so that their rows of a tied embedding stay as they are
 		return
 	}
 	n := thread.choice.among(q.allowed[t], s.VocabSize)

@@ -149,6 +149,9 @@ func (e *Engine) newPass(c model.Checkpoint) (*pass, error) {
 	}
 	l := newLayout(c.Architecture)
 	p := &pass{Set: e.kernels, angles: newRotary(l)}
+	if !c.Architecture.ValueHead {
+		c.Architecture.Unused.Each(func(first, last int) { p.unused = append(p.unused, [2]int{first, last}) })
+	}
 	if c.Adapter == nil {
 		p.parameters = newParameters(l, c.Weights)
 		return p, nil

@@ -68,7 +68,7 @@ func (b *worker) restrict(q *request, logits []float32) (bool, error) {
 		return restricted, nil
 	}
 	if !restricted {
-		c.all(b.VocabSize)
+		c.all(b.VocabSize, b.unused)
 	}
 	c.chances = append(c.chances[:0], c.gather(logits)...)
 	b.Softmax(c.chances, len(c.tokens), q.scale)
@@ -76,10 +76,15 @@ func (b *worker) restrict(q *request, logits []float32) (bool, error) {
 	return true, nil
 }
 
-func (c *choice) all(vocab int) {
+// all sets the choice to all tokens of the vocabulary.
+func (c *choice) all(vocab int, unused [][2]int) {
 	c.tokens = c.tokens[:0]
-	for token := range int32(vocab) {
-		c.tokens = append(c.tokens, token)
+	next := 0
+	for _, ids := range append(unused[:len(unused):len(unused)], [2]int{vocab, vocab}) {
+		for ; next < ids[0]; next++ {
+			c.tokens = append(c.tokens, int32(next))
+		}
+		next = ids[1] + 1
 	}
 }
 

@@ -15,6 +15,7 @@ type pass struct {
 	adapter *adapter    // nil where the whole model is trained
 	base    *base       // of the adapter; the reference keeps it alive
 	split   *threadPool // set for a wide model, whose threads share each step; else nil
+	unused  [][2]int    // the first and the last of each range of ids without a token
 }
 
 // activations holds the results of a layer for R positions that its backward pass needs.
@@ -115,6 +116,19 @@ func (p *pass) output(logits, normed []float32, rows int) {
 		return
 	}
 	p.linear(p.head, logits, normed, rows, false)
+	for r := range rows {
+		p.fillUnused(logits[r*p.v:], kernel.Hidden)
+	}
+}
+
+// fillUnused sets the numbers of the ids without a token: their logits to one so low that
+// their probability is 0, or the gradient of their logits to 0.
+func (p *pass) fillUnused(x []float32, value float32) {
+	for _, ids := range p.unused {
+		for i := ids[0]; i <= ids[1]; i++ {
+			x[i] = value
+		}
+	}
 }
 
 // outcome is the result of a position's logits for one token.

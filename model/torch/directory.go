@@ -16,6 +16,7 @@ import (
 // the program reads.
 type fileOpening struct {
 	Config json.RawMessage `json:"config"`
+	Unused []int           `json:"unused,omitempty"` // as in opening
 	// Directory holds the weights, and the moments if there are any, by their names in a
 	// version. It is empty for a new adapter.
 	Directory string      `json:"directory"`
@@ -83,7 +84,7 @@ func (t *trainer) openFiles(ctx context.Context, c model.Checkpoint, what purpos
 		return t.missing(err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	body := fileOpening{Config: json.RawMessage(c.Architecture.Config), Decoder: what == forSampling, Seed: c.Seed >> 1} // PyTorch's seeds are signed
+	body := fileOpening{Config: json.RawMessage(c.Architecture.Config), Unused: unused(c.Architecture), Decoder: what == forSampling, Seed: c.Seed >> 1} // PyTorch's seeds are signed
 	if c.Files != nil {
 		files := map[string]model.Content{}
 		for name, f := range c.Files.Weights {

@@ -15,7 +15,8 @@ import (
 
 // opening is the body of the verb open.
 type opening struct {
-	Config json.RawMessage `json:"config"` // config.json
+	Config json.RawMessage `json:"config"`           // config.json
+	Unused []int           `json:"unused,omitempty"` // the first and the last id of each range without a token
 	Critic bool            `json:"critic,omitempty"`
 	// Decoder says that the model has no moments, and samples.
 	Decoder bool `json:"decoder,omitempty"`
@@ -43,6 +44,12 @@ type saving struct {
 	Variance string `json:"variance"`
 }
 
+// unused returns the first and the last id of each range of ids without a token.
+func unused(a model.Architecture) (ids []int) {
+	a.Unused.Each(func(first, last int) { ids = append(ids, first, last) })
+	return ids
+}
+
 // open passes c to the program, and the base of c if the program does not have it.
 func (t *trainer) open(ctx context.Context, c model.Checkpoint, what purpose) (err error) {
 	dir, err := os.MkdirTemp(t.process.dir, "open-")
@@ -54,7 +61,7 @@ func (t *trainer) open(ctx context.Context, c model.Checkpoint, what purpose) (e
 	if err != nil {
 		return err
 	}
-	body := opening{Config: config, Critic: c.Architecture.ValueHead, Decoder: what == forSampling, Frozen: what == forScoring, Moments: c.Moments}
+	body := opening{Config: config, Unused: unused(c.Architecture), Critic: c.Architecture.ValueHead, Decoder: what == forSampling, Frozen: what == forScoring, Moments: c.Moments}
 	files := map[string]*string{"weights": &body.Weights}
 	if c.Updates > 0 || c.Mean != nil {
 		files["mean"], files["variance"] = &body.Mean, &body.Variance

@@ -1,15 +1,15 @@
 package kernel
 
-// hidden is the value of padding lanes before a soft-max: far below any logit, and far
-// enough from the largest float32 to be scaled.
-const hidden = -1e30
+// Hidden is the logit of what a soft-max must leave out, such as padding lanes: far below
+// any logit, and far enough from the largest float32 to be scaled.
+const Hidden = -1e30
 
-// hide fills x[n:] with hidden up to a multiple of Lanes and returns the number of
+// hide fills x[n:] with Hidden up to a multiple of Lanes and returns the number of
 // vectors.
 func hide(x []float32, n int) int {
 	end := Pad(n)
 	for i := n; i < end; i++ {
-		x[i] = hidden
+		x[i] = Hidden
 	}
 	return end / Lanes
 }

@@ -162,6 +162,7 @@ class Causal:
         self.passing, self.head = Passing(), self.module.__class__.__new__(self.module.__class__)
         self.head.__dict__ = dict(self.module.__dict__)
         self.head._modules = {**self.module._modules, self.module.base_model_prefix: self.passing}
+        self.unused = None  # ids without a token, which are never chosen
         self.active = None  # the name of the adapter that takes part; None is not known
         self.module.eval()
         self.check()
@@ -319,7 +320,7 @@ class Causal:
         def some(hidden, target, scale, mask):
             with self.mixed(dtype):
                 z = self.logits(hidden)
-            log = torch.log_softmax(masked(z.float() * scale[:, None], bits, mask), -1)
+            log = torch.log_softmax(masked(z.float() * scale[:, None], bits, mask, self.unused), -1)
             log = log.masked_fill(log == float("-inf"), NONE)  # by a mask, or by the model's own code
             return taken(log, target), entropy(log)
 
@@ -334,5 +335,5 @@ class Causal:
         for part in parts(hidden, self.config.vocab_size):
             with self.mixed(dtype):
                 z = self.logits(hidden[part])
-            yield part, masked(z.float() * scale[part, None], bits, mask[part])
+            yield part, masked(z.float() * scale[part, None], bits, mask[part], self.unused)
 

@@ -11,7 +11,8 @@ class Choices(torch.autograd.Function):
     tokens that its mask allows.
 
     hidden is [n, D], weight [V, D], target and scale [n]. bits is [M, bytes]: masks, bit k of byte j for token 8j+k.
-    mask is [n], the number of a position's mask, or -1 where all tokens are allowed.
+    mask is [n], the number of a position's mask, or -1 where all tokens are allowed. unused is [U], ids without a token,
+    which are never allowed, or None.
 
     With z the scaled logits, p their soft-max and H its entropy, the derivatives are
     ∂ log p(t)/∂z_v = [v = t] − p_v and ∂H/∂z_v = −p_v (log p_v + H). Memory passes over logits are what this costs
@@ -19,16 +20,16 @@ class Choices(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, hidden, weight, target, scale, bits, mask, dtype):
+    def forward(ctx, hidden, weight, target, scale, bits, mask, dtype, unused):
         ctx.set_materialize_grads(False)
         logprobs, entropies = [], []
         for part in parts(hidden, weight.shape[0]):
-            log = logs(hidden[part], weight, scale[part], bits, mask[part], dtype)
+            log = logs(hidden[part], weight, scale[part], bits, mask[part], dtype, unused)
             logprobs.append(taken(log, target[part]))
             entropies.append(entropy(log))
         logprobs, entropies = torch.cat(logprobs), torch.cat(entropies)
         ctx.save_for_backward(hidden, weight, target, scale, bits, mask, entropies)
-        ctx.dtype = dtype
+        ctx.dtype, ctx.unused = dtype, unused
         return logprobs, entropies
 
     @staticmethod
@@ -38,7 +39,7 @@ class Choices(torch.autograd.Function):
         by_weight = torch.zeros_like(weight, dtype=torch.float32) if ctx.needs_input_grad[1] else None
         cast = weight.to(ctx.dtype)
         for part in parts(hidden, weight.shape[0]):
-            log = logs(hidden[part], weight, scale[part], bits, mask[part], ctx.dtype)
+            log = logs(hidden[part], weight, scale[part], bits, mask[part], ctx.dtype, ctx.unused)
             by_target = scale[part, None] * by_logprob[part, None]
             if by_entropy is None:
                 g = log.exp_().mul_(-by_target)
@@ -49,7 +50,7 @@ class Choices(torch.autograd.Function):
             by_hidden[part] = (g @ cast).to(hidden.dtype)
             if by_weight is not None:
                 by_weight += (g.T @ hidden[part].to(ctx.dtype)).float()
-        return by_hidden, by_weight, None, None, None, None, None
+        return by_hidden, by_weight, None, None, None, None, None, None
 
 
 def parts(hidden, vocabulary):
@@ -58,14 +59,14 @@ def parts(hidden, vocabulary):
     return [slice(at, at + n) for at in range(0, hidden.shape[0], n)]
 
 
-def logits(hidden, weight, scale, bits, mask, dtype):
-    return masked((hidden.to(dtype) @ weight.to(dtype).T).float().mul_(scale[:, None]), bits, mask)
+def logits(hidden, weight, scale, bits, mask, dtype, unused):
+    return masked((hidden.to(dtype) @ weight.to(dtype).T).float().mul_(scale[:, None]), bits, mask, unused)
 
 
-def logs(hidden, weight, scale, bits, mask, dtype):
-    """Log-probabilities [n, V] of all tokens; NONE for those that masks don't allow."""
-    log = torch.log_softmax(logits(hidden, weight, scale, bits, mask, dtype), -1)
-    return log if bits.shape[0] == 0 else log.clamp_(min=NONE)
+def logs(hidden, weight, scale, bits, mask, dtype, unused):
+    """Log-probabilities [n, V] of all tokens; NONE for those that are not allowed."""
+    log = torch.log_softmax(logits(hidden, weight, scale, bits, mask, dtype, unused), -1)
+    return log if bits.shape[0] == 0 and unused is None else log.clamp_(min=NONE)
 
 
 def taken(log, target):
@@ -78,8 +79,17 @@ def entropy(log):
     return -torch.linalg.vecdot(log.exp(), log)
 
 
-def masked(z, bits, mask):
-    """Scaled logits [n, V] that are -inf for tokens that the masks of their positions don't allow."""
+def ids(ranges, device):
+    """The ids of ranges, each written as its first and its last id, or None without any."""
+    pairs = zip(ranges[::2], ranges[1::2])
+    parts = [torch.arange(first, last + 1, device=device) for first, last in pairs]
+    return torch.cat(parts) if parts else None
+
+
+def masked(z, bits, mask, unused):
+    """Scaled logits [n, V] that are -inf for unused ids and for tokens that the masks of their positions don't allow."""
+    if unused is not None:
+        z.index_fill_(-1, unused, float("-inf"))
     if bits.shape[0] == 0:
         return z
     shifts = torch.arange(8, device=bits.device, dtype=torch.uint8)

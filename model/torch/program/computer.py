@@ -7,6 +7,7 @@ import numpy
 import torch
 
 import causal
+import choices
 import decoding
 import files
 import learner
@@ -109,7 +110,7 @@ class Computer:
         """Makes a model of files. A base that other models share is asked for if it is not here."""
         config = trunk.config(body["config"])
         lora, among = body.get("lora"), self.alone if body.get("decoder") else self.ranks
-        base = body.get("base", ""), among
+        base = body.get("base", ""), among, tuple(body.get("unused", ()))
         if base[0] and base not in self.bases:
             if not body.get("base_file"):
                 return {"missing": True}
@@ -117,6 +118,7 @@ class Computer:
             made = trunk.Trunk(config, self.device, self.dtype, self.link.tick, among)
             made.load(trunk.read(body["base_file"]))
             made.freeze()
+            made.unused = choices.ids(body.get("unused", ()), self.device)
             self.bases[base] = made
         held = learner.Learner(f"adapter{handle}", bool(body.get("critic")), self.device, self.dtype)
         try:
@@ -125,6 +127,7 @@ class Computer:
             else:
                 products = None if self.dtype == torch.float32 else self.dtype
                 made = trunk.Trunk(config, self.device, torch.float32, self.link.tick, among, products, bool(body.get("frozen")))
+                made.unused = choices.ids(body.get("unused", ()), self.device)
                 held.whole(made, trunk.read(body["weights"]))
             if body.get("frozen"):
                 held.freeze()
@@ -142,20 +145,23 @@ class Computer:
         """Makes a policy of any causal model, whose weights lie in directories as transformers and PEFT have them."""
         made = causal.config(body["config"])
         lora, digest = body.get("lora"), body.get("base", "")
-        key = digest, self.alone
+        key = digest, self.alone, tuple(body.get("unused", ()))
         if digest and key not in self.bases:
             if not body.get("base_directory"):
                 return {"missing": True}
             self.forget_bases(self.alone)
             base = causal.Causal(body["base_directory"], made, self.device, self.dtype, self.link.tick)
             base.freeze()
+            base.unused = choices.ids(body.get("unused", ()), self.device)
             self.bases[key] = base
         held = files.FileLearner(f"adapter{handle}", False, self.device, self.dtype)
         try:
             if digest:
                 held.adapter_of(self.bases[key], lora, body["directory"], body.get("seed", 0))
             else:
-                held.all_of(causal.Causal(body["directory"], made, self.device, torch.float32, self.link.tick))
+                whole = causal.Causal(body["directory"], made, self.device, torch.float32, self.link.tick)
+                whole.unused = choices.ids(body.get("unused", ()), self.device)
+                held.all_of(whole)
             if not body.get("decoder"):
                 held.moments(body["directory"])
         except BaseException:
@@ -175,8 +181,8 @@ class Computer:
         self.bases = {key: t for key, t in self.bases.items() if t in used or key[1] is not among}
 
 
-def sampled(choices):
+def sampled(drawn):
     """Arrays of what a decoder sampled."""
-    columns = zip(*choices) if choices else ((),) * 4
+    columns = zip(*drawn) if drawn else ((),) * 4
     kinds = (("ids", "i4"), ("tokens", "i4"), ("logprobs", "f4"), ("only", "u1"))
     return tuple((name, numpy.array(column, dtype=kind)) for (name, kind), column in zip(kinds, columns))

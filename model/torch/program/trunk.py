@@ -57,6 +57,7 @@ class Trunk:
         self.config, self.device, self.tick, self.ranks = config, device, tick, among
         self.dtype, self.products, self.offload = dtype, products, offload
         self.room = room(device, products or dtype, config.num_hidden_layers, config.hidden_size)
+        self.unused = None  # ids without a token, which are never chosen
         self.active = None  # the name of the adapter that takes part; None is not known
         for layer in self.module.layers:
             layer.register_forward_hook(self.passed)
@@ -144,10 +145,10 @@ class Trunk:
 
     def choices(self, hidden, target, scale, bits, mask, dtype):
         """Log-probabilities and entropies of the choices of target, each [n], that hidden states [n, D] lead to."""
-        return Choices.apply(hidden, self.output(), target, scale, bits, mask, dtype)
+        return Choices.apply(hidden, self.output(), target, scale, bits, mask, dtype, self.unused)
 
     def choosing(self, hidden, scale, bits, mask, dtype):
         """The scaled logits that tokens are chosen by, in parts of positions."""
         weight = self.output()
         for part in parts(hidden, weight.shape[0]):
-            yield part, logits(hidden[part], weight, scale[part], bits, mask[part], dtype)
+            yield part, logits(hidden[part], weight, scale[part], bits, mask[part], dtype, self.unused)
