@@ -61,7 +61,7 @@ type config struct {
 // Qwen3 model.
 func ReadConfig(text []byte) (model.Architecture, error) {
 	var c config
-	if err := json.Unmarshal(text, &c); err != nil {
+	if err := json.Unmarshal(model.StandardJSON(text), &c); err != nil {
 		return model.Architecture{}, fmt.Errorf("%w: config.json: %w", ErrFormat, err)
 	}
 	if err := c.supported(); err != nil {
@@ -168,6 +168,11 @@ func (c config) window() string {
 	return ""
 }
 
+// LayoutVersion is the version of transformers whose layout is written. Readers take a
+// directory whose config.json names none for one of an old Mistral, whose tokenizer they
+// would correct.
+const LayoutVersion = "5.0.0"
+
 // written is a config.json as transformers reads it. Special tokens are null:
 // a version's codec knows them.
 type written struct {
@@ -191,6 +196,7 @@ type written struct {
 	TorchDtype            string   `json:"torch_dtype"`
 	BOSTokenID            *int     `json:"bos_token_id"`
 	EOSTokenID            *int     `json:"eos_token_id"`
+	Version               string   `json:"transformers_version,omitempty"`
 	// Two names for the same settings: transformers 4 and most servers read the first,
 	// transformers 5 reads either.
 	RopeScaling    *rope `json:"rope_scaling,omitempty"`
@@ -201,7 +207,9 @@ type written struct {
 // WriteConfig returns the config.json of a: a Qwen2 model if a has QKV biases, a Qwen3
 // model if it has q/k norms, else a Llama model. No published type has both. A critic is
 // written as the model class that classifies tokens, with one label.
-func WriteConfig(a model.Architecture) ([]byte, error) {
+func WriteConfig(a model.Architecture) ([]byte, error) { return writeConfig(a, "") }
+
+func writeConfig(a model.Architecture, version string) ([]byte, error) {
 	if err := a.Check(); err != nil {
 		return nil, fmt.Errorf("write config.json: %w", err)
 	}
@@ -220,7 +228,7 @@ func WriteConfig(a model.Architecture) ([]byte, error) {
 		Architectures: []string{class + suffix}, ModelType: kind, VocabSize: a.VocabSize, HiddenSize: a.HiddenSize,
 		NumHiddenLayers: a.Layers, NumAttentionHeads: a.Heads, NumKeyValueHeads: a.KVHeads, HeadDim: a.HeadDim,
 		IntermediateSize: a.FeedForward, MaxPositionEmbeddings: a.MaxPositions, RopeTheta: a.RopeTheta,
-		RMSNormEps: a.NormEpsilon, TieWordEmbeddings: a.Tied, HiddenAct: "silu", TorchDtype: "float32", RopeScaling: scaling, RopeParameters: parameters, labels: labels,
+		RMSNormEps: a.NormEpsilon, TieWordEmbeddings: a.Tied, HiddenAct: "silu", TorchDtype: "float32", Version: version, RopeScaling: scaling, RopeParameters: parameters, labels: labels,
 	}, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("write config.json: %w", err)

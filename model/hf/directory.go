@@ -18,7 +18,9 @@ import (
 const indexFile = model.WeightsFile + ".index.json"
 
 // ReadDirectory reads config.json and the weights, from one model.safetensors or
-// from the files that model.safetensors.index.json names, widened to float32.
+// from the files that model.safetensors.index.json names, widened to float32. A model is
+// untied, whatever config.json says, if its output layer has other numbers than its
+// embedding.
 func ReadDirectory(dir string) (model.Architecture, model.Weights, error) {
 	text, err := os.ReadFile(filepath.Join(dir, model.ConfigFile))
 	if err != nil {
@@ -35,10 +37,13 @@ func ReadDirectory(dir string) (model.Architecture, model.Weights, error) {
 	var all model.Weights
 	for _, name := range names {
 		w, err := readFile(filepath.Join(dir, name))
-		if err != nil {
+		if err = absent(dir, name, err); err != nil {
 			return model.Architecture{}, nil, fmt.Errorf("read model %s: %s: %w", dir, name, err)
 		}
 		all = append(all, w...)
+	}
+	if a.Tied && !a.ValueHead && carriesHead(all) {
+		a.Tied = false
 	}
 	w, err := Arrange(a, all)
 	if err != nil {
@@ -97,8 +102,22 @@ func readFile(path string) (model.Weights, error) {
 // another model. Two exceptions occur in published checkpoints and are ignored: a copy of
 // tied embeddings, and the rotary frequencies of old Llama files.
 func Arrange(a model.Architecture, tensors model.Weights) (model.Weights, error) {
+	if a.Tied && !a.ValueHead && carriesHead(tensors) {
+		return nil, fmt.Errorf("%w: tensor %s differs from %s, to which the model ties it", ErrFormat, outputLayer, inputLayer)
+	}
 	carried := func(t model.Tensor) bool { return ignored(a, t.Name) }
 	return ArrangeTensors(a.Tensors(), slices.DeleteFunc(slices.Clone(tensors), carried))
+}
+
+// carriesHead reports whether tensors hold an output layer that is no copy of the
+// embedding.
+func carriesHead(tensors model.Weights) bool {
+	head, err := tensors.Tensor(outputLayer)
+	if err != nil {
+		return false
+	}
+	table, err := tensors.Tensor(inputLayer)
+	return err == nil && !(slices.Equal(head.Shape, table.Shape) && slices.Equal(head.Data, table.Data))
 }
 
 // ArrangeTensors puts tensors into the order of w, whose names and shapes they must
@@ -135,7 +154,7 @@ func WriteDirectory(dir string, a model.Architecture, w model.Weights) error {
 	if err := a.Match(w); err != nil {
 		return fmt.Errorf("write model %s: %w", dir, err)
 	}
-	text, err := WriteConfig(a)
+	text, err := writeConfig(a, LayoutVersion)
 	if err != nil {
 		return fmt.Errorf("write model %s: %w", dir, err)
 	}

@@ -75,7 +75,7 @@ func OpenFiles(dir string) (*Files, error) {
 	for _, name := range names {
 		file, header, err := openFile(filepath.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%s is absent; weights in other formats, such as pytorch_model.bin, have to be saved as safetensors first (save_pretrained of transformers)", name)
+			return nil, absent(dir, name, err)
 		}
 		if err != nil {
 			return nil, err
@@ -103,6 +103,7 @@ func ReadCausalConfig(text []byte) (model.Architecture, error) {
 	refuse := func(format string, args ...any) (model.Architecture, error) {
 		return model.Architecture{}, fmt.Errorf("%w: config.json: %s", ErrUnsupported, fmt.Sprintf(format, args...))
 	}
+	text = model.StandardJSON(text)
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(text, &fields); err != nil {
 		return model.Architecture{}, fmt.Errorf("%w: config.json: %w", ErrFormat, err)

@@ -1,9 +1,11 @@
 package hf
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -13,11 +15,22 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
+// The names of the embedding and of the output layer.
+const (
+	inputLayer  = "model.embed_tokens.weight"
+	outputLayer = "lm_head.weight"
+)
+
 // Stored is a model directory whose weights stay in their files.
 type Stored struct {
 	Architecture model.Architecture
-	// Config is the text of config.json.
+	// Config is the text of config.json. If Untied, its tie_word_embeddings is false,
+	// whatever the file says.
 	Config []byte
+	// Untied says that config.json ties the output layer to the embedding, but the files
+	// hold an output layer with other numbers. The model is then read untied, as
+	// transformers reads it.
+	Untied bool
 	// Layouts holds the tensors in the order of Architecture.Tensors.
 	Layouts []Layout
 	// Files names the files that hold the weights.
@@ -59,7 +72,7 @@ func (s *Stored) openAll(dir string) (err error) {
 	for _, name := range s.Files {
 		f, h, err := openFile(filepath.Join(dir, name))
 		if err != nil {
-			return err
+			return absent(dir, name, err)
 		}
 		s.open = append(s.open, f)
 		for _, e := range h.entries {
@@ -69,7 +82,67 @@ func (s *Stored) openAll(dir string) (err error) {
 			s.places[e.name] = place{e.layout(), f, h.data + e.Offsets[0]}
 		}
 	}
+	if err := s.untie(); err != nil {
+		return err
+	}
 	return s.match()
+}
+
+// untie makes the architecture untied if the files hold an output layer that is no copy of
+// the embedding: a fine-tune that trained the layer saves both, and may leave config.json
+// as it was.
+func (s *Stored) untie() error {
+	head, hasHead := s.places[outputLayer]
+	table, hasTable := s.places[inputLayer]
+	if !s.Architecture.Tied || s.Architecture.ValueHead || !hasHead || !hasTable {
+		return nil
+	}
+	same, err := s.equal(head, table)
+	if err != nil || same {
+		return err
+	}
+	s.Architecture.Tied, s.Untied = false, true
+	s.Config, err = untiedConfig(s.Config)
+	return err
+}
+
+// untiedConfig returns a config.json whose output layer is not tied to the embedding.
+func untiedConfig(text []byte) ([]byte, error) {
+	fields := map[string]json.RawMessage{}
+	if err := json.Unmarshal(model.StandardJSON(text), &fields); err != nil {
+		return nil, fmt.Errorf("%w: config.json: %w", ErrFormat, err)
+	}
+	fields["tie_word_embeddings"] = json.RawMessage("false")
+	text, err := json.MarshalIndent(fields, "", "  ")
+	return append(text, '\n'), err
+}
+
+// equal reports whether two tensors hold the same numbers once they are widened.
+func (s *Stored) equal(a, b place) (bool, error) {
+	if !slices.Equal(a.Shape, b.Shape) || a.DType.width() == 0 || b.DType.width() == 0 {
+		return false, nil
+	}
+	n, _ := a.size()
+	const step = chunk / 8
+	var raw [2][]byte
+	var numbers [2][]float32
+	for i := range raw {
+		raw[i], numbers[i] = make([]byte, chunk), make([]float32, step)
+	}
+	for from := 0; from < n; from += step {
+		some := min(step, n-from)
+		for i, p := range []place{a, b} {
+			width := p.DType.width()
+			if _, err := p.file.ReadAt(raw[i][:some*width], p.begin+int64(from)*int64(width)); err != nil {
+				return false, fmt.Errorf("read tensor %s: %w", p.Name, err)
+			}
+			decodeFloats(p.DType, numbers[i][:some], raw[i][:some*width])
+		}
+		if !slices.Equal(numbers[0][:some], numbers[1][:some]) {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 // match checks the tensors against the architecture.
@@ -99,7 +172,27 @@ func (s *Stored) match() error {
 // ignored reports whether a tensor is one that checkpoints contain without need: a copy
 // of tied embeddings, or the rotary frequencies of old Llama files.
 func ignored(a model.Architecture, name string) bool {
-	return (a.Tied && name == "lm_head.weight") || strings.HasSuffix(name, ".rotary_emb.inv_freq")
+	return (a.Tied && name == outputLayer) || strings.HasSuffix(name, ".rotary_emb.inv_freq")
+}
+
+// absent adds the way on to the error of a file of weights that is not there.
+func absent(dir, name string, err error) error {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	others, _ := filepath.Glob(filepath.Join(dir, "*.bin")) // the pattern is well-formed
+	for _, pattern := range []string{"*.pt", "*.pth", "*.gguf"} {
+		more, _ := filepath.Glob(filepath.Join(dir, pattern))
+		others = append(others, more...)
+	}
+	for _, other := range others {
+		base := filepath.Base(other)
+		if filepath.Ext(base) == ".gguf" {
+			return fmt.Errorf("%w; the directory has %s: make a model directory of it with `fulgurite import`", err, base)
+		}
+		return fmt.Errorf("%w; the directory has %s: weights in this format have to be saved as safetensors first: load them with transformers (an adapter: with peft) and call save_pretrained", err, base)
+	}
+	return err
 }
 
 func openFile(path string) (*os.File, header, error) {
@@ -212,8 +305,10 @@ func DifferentTensor(one, other string) (name string, err error) {
 			return l.Name, nil
 		}
 	}
-	if len(y.Layouts) > len(x.Layouts) { // such as biases
-		return y.Layouts[slices.IndexFunc(y.Layouts, func(l Layout) bool { _, ok := x.places[l.Name]; return !ok })].Name, nil
+	for _, l := range y.Layouts { // such as biases, or an output layer
+		if !slices.ContainsFunc(x.Layouts, func(other Layout) bool { return other.Name == l.Name }) {
+			return l.Name, nil
+		}
 	}
 	return "", nil
 }

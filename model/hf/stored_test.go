@@ -118,3 +118,38 @@ func TestTensorsAreReadOneAtATime(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrShortBuffer)
 	require.Error(t, hf.EachArray(bytes.NewReader(file[:len(file)-1]), int64(len(file)), func(hf.Array) error { return nil }))
 }
+
+func TestAnOutputLayerOfItsOwnIsNotTakenForACopy(t *testing.T) {
+	t.Parallel()
+	with := func(change func(head []float32)) string {
+		return stored(t, func(w model.Weights) model.Weights {
+			table, err := w.Tensor("model.embed_tokens.weight")
+			require.NoError(t, err)
+			head := append([]float32{}, table.Data...)
+			change(head)
+			return append(w, model.Tensor{Name: "lm_head.weight", Shape: table.Shape, Data: head})
+		})
+	}
+	copied, own := with(func([]float32) {}), with(func(head []float32) { head[len(head)-1]++ })
+	for dir, untied := range map[string]bool{copied: false, own: true} {
+		s, err := hf.OpenDirectory(dir)
+		require.NoError(t, err)
+		require.Equal(t, untied, s.Untied)
+		require.Equal(t, untied, !s.Architecture.Tied)
+		from, err := hf.ReadConfig(s.Config)
+		require.NoError(t, err)
+		require.Equal(t, s.Architecture, from, "other readers of the written config.json see the same")
+		a, w, err := hf.ReadDirectory(dir)
+		require.NoError(t, err)
+		require.Equal(t, s.Architecture, a)
+		require.Len(t, w, len(s.Layouts))
+		require.NoError(t, s.Close())
+	}
+	_, w, err := hf.ReadDirectory(own)
+	require.NoError(t, err)
+	_, err = hf.Arrange(model.Tiny(11), w)
+	require.ErrorContains(t, err, "tensor lm_head.weight differs from model.embed_tokens.weight")
+	difference, err := hf.DifferentTensor(copied, own)
+	require.NoError(t, err)
+	require.Equal(t, "lm_head.weight", difference)
+}
