@@ -87,7 +87,7 @@ func (c *Coordinator) create(ctx context.Context, in PrepareRunInput) (record.Ru
 	if s.Model, err = c.sourceModel(ctx, s.Model); err != nil {
 		return record.Run{}, err
 	}
-	if s.Model.Codec, err = c.storeCodec(ctx, s.Model); err != nil {
+	if s.Model.Codec, err = c.storeCodec(ctx, s); err != nil {
 		return record.Run{}, err
 	}
 	text, err := json.Marshal(s)
@@ -126,11 +126,11 @@ func (c *Coordinator) refuse(ctx context.Context, in PrepareRunInput, err error)
 // storeCodec stores the files of a published model's codec, so that every process reads
 // the same codec and later changes of a directory have no effect. It returns the codec's
 // name.
-func (c *Coordinator) storeCodec(ctx context.Context, m spec.Model) (string, error) {
-	if m.Codec != spec.CodecTemplate {
-		return m.Codec, nil
+func (c *Coordinator) storeCodec(ctx context.Context, s spec.Spec) (string, error) {
+	if s.Model.Codec != spec.CodecTemplate {
+		return s.Model.Codec, nil
 	}
-	codec, encoded, err := dialog.ReadCodec(m.Base, m.Template, m.ToolParser)
+	codec, encoded, err := dialog.ReadCodecWith(s.Model.Base, update.CodecChoices(s))
 	if err != nil {
 		return "", invalid(err)
 	}

@@ -19,6 +19,7 @@ func TestARunWhoseModelWouldNeverSeeItsToolsIsRefused(t *testing.T) {
 	plain, err := os.ReadFile(filepath.Join("..", "dialog", "testdata", "templates", "plain.jinja"))
 	require.NoError(t, err)
 	w.write("base/tokenizer.json", string(tokenizer))
+	w.write("base/config.json", `{"vocab_size": 720}`)
 	w.write("base/chat_template.jinja", string(plain))
 	w.write("base/tokenizer_config.json", `{"eos_token": "<|im_end|>", "bos_token": null}`)
 	s := w.spec()
@@ -35,6 +36,7 @@ func TestARunHasATemplateOfItsOwn(t *testing.T) {
 	tokenizer, err := os.ReadFile(filepath.Join("..", "model", "tokenizer", "testdata", "qwen.json"))
 	require.NoError(t, err)
 	w.write("base/tokenizer.json", string(tokenizer))
+	w.write("base/config.json", `{"vocab_size": 720}`)
 	w.write("mine.jinja", "a\n{{ }}")
 	s := w.spec()
 	s.Model.Codec, s.Model.ToolParser, s.Model.Template = spec.CodecTemplate, "hermes", "mine.jinja"

@@ -7,9 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/dialog/toolcall"
+	"github.com/fulgurite/fulgurite/model/tokenizer"
 )
 
 // TemplatePrefix begins the names of codecs that a Bundle makes; the digest of the
@@ -18,7 +21,7 @@ const TemplatePrefix = "template:"
 
 // ErrBundle is wrapped by errors about a model directory or a bundle from which no codec
 // can be made. The message says what to change.
-var ErrBundle = errors.New("bad codec bundle")
+var ErrBundle = errors.New("the model's tokenizer or chat template can't be used")
 
 // Bundle is the content of a published model's codec: everything in its directory that
 // decides the tokens of a dialog, in one piece that can be stored under the digest of its
@@ -82,25 +85,69 @@ func BundleName(encoded []byte) string {
 // model.template and model.tool_parser; where they are empty, the directory decides.
 // encoded is the codec's encoded bundle, and the codec's name is BundleName of it.
 func ReadCodec(dir, template, parser string) (codec Codec, encoded []byte, err error) {
+	return ReadCodecWith(dir, Choices{Template: template, ToolParser: parser})
+}
+
+// Choices replace or add to what a model's directory says about its codec.
+type Choices struct {
+	Template   string // path of a file with a chat template; empty for the directory's
+	ToolParser string // empty for the format that the template shows
+	// StopTokens end a completion, too. Each is the text of a token, or its id in decimal.
+	StopTokens []string
+}
+
+// ReadCodecWith works like ReadCodec.
+func ReadCodecWith(dir string, c Choices) (codec Codec, encoded []byte, err error) {
 	key := "model.codec"
-	b, err := ReadBundleWith(dir, template)
-	b.ToolParser = parser
+	b, err := ReadBundleWith(dir, c.Template)
+	b.ToolParser = c.ToolParser
+	if err == nil && len(c.StopTokens) > 0 {
+		if err = b.addStop(c.StopTokens); err != nil {
+			return nil, nil, fmt.Errorf("sampling.stop_tokens: %w", err)
+		}
+	}
 	if err == nil {
 		encoded, err = b.Encode()
 	}
 	if err == nil {
-		if template != "" {
+		if c.Template != "" {
 			key = "model.template"
 		}
-		codec, err = b.Codec(BundleName(encoded))
+		if codec, err = b.codec(BundleName(encoded)); err != nil {
+			codec = nil
+		}
 	}
 	if err == nil {
-		err = CheckTools(codec, parser)
+		err = CheckTools(codec, c.ToolParser)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", key, err)
 	}
 	return codec, encoded, nil
+}
+
+// addStop adds tokens that end a completion.
+func (b *Bundle) addStop(tokens []string) error {
+	vocabulary, err := tokenizer.FromJSON(b.Tokenizer)
+	if err != nil {
+		return err
+	}
+	for _, text := range tokens {
+		id, ok := vocabulary.Find(text)
+		if n, err := strconv.ParseInt(text, 10, 32); !ok && err == nil {
+			id, ok = int32(n), vocabulary.Has(int32(n))
+		}
+		switch {
+		case !ok:
+			return fmt.Errorf("%w: the model's tokenizer has no token %q: give the text of one token, such as </s>, or its id as text", ErrBundle, text)
+		case b.VocabSize > 0 && int(id) >= b.VocabSize:
+			return fmt.Errorf("%w: token %q has the id %d, and the model's embedding has %d rows: the model can't write it", ErrBundle, text, id, b.VocabSize)
+		}
+		b.Stop = append(b.Stop, id)
+	}
+	slices.Sort(b.Stop)
+	b.Stop = slices.Compact(b.Stop)
+	return nil
 }
 
 // toolFormat returns the format that the bundle names, or else the one that its template

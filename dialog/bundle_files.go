@@ -11,13 +11,16 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/dialog/jinja"
+	"github.com/fulgurite/fulgurite/model"
 )
 
 // ReadBundle reads the bundle of a model directory in the layout of Hugging Face's tools.
-// The tokenizer is in tokenizer.json. The chat template is in chat_template.jinja (and
-// additional_chat_templates/tool_use.jinja) or in tokenizer_config.json. The special
-// tokens are in tokenizer_config.json or special_tokens_map.json. The tokens that end a
-// completion are in generation_config.json and config.json.
+// The tokenizer is in tokenizer.json, to which tokenizer_config.json or, without its
+// added_tokens_decoder, special_tokens_map.json and added_tokens.json can add tokens. The
+// chat template is in chat_template.jinja (and additional_chat_templates/tool_use.jinja) or
+// in tokenizer_config.json. The special tokens are in tokenizer_config.json or
+// special_tokens_map.json. The tokens that end a completion are in generation_config.json
+// and config.json.
 func ReadBundle(dir string) (Bundle, error) { return ReadBundleWith(dir, "") }
 
 // ReadBundleWith works like ReadBundle, but takes the chat template from the file at
@@ -33,41 +36,56 @@ func ReadBundleWith(dir, template string) (Bundle, error) {
 
 func readBundle(dir, template string) (Bundle, error) {
 	var b Bundle
-	var err error
-	if b.Tokenizer, err = os.ReadFile(filepath.Join(dir, "tokenizer.json")); err != nil {
-		return Bundle{}, fmt.Errorf("%w: the directory of the model has to have its tokenizer: %w", ErrBundle, err)
+	settings, err := readTokenSettings(dir)
+	if err != nil {
+		return Bundle{}, err
 	}
-	if !json.Valid(b.Tokenizer) {
-		return Bundle{}, fmt.Errorf("%w: tokenizer.json is not JSON", ErrBundle)
+	if b.Tokenizer, err = readTokenizer(dir, settings); err != nil {
+		return Bundle{}, err
 	}
-	settings := map[string]json.RawMessage{}
-	for _, name := range []string{"special_tokens_map.json", "tokenizer_config.json"} {
-		if err := readOptional(dir, name, &settings); err != nil {
-			return Bundle{}, err
-		}
-	}
-	b.Special = specialTokens(settings)
+	b.Special = settings.specials()
 	if template != "" {
 		err = b.readTemplate(template)
 	} else {
-		err = b.readTemplates(dir, settings["chat_template"])
+		err = b.readTemplates(dir, settings.config["chat_template"])
 	}
 	if err != nil {
 		return Bundle{}, err
 	}
-	var model struct {
+	var config struct {
 		EOS       tokenIDs `json:"eos_token_id"`
 		VocabSize int      `json:"vocab_size"`
 	}
 	for _, name := range []string{"config.json", "generation_config.json"} {
-		if err := readOptional(dir, name, &model); err != nil {
+		if err := readOptional(dir, name, &config); err != nil {
 			return Bundle{}, err
 		}
-		b.Stop = append(b.Stop, model.EOS...)
+		b.Stop = append(b.Stop, config.EOS...)
 	}
 	slices.Sort(b.Stop)
-	b.Stop, b.VocabSize = slices.Compact(b.Stop), model.VocabSize
+	b.Stop, b.VocabSize = slices.Compact(b.Stop), config.VocabSize
 	return b, nil
+}
+
+// ReadTokenizer returns the tokenizer.json of a model directory, with the tokens that
+// other files of the directory add.
+func ReadTokenizer(dir string) (json.RawMessage, error) {
+	settings, err := readTokenSettings(dir)
+	if err != nil {
+		return nil, err
+	}
+	return readTokenizer(dir, settings)
+}
+
+func readTokenizer(dir string, settings tokenSettings) (json.RawMessage, error) {
+	text, err := os.ReadFile(filepath.Join(dir, tokenizerFile))
+	if err != nil {
+		return nil, fmt.Errorf("%w: the directory of a model has its tokenizer: %w", ErrBundle, err)
+	}
+	if !json.Valid(text) {
+		return nil, fmt.Errorf("%w: tokenizer.json is not JSON", ErrBundle)
+	}
+	return settings.merge(text)
 }
 
 // readOptional reads a JSON file into a value. A file that does not exist changes
@@ -78,7 +96,7 @@ func readOptional(dir, name string, into any) error {
 		return nil
 	}
 	if err == nil {
-		err = json.Unmarshal(text, into)
+		err = json.Unmarshal(model.StandardJSON(text), into)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrBundle, name, err)
@@ -115,14 +133,7 @@ func specialTokens(settings map[string]json.RawMessage) map[string]string {
 		if !strings.HasSuffix(name, "_token") {
 			continue
 		}
-		var text string
-		var object struct {
-			Content string `json:"content"`
-		}
-		if json.Unmarshal(value, &text) != nil && json.Unmarshal(value, &object) == nil {
-			text = object.Content
-		}
-		if text != "" {
+		if text := tokenText(value); text != "" {
 			tokens[name] = text
 		}
 	}

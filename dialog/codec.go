@@ -60,6 +60,20 @@ type Speller interface {
 	Bytes(token int32) []byte
 }
 
+// Sparse is a Codec of a published model, whose embedding may have rows without a token.
+type Sparse interface {
+	Codec
+	// Unused returns the ids below vocab that have no token. A model must never sample
+	// them: they have no text.
+	Unused(vocab int) model.TokenRanges
+	// Rowless returns the number of tokens that have no row in the model's embedding.
+	Rowless() int
+	// CallTokens returns the tokens that calls of the codec's tool format are marked with.
+	CallTokens() []int32
+	// ToolFormat returns the name of that format, and "" if the codec reads no calls.
+	ToolFormat() string
+}
+
 // ErrCodec is wrapped by the error of Named.
 var ErrCodec = errors.New("unknown codec")
 

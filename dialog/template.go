@@ -1,6 +1,7 @@
 package dialog
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -13,6 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/dialog/jinja"
 	"github.com/fulgurite/fulgurite/dialog/schema"
 	"github.com/fulgurite/fulgurite/dialog/toolcall"
+	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
 )
 
@@ -54,12 +56,9 @@ func (b Bundle) codec(name string) (*template, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &template{name: name, vocabulary: vocabulary, size: max(vocabulary.VocabSize(), b.VocabSize)}
-	for _, id := range b.Stop {
-		if id < 0 || int(id) >= c.size {
-			return nil, fmt.Errorf("%w: eos_token_id %d is not a token", ErrBundle, id)
-		}
-	}
+	c := &template{name: name, vocabulary: vocabulary, size: cmp.Or(b.VocabSize, vocabulary.VocabSize())}
+	// An id that is not a token can't end a reply; other programs ignore it, too.
+	stop := slices.DeleteFunc(slices.Clone(b.Stop), func(id int32) bool { return !c.samples(id) })
 	if c.format, err = b.toolFormat(); err != nil {
 		return nil, err
 	}
@@ -67,9 +66,14 @@ func (b Bundle) codec(name string) (*template, error) {
 		return nil, err
 	}
 	c.thinks = strings.Contains(b.Template, closeThought)
-	if err := c.probe(b.Stop); err != nil {
+	if err := c.probe(stop); err != nil {
 		return nil, err
 	}
+	if id := c.stop[0]; int(id) >= c.size {
+		return nil, fmt.Errorf("%w: the model's embedding has %d rows, so it has no row for the token that ends a turn, %d %q: use a chat template that ends turns with another token (model.template)",
+			ErrBundle, c.size, id, vocabulary.Name(id))
+	}
+	c.stop = slices.DeleteFunc(c.stop, func(id int32) bool { return int(id) >= c.size })
 	c.held = sync.OnceValue(c.constrained)
 	return c, nil
 }
@@ -172,7 +176,64 @@ func (c *template) Prompt(messages []Message, tools []Tool) ([]int32, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.vocabulary.EncodeGuarded(text, guardMark), nil
+	return c.encode(text)
+}
+
+// Rowless implements Sparse.
+func (c *template) Rowless() (n int) {
+	for id := c.size; id < c.vocabulary.VocabSize(); id++ {
+		if c.vocabulary.Has(int32(id)) {
+			n++
+		}
+	}
+	return n
+}
+
+// CallTokens implements Sparse.
+func (c *template) CallTokens() (ids []int32) {
+	if c.format == nil {
+		return nil
+	}
+	for _, mark := range c.format.Marks() {
+		if id, ok := c.vocabulary.ID(mark); ok && c.samples(id) && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// ToolFormat implements Sparse.
+func (c *template) ToolFormat() string {
+	if c.format == nil {
+		return ""
+	}
+	return c.format.Name()
+}
+
+// samples reports whether id is a token that the model can write: one with a text and a
+// row of the embedding.
+func (c *template) samples(id int32) bool { return int(id) < c.size && c.vocabulary.Has(id) }
+
+// encode returns the tokens of a rendered text. It returns an error if the model has no row
+// for one of them.
+func (c *template) encode(text string) ([]int32, error) {
+	ids := c.vocabulary.EncodeGuarded(text, guardMark)
+	return ids, c.checkRows(ids)
+}
+
+// checkRows returns an error if the model has no row for one of the tokens.
+func (c *template) checkRows(ids []int32) error {
+	for _, id := range ids {
+		if int(id) >= c.size {
+			return fmt.Errorf("%w: the prompt needs the token %q, whose id %d has no row in the model's embedding of %d rows", ErrDialog, c.vocabulary.Name(id), id, c.size)
+		}
+	}
+	return nil
+}
+
+// Unused implements Sparse.
+func (c *template) Unused(vocab int) model.TokenRanges {
+	return model.RangesOf(vocab, func(id int32) bool { return !c.vocabulary.Has(id) })
 }
 
 // offers returns an error if tools are offered whose calls could not be read.

@@ -116,7 +116,11 @@ func (c *template) Bridge(later []Message, tools []Tool) ([]int32, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: continue a reply: %w", ErrDialog, err)
 	}
-	return c.vocabulary.EncodeGuarded(text, guardMark)[1:], nil
+	ids, err := c.encode(text)
+	if err != nil {
+		return nil, err
+	}
+	return ids[1:], nil
 }
 
 // probe learns from the template how turns end, whether it opens a thought, and

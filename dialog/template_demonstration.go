@@ -34,6 +34,9 @@ func (c *template) Demonstration(d Dialog) ([]int32, []bool, error) {
 	if d.Messages[len(d.Messages)-1].Role != Assistant {
 		l.given(l.rest)
 	}
+	if err := c.checkRows(l.ids); err != nil {
+		return nil, nil, fmt.Errorf("demonstration: %w", err)
+	}
 	return l.ids, l.trained, nil
 }
 

@@ -39,7 +39,7 @@ func (c *template) callGrammar(b *schema.Builder, offered []model.FormTool) (sch
 
 // mark returns the expression of a text that may be one token of the vocabulary.
 func (c *template) mark(b *schema.Builder, text string) schema.Expression {
-	if id, ok := c.vocabulary.ID(text); ok {
+	if id, ok := c.vocabulary.ID(text); ok && c.samples(id) {
 		return b.Special(id)
 	}
 	return b.Literal(text)

@@ -260,12 +260,12 @@ func TestBundlesAreTheirBytes(t *testing.T) {
 func TestDirectoriesOfModelsAreRead(t *testing.T) {
 	t.Parallel()
 	want := bundle(t, "hermes")
-	want.Special = map[string]string{"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "bos_token": "<s>"}
+	want.Special = map[string]string{"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "bos_token": "<|im_start|>"}
 	want.Stop, want.VocabSize = []int32{700, 702}, 1024
 	files := map[string]string{
 		"tokenizer.json":          string(want.Tokenizer),
-		"tokenizer_config.json":   `{"chat_template": "old", "eos_token": {"content": "<|im_end|>"}, "pad_token": "<|endoftext|>", "unk_token": null}`,
-		"special_tokens_map.json": `{"bos_token": "<s>", "eos_token": "<old>"}`,
+		"tokenizer_config.json":   `{"chat_template": "old", "eos_token": {"content": "<|endoftext|>"}, "pad_token": "<|endoftext|>", "unk_token": null}`,
+		"special_tokens_map.json": `{"bos_token": "<|im_start|>", "eos_token": "<|im_end|>"}`,
 		"chat_template.jinja":     want.Template,
 		"config.json":             `{"eos_token_id": 702, "vocab_size": 1024}`,
 		"generation_config.json":  `{"eos_token_id": [702, 700]}`,
@@ -318,14 +318,14 @@ func TestDirectoriesOfModelsAreRead(t *testing.T) {
 func TestBadBundlesMakeNoCodec(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]func(*dialog.Bundle){
-		"unsupported tokenizer":            func(b *dialog.Bundle) { b.Tokenizer = json.RawMessage(`{"model":{"type":"WordPiece"}}`) },
-		"chat template, line 1":            func(b *dialog.Bundle) { b.Template = "{% if %}" },
-		"eos_token_id 5000 is not a token": func(b *dialog.Bundle) { b.Stop = []int32{5000} },
-		"variables":                        func(b *dialog.Bundle) { b.Variables = json.RawMessage(`[]`) },
-		"date":                             func(b *dialog.Bundle) { b.Date = "today" },
-		`unknown tool parser "xml"`:        func(b *dialog.Bundle) { b.ToolParser = "xml" },
-		"does not write what an assista":   func(b *dialog.Bundle) { b.Template = "{{ messages[0].content }}" },
-		"without a special token":          func(b *dialog.Bundle) { b.Template = "{{ messages[-1].content }}" },
+		"unsupported tokenizer":                     func(b *dialog.Bundle) { b.Tokenizer = json.RawMessage(`{"model":{"type":"WordPiece"}}`) },
+		"chat template, line 1":                     func(b *dialog.Bundle) { b.Template = "{% if %}" },
+		"has no row for the token that ends a turn": func(b *dialog.Bundle) { b.VocabSize = 702 },
+		"variables":                      func(b *dialog.Bundle) { b.Variables = json.RawMessage(`[]`) },
+		"date":                           func(b *dialog.Bundle) { b.Date = "today" },
+		`unknown tool parser "xml"`:      func(b *dialog.Bundle) { b.ToolParser = "xml" },
+		"does not write what an assista": func(b *dialog.Bundle) { b.Template = "{{ messages[0].content }}" },
+		"without a special token":        func(b *dialog.Bundle) { b.Template = "{{ messages[-1].content }}" },
 		"set model.tool_parser to one of them": func(b *dialog.Bundle) {
 			b.Template += `{# <|python_start|> #}`
 		},

@@ -200,6 +200,10 @@ type Sampling struct {
 	// MaxTokens is the largest number of tokens of one reply. A request of the agent can
 	// only lower it.
 	MaxTokens int `json:"max_tokens,omitempty"`
+	// StopTokens are tokens that end a reply, in addition to those that the model's files
+	// name. Each is the text of a token, or its id written as text. Only with model.codec
+	// "template".
+	StopTokens []string `json:"stop_tokens,omitempty"`
 	// History says how a dialog is continued: "append" keeps the tokens of earlier calls,
 	// "template" renders the complete dialog again, as a plain server would.
 	History string `json:"history,omitempty"`

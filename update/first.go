@@ -76,13 +76,13 @@ func base(s spec.Spec, codec dialog.Codec) (model.Checkpoint, error) {
 		if err != nil {
 			return model.Checkpoint{}, err
 		}
-		return model.Checkpoint{Architecture: stored.Architecture, Files: &model.Files{Weights: stored.Files}}, nil
+		return model.Checkpoint{Architecture: WithCodec(stored.Architecture, codec), Files: &model.Files{Weights: stored.Files}}, nil
 	}
 	a, w, err := hf.ReadDirectory(s.Model.Base)
 	if err == nil {
 		err = checkVocabulary(a, codec)
 	}
-	return model.Checkpoint{Architecture: a, Weights: w}, err
+	return model.Checkpoint{Architecture: WithCodec(a, codec), Weights: w}, err
 }
 
 // openFiles opens the files of a model that only engine torch computes. It returns nil
@@ -104,11 +104,12 @@ func (m *Maker) adaptFiles(ctx context.Context, id model.VersionID, s spec.Spec,
 	if err != nil {
 		return model.Checkpoint{}, Invalid(fmt.Errorf("model.base %s: %w", s.Model.Base, err))
 	}
-	base, err := checkpoint.SaveBaseFiles(ctx, m.noted(id), stored.Architecture, stored.Files)
+	a := WithCodec(stored.Architecture, codec)
+	base, err := checkpoint.SaveBaseFiles(ctx, m.noted(id), a, stored.Files)
 	if err != nil {
 		return model.Checkpoint{}, err
 	}
-	return model.Checkpoint{Architecture: stored.Architecture, Adapter: &model.Adapter{LoRA: l, Base: base}, Seed: s.Seed}, nil
+	return model.Checkpoint{Architecture: a, Adapter: &model.Adapter{LoRA: l, Base: base}, Seed: s.Seed}, nil
 }
 
 func tiny(s spec.Spec, codec dialog.Codec) model.Checkpoint {
@@ -153,7 +154,7 @@ func (m *Maker) adapt(ctx context.Context, id model.VersionID, s spec.Spec, code
 		stored, err := hf.OpenDirectory(s.Model.Base)
 		if err == nil {
 			defer func() { _ = stored.Close() }() // nothing was written
-			start.Architecture, tensor = stored.Architecture, stored.Tensor
+			start.Architecture, tensor = WithCodec(stored.Architecture, codec), stored.Tensor
 			err = checkVocabulary(stored.Architecture, codec)
 		}
 		if err != nil {

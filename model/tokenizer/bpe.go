@@ -74,6 +74,9 @@ func (b *BPE) Bytes(id int32) string {
 	return b.texts[id]
 }
 
+// Has reports whether there is a token with the id.
+func (b *BPE) Has(id int32) bool { return b.kind(id) != absent }
+
 // Special reports whether id is a special token.
 func (b *BPE) Special(id int32) bool { return b.kind(id) == special }
 
@@ -85,6 +88,20 @@ func (b *BPE) Added(id int32) bool { return b.kind(id) >= added }
 func (b *BPE) ID(text string) (int32, bool) {
 	id, ok := b.ids[text]
 	return id, ok
+}
+
+// Find returns the id of the token whose text is text: an added one, or else one that
+// merges make.
+func (b *BPE) Find(text string) (int32, bool) {
+	if id, ok := b.ids[text]; ok {
+		return id, true
+	}
+	for id, k := range b.kinds {
+		if k == merged && b.texts[id] == text {
+			return int32(id), true
+		}
+	}
+	return 0, false
 }
 
 // SpecialTokens returns the texts of the special tokens by id.

@@ -183,6 +183,7 @@ func (b *BPE) complete(f *file) error {
 func (b *BPE) add(f *file) error {
 	var early, late []addedToken
 	most := f.most()
+	next := int32(len(f.Model.Vocab)) // the id that other readers give the next new token, whatever the file says
 	for _, t := range f.Added {
 		if t.Content == "" || t.Normalized && b.normalize(t.Content) == "" {
 			return fmt.Errorf("%w: added_tokens: token %d is empty", ErrFormat, t.ID)
@@ -190,6 +191,9 @@ func (b *BPE) add(f *file) error {
 		if id, ok := f.Model.Vocab[t.Content]; ok && id != t.ID || !ok && b.kind(t.ID) != absent {
 			return fmt.Errorf("%w: added_tokens: the id %d of %q is that of another token", ErrFormat, t.ID, t.Content)
 		}
+		name := t.Content
+		_, twice := b.ids[name]
+		_, inVocab := f.Model.Vocab[name]
 		b.ids[t.Content] = t.ID
 		form, k := t.Content, added
 		if t.Normalized {
@@ -207,6 +211,11 @@ func (b *BPE) add(f *file) error {
 		if err := b.put(t.ID, most, t.Content, k); err != nil {
 			return err
 		}
+		if !inVocab && !twice && t.ID != next {
+			return fmt.Errorf("%w: added_tokens: %q has the id %d, but the next free one is %d, and Hugging Face's tokenizers takes that: number the added tokens without gaps and in order, or list them in model.vocab",
+				ErrFormat, name, t.ID, next)
+		}
+		next = max(next, t.ID+1)
 		if t.Content = form; t.Normalized {
 			late = append(late, t)
 		} else {
