@@ -50,6 +50,10 @@ func (b *byteLevelBPE) inVocabulary(v *vocabulary, id int) bool {
 	return id < last || slices.Contains(v.kinds[last:id], unusedToken)
 }
 
+// special returns -1: the ids that llama.cpp takes without a key are those of other
+// models.
+func (b *byteLevelBPE) special(string) int { return -1 }
+
 func (b *byteLevelBPE) describe(file, model map[string]any, _ *vocabulary) {
 	if b.pre.nfc {
 		file["normalizer"] = map[string]any{"type": "NFC"}

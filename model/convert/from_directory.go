@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/hf"
 )
@@ -17,7 +18,7 @@ import (
 // weights. Optional files may be absent.
 func Files() (needed, optional []string) {
 	return []string{model.ConfigFile, tokenizerFile}, []string{
-		"tokenizer_config.json", "special_tokens_map.json", "generation_config.json",
+		"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "generation_config.json",
 		templateFile, toolTemplateFile,
 	}
 }
@@ -42,10 +43,10 @@ func FromDirectory(source, dir string, o Options) (Result, error) {
 }
 
 func fromDirectory(s *hf.Stored, source, dir string, o Options) (Result, error) {
-	r := Result{Architecture: s.Architecture, Source: map[string]int{}}
-	text, err := os.ReadFile(filepath.Join(source, tokenizerFile))
+	r := Result{Architecture: s.Architecture, Source: map[string]int{}, Untied: s.Untied}
+	text, err := dialog.ReadTokenizer(source)
 	if err != nil {
-		return r, fmt.Errorf("the directory of a model has its tokenizer: %w", err)
+		return r, err
 	}
 	if err := checkTokenizer(text, s.Architecture); err != nil {
 		return r, err

@@ -48,7 +48,7 @@ func TestDirectoriesThatLieAreRefusedByName(t *testing.T) {
 		"a lying length":         {model.WeightsFile, func(b []byte) []byte { return append([]byte{0, 0, 0, 0, 0, 0, 0, 64}, b[8:]...) }, "model.safetensors"},
 		"an unknown type":        {model.WeightsFile, replaced(`"F32"`, `"F31"`), `type "F31" is not supported`},
 		"another tensor":         {model.WeightsFile, replaced("q_proj.weight", "z_proj.weight"), "q_proj.weight is absent"},
-		"fewer rows than tokens": {"config.json", replaced(`"vocab_size": 710`, `"vocab_size": 700`), "700"},
+		"fewer rows than tokens": {"config.json", replaced(`"vocab_size": 710`, `"vocab_size": 700`), "has shape [710 48], config.json makes it [700 48]"},
 		"more layers":            {"config.json", replaced(`"num_hidden_layers": 2`, `"num_hidden_layers": 3`), "model.layers.2"},
 		"absurdly many layers":   {"config.json", replaced(`"num_hidden_layers": 2`, `"num_hidden_layers": 2000000000`), "layers is 2000000000"},
 		"no heads":               {"config.json", replaced(`"num_attention_heads": 4`, `"num_attention_heads": 0`), "heads is 0"},

@@ -43,6 +43,8 @@ func fromGGUF(source *os.File, dir string, o Options) (Result, error) {
 		return Result{}, err
 	}
 	r := Result{Architecture: a, Source: map[string]int{}}
+	_, r.Copied = f.Find(outputLayer)
+	r.Copied = r.Copied && a.Tied
 	tensors, err := matchTensors(f, a)
 	if err != nil {
 		return r, err
@@ -80,7 +82,7 @@ func fromGGUF(source *os.File, dir string, o Options) (Result, error) {
 		return r, err
 	}
 	changes := v.config()
-	changes["torch_dtype"] = dtypeName(layouts)
+	changes["torch_dtype"], changes["transformers_version"] = dtypeName(layouts), hf.LayoutVersion
 	config, err := configWith(text, changes)
 	if err != nil {
 		return r, err
@@ -103,7 +105,7 @@ func (o Options) dtype(t gguf.Type) hf.DType {
 
 // matchTensors finds the tensors of the architecture, by our names, and refuses others.
 func matchTensors(f *gguf.File, a model.Architecture) (map[string]gguf.Tensor, error) {
-	found, known := map[string]gguf.Tensor{}, map[string]bool{ropeFactors: true}
+	found, known := map[string]gguf.Tensor{}, map[string]bool{ropeFactors: true, outputLayer: a.Tied}
 	for _, want := range a.Tensors() {
 		name := nameOf(want.Name)
 		t, ok := f.Find(name)

@@ -1,6 +1,8 @@
 package convert
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,6 +48,9 @@ func readArchitecture(f *gguf.File) (model.Architecture, error) {
 	if err != nil {
 		return model.Architecture{}, err
 	}
+	if err := whole(f.Metadata); err != nil {
+		return model.Architecture{}, err
+	}
 	if !slices.Contains([]string{llama, qwen2, qwen3}, kind) {
 		return model.Architecture{}, fmt.Errorf("%w: %s is %q, which is not one of %s, %s and %s", ErrUnsupported, architectureKey, kind, llama, qwen2, qwen3)
 	}
@@ -57,7 +62,10 @@ func readArchitecture(f *gguf.File) (model.Architecture, error) {
 	if !ok || len(table.Shape) != 2 {
 		return model.Architecture{}, fmt.Errorf("%w: tensor %s is absent or no matrix", ErrFormat, embedding)
 	}
-	_, untied := f.Find(outputLayer)
+	untied, err := isUntied(f, table)
+	if err != nil {
+		return model.Architecture{}, err
+	}
 	a := model.Architecture{
 		VocabSize: table.Rows(), HiddenSize: k.int(embeddingLength, 0), Layers: k.int(blockCount, 0),
 		Heads: k.int(heads, 0), FeedForward: k.int(feedForward, 0), MaxPositions: k.int(contextLength, 0),
@@ -80,6 +88,55 @@ func readArchitecture(f *gguf.File) (model.Architecture, error) {
 	}
 	a.RopeScaling, err = readScaling(f, a)
 	return a, err
+}
+
+// isUntied reports whether a file has an output layer that is no copy of the embedding.
+func isUntied(f *gguf.File, table gguf.Tensor) (bool, error) {
+	output, ok := f.Find(outputLayer)
+	if !ok || output.Type != table.Type || !slices.Equal(output.Shape, table.Shape) {
+		return ok, nil
+	}
+	step := max(1, batch/table.RowBytes())
+	a, b := make([]byte, step*table.RowBytes()), make([]byte, step*table.RowBytes())
+	for first := 0; first < table.Rows(); first += step {
+		n := min(step, table.Rows()-first) * table.RowBytes()
+		if err := errors.Join(table.ReadRows(a[:n], first), output.ReadRows(b[:n], first)); err != nil {
+			return false, err
+		}
+		if !bytes.Equal(a[:n], b[:n]) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// The keys that tell that a file is no whole model.
+const (
+	kindKey  = "general.type"
+	partsKey = "split.count"
+)
+
+// whole returns an error that names the way on if a file is one of several parts, or no
+// model.
+func whole(m gguf.Metadata) error {
+	parts, err := m.Int(partsKey, 1)
+	if err != nil {
+		return err
+	}
+	if parts > 1 {
+		return fmt.Errorf("%w: %s is %d: the model is split into so many files: join them with llama.cpp's llama-gguf-split --merge FIRST-PART OUTPUT, and import the result", ErrUnsupported, partsKey, parts)
+	}
+	kind, err := m.String(kindKey)
+	if err != nil {
+		return err
+	}
+	if kind == "adapter" {
+		return fmt.Errorf("%w: %s is %q: import the whole model, and give the adapter in PEFT's files as model.lora.adapter; llama.cpp's llama-export-lora makes a whole model of both", ErrUnsupported, kindKey, kind)
+	}
+	if kind != "" && kind != "model" {
+		return fmt.Errorf("%w: %s is %q, want a model", ErrUnsupported, kindKey, kind)
+	}
+	return nil
 }
 
 // keys reads the settings of an architecture and keeps the first error.
@@ -114,6 +171,12 @@ func (k *keys) supported() error {
 	if scaling != "" && scaling != "none" {
 		return fmt.Errorf("%w: %s is %q", ErrUnsupported, k.kind+".rope.scaling.type", scaling)
 	}
+	// Without a type, llama.cpp takes a factor as that of linear scaling.
+	for _, end := range []string{".rope.scaling.factor", ".rope.scale_linear"} {
+		if x := k.float(end, 1); scaling == "" && x != 1 && x != 0 && k.err == nil {
+			return fmt.Errorf("%w: %s is %v, which without %s is linear scaling", ErrUnsupported, k.kind+end, x, k.kind+".rope.scaling.type")
+		}
+	}
 	if n := k.int(".expert_count", 0); n != 0 {
 		return fmt.Errorf("%w: %s is %d: a mixture of experts", ErrUnsupported, k.kind+".expert_count", n)
 	}
@@ -121,7 +184,7 @@ func (k *keys) supported() error {
 	if n := k.int(".attention.sliding_window", positions); n != 0 && n < positions {
 		return fmt.Errorf("%w: %s is %d of %d positions", ErrUnsupported, k.kind+".attention.sliding_window", n, positions)
 	}
-	for _, end := range []string{".attention.scale", ".logit_scale", ".residual_scale", ".embedding_scale", ".rope.scale_linear"} {
+	for _, end := range []string{".attention.scale", ".logit_scale", ".residual_scale", ".embedding_scale"} {
 		if x := k.float(end, 1); x != 1 && x != 0 {
 			return fmt.Errorf("%w: %s is %v", ErrUnsupported, k.kind+end, x)
 		}

@@ -98,10 +98,20 @@ func TestGGUFFilesGiveTheModelThatTransformersFinds(t *testing.T) {
 			bundle, err := dialog.ReadBundle(dir)
 			require.NoError(t, err)
 			require.Equal(t, "{% for m in messages %}{{ m.content }}{% endfor %}", bundle.Template)
-			require.Len(t, bundle.Stop, 2)
+			require.Subset(t, bundle.Stop, endsOf(vocabulary))
+			require.Len(t, bundle.Stop, len(endsOf(vocabulary)))
 			require.Len(t, bundle.Special, 2)
 		})
 	}
+}
+
+// endsOf returns the tokens of a golden vocabulary at which llama.cpp ends a reply: those
+// that the file's keys name, and others by their texts.
+func endsOf(vocabulary string) []int32 {
+	if vocabulary == "qwen" {
+		return []int32{700, 701, 702}
+	}
+	return []int32{701, 702, 704, 705}
 }
 
 // requireSameTokens compares a directory's tokenizer with the one from which the file's
@@ -193,7 +203,6 @@ func lie(t *testing.T, name, old, lie string) string {
 func TestFilesThatLieAreRefusedByName(t *testing.T) {
 	t.Parallel()
 	number := func(n byte) string { return string([]byte{4, 0, 0, 0, n, 0, 0, 0}) }
-	embedding := "token_embd.weight\x02\x00\x00\x00@\x00\x00\x00\x00\x00\x00\x00" // 64 numbers wide
 	for name, c := range map[string]struct{ path, want string }{
 		"architecture":  {lie(t, "llama", "\x05\x00\x00\x00\x00\x00\x00\x00llama", "\x05\x00\x00\x00\x00\x00\x00\x00gemma"), `general.architecture is "gemma", which is not one of llama`},
 		"layers":        {lie(t, "llama", "llama.block_count"+number(2), "llama.block_count"+number(3)), "tensor blk.2.attn_norm.weight is absent"},
@@ -208,7 +217,6 @@ func TestFilesThatLieAreRefusedByName(t *testing.T) {
 		"tokenizer":     {lie(t, "llama", "gpt2", "t5xx"), `tokenizer.ggml.model is "t5xx"`},
 		"scores":        {lie(t, "sentencepiece", "tokenizer.ggml.scores", "tokenizer.ggml.scorez"), "tokenizer.ggml.scores has 0 elements, tokenizer.ggml.tokens has 1536"},
 		"end":           {lie(t, "llama", "eos_token_id"+number(0xbd)[:5]+"\x02", "eos_token_id"+number(0xbd)[:5]+"\x05"), "tokenizer.ggml.eos_token_id is 1469 of 712 tokens"},
-		"more tokens":   {lie(t, "llama", embedding+"\xc8\x02", embedding+"\xbc\x02"), "tokenizer.ggml.tokens has 712 tokens, token_embd.weight has 700 rows"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -50,6 +50,19 @@ func (s *sentencePieceBPE) read(m gguf.Metadata, v *vocabulary) (bool, error) {
 // others.
 func (s *sentencePieceBPE) inVocabulary(*vocabulary, int) bool { return true }
 
+// special returns the ids that SentencePiece gives special tokens by default.
+func (s *sentencePieceBPE) special(name string) int {
+	switch name {
+	case "unk_token":
+		return 0
+	case "bos_token":
+		return 1
+	case "eos_token":
+		return 2
+	}
+	return -1
+}
+
 func (s *sentencePieceBPE) describe(file, model map[string]any, v *vocabulary) {
 	spaces := map[string]any{"type": "Replace", "pattern": map[string]any{"String": " "}, "content": wordStart}
 	normalizers := []any{spaces}

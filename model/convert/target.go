@@ -42,6 +42,12 @@ type Result struct {
 	Bytes int64
 	// Template says whether the model has a chat template.
 	Template bool
+	// Untied says that config.json ties the output layer to the embedding, but the files
+	// hold another one, which was kept.
+	Untied bool
+	// Copied says that the file holds the embedding a second time as its output layer,
+	// which was left out.
+	Copied bool
 }
 
 const tokenizerFile = "tokenizer.json"
@@ -118,7 +124,7 @@ func createJSON(path string, value any) error {
 // configWith returns a config.json with some settings changed.
 func configWith(text []byte, changes map[string]any) (map[string]any, error) {
 	settings := map[string]json.RawMessage{}
-	if err := json.Unmarshal(text, &settings); err != nil {
+	if err := json.Unmarshal(model.StandardJSON(text), &settings); err != nil {
 		return nil, fmt.Errorf("%w: config.json: %w", hf.ErrFormat, err)
 	}
 	all := map[string]any{}
@@ -147,14 +153,16 @@ func dtypeName(layouts []hf.Layout) string {
 }
 
 // checkTokenizer returns an error for a tokenizer.json that no run could use with the
-// model.
+// model. Tokens beyond the rows of the embedding are no error: the codec never uses them.
 func checkTokenizer(text []byte, a model.Architecture) error {
 	t, err := tokenizer.FromJSON(text)
 	if err != nil {
 		return fmt.Errorf("%s: %w", tokenizerFile, err)
 	}
-	if t.VocabSize() > a.VocabSize {
-		return fmt.Errorf("%w: %s has %d tokens, the embedding has %d rows", ErrFormat, tokenizerFile, t.VocabSize(), a.VocabSize)
+	for id := range int32(min(t.VocabSize(), a.VocabSize)) {
+		if t.Has(id) {
+			return nil
+		}
 	}
-	return nil
+	return fmt.Errorf("%w: %s has %d tokens, and none of them has one of the embedding's %d rows", ErrFormat, tokenizerFile, t.VocabSize(), a.VocabSize)
 }

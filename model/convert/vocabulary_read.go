@@ -18,6 +18,7 @@ const (
 	kindsKey        = "tokenizer.ggml.token_type"
 	mergesKey       = "tokenizer.ggml.merges"
 	addBOSKey       = "tokenizer.ggml.add_bos_token"
+	addEOSKey       = "tokenizer.ggml.add_eos_token"
 	bosKey          = "tokenizer.ggml.bos_token_id"
 	eosKey          = "tokenizer.ggml.eos_token_id"
 	eotKey          = "tokenizer.ggml.eot_token_id"
@@ -51,8 +52,9 @@ type vocabulary struct {
 	kinds    []int64
 	bpe      bpe
 	addBOS   bool
+	addEOS   bool
 	ids      map[string]int    // ids of special tokens by their names in Hugging Face's files
-	stop     []int             // tokens that end a reply
+	stop     []int             // tokens that end a reply, as llama.cpp finds them
 	template string            // empty if there is no template
 	more     map[string]string // more templates, by file name
 	text     []byte            // the tokenizer.json
@@ -66,9 +68,7 @@ func readVocabulary(m gguf.Metadata, a model.Architecture) (*vocabulary, error) 
 			return nil, err
 		}
 	}
-	if len(v.tokens) > a.VocabSize {
-		return nil, fmt.Errorf("%w: %s has %d tokens, %s has %d rows", ErrFormat, tokensKey, len(v.tokens), embedding, a.VocabSize)
-	}
+	v.endAtTexts(m.Has(eotKey))
 	var err error
 	if v.text, err = v.json(); err != nil {
 		return nil, err
@@ -83,6 +83,9 @@ type bpe interface {
 	read(m gguf.Metadata, v *vocabulary) (begins bool, err error)
 	// inVocabulary reports whether a special token is also listed in the vocabulary.
 	inVocabulary(v *vocabulary, id int) bool
+	// special returns the id that a special token has if the file doesn't say, and -1 if it
+	// has none.
+	special(name string) int
 	// describe fills in the parts of a tokenizer.json that depend on the kind.
 	describe(file, model map[string]any, v *vocabulary)
 }
@@ -119,8 +122,11 @@ func (v *vocabulary) readTokens(m gguf.Metadata) error {
 		return err
 	}
 	if m.Has(addBOSKey) {
-		v.addBOS, err = m.Bool(addBOSKey)
+		if v.addBOS, err = m.Bool(addBOSKey); err != nil {
+			return err
+		}
 	}
+	v.addEOS, err = m.Bool(addEOSKey)
 	return err
 }
 
@@ -137,7 +143,9 @@ func (v *vocabulary) readSpecial(m gguf.Metadata) error {
 			return err
 		}
 		if !m.Has(s.key) {
-			continue
+			if id = v.bpe.special(s.name); id < 0 || id >= len(v.tokens) {
+				continue
+			}
 		}
 		if id < 0 || id >= len(v.tokens) {
 			return fmt.Errorf("%w: %s is %d of %d tokens", ErrFormat, s.key, id, len(v.tokens))
@@ -202,8 +210,15 @@ func (v *vocabulary) json() ([]byte, error) {
 		"pre_tokenizer": nil, "post_processor": nil, "model": model,
 	}
 	v.bpe.describe(file, model, v)
+	var before, after []int
 	if bos, ok := v.ids["bos_token"]; ok && v.addBOS {
-		file["post_processor"] = beginsWith(v.tokens[bos], bos)
+		before = append(before, bos)
+	}
+	if eos, ok := v.ids["eos_token"]; ok && v.addEOS {
+		after = append(after, eos)
+	}
+	if len(before)+len(after) > 0 {
+		file["post_processor"] = v.around(before, after)
 	}
 	text, err := json.Marshal(file)
 	if err != nil {
@@ -216,16 +231,25 @@ func (v *vocabulary) special(id int) bool {
 	return v.kinds[id] == controlToken || v.kinds[id] == userToken || v.kinds[id] == unknownToken
 }
 
-// beginsWith puts a token before every text.
-func beginsWith(token string, id int) any {
-	first := map[string]any{"SpecialToken": map[string]any{"id": token, "type_id": 0}}
+// around puts tokens before and after every text.
+func (v *vocabulary) around(before, after []int) any {
+	specials := map[string]any{}
+	var single []any
+	add := func(ids []int) {
+		for _, id := range ids {
+			token := v.tokens[id]
+			single = append(single, map[string]any{"SpecialToken": map[string]any{"id": token, "type_id": 0}})
+			specials[token] = map[string]any{"id": token, "ids": []int{id}, "tokens": []string{token}}
+		}
+	}
 	sequence := func(name string, kind int) any {
 		return map[string]any{"Sequence": map[string]any{"id": name, "type_id": kind}}
 	}
+	add(before)
+	single = append(single, sequence("A", 0))
+	add(after)
 	return map[string]any{
-		"type": "TemplateProcessing", "single": []any{first, sequence("A", 0)},
-		"pair":           []any{first, sequence("A", 0), sequence("B", 1)},
-		"special_tokens": map[string]any{token: map[string]any{"id": token, "ids": []int{id}, "tokens": []string{token}}},
+		"type": "TemplateProcessing", "single": single, "pair": append(slices.Clone(single), sequence("B", 1)), "special_tokens": specials,
 	}
 }
 
