@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -65,7 +66,7 @@ func choose(c hub.Commit, name hub.Name) ([]hub.File, error) {
 		switch {
 		case name.File != "":
 			if f.Path == name.File {
-				return []hub.File{f}, nil
+				return []hub.File{f}, wholeFile(name)
 			}
 		case slices.Contains(needed, f.Path), slices.Contains(optional, f.Path), isWeights(f.Path):
 			files = append(files, f)
@@ -83,8 +84,10 @@ func choose(c hub.Commit, name hub.Name) ([]hub.File, error) {
 		return nil, fmt.Errorf("%s has no file %s; it has these of its kind: %s", at, name.File, paths(ggufs))
 	case !has(isWeights) && len(ggufs) > 0:
 		return nil, fmt.Errorf("%s has no safetensors; name one of its GGUF files, as hf:%s:%s; it has %s", at, c.Repository, ggufs[0].Path, paths(ggufs))
+	case slices.ContainsFunc(c.Files, func(f hub.File) bool { return f.Path == model.AdapterConfigFile }) && !has(isWeights):
+		return nil, fmt.Errorf("%s is an adapter, not a model: import its base, and give a directory with the adapter's files as model.lora.adapter", at)
 	case !has(isWeights):
-		return nil, fmt.Errorf("%s has no safetensors", at)
+		return nil, fmt.Errorf("%s has no safetensors%s", at, otherWeights(c.Files))
 	}
 	for _, file := range needed {
 		if !has(func(p string) bool { return p == file }) {
@@ -92,6 +95,17 @@ func choose(c hub.Commit, name hub.Name) ([]hub.File, error) {
 		}
 	}
 	return files, nil
+}
+
+var partOfFile = regexp.MustCompile(`-(\d{5})-of-(\d{5})\.gguf$`)
+
+// wholeFile refuses a GGUF file that by its name is one of several parts.
+func wholeFile(name hub.Name) error {
+	if m := partOfFile.FindStringSubmatch(name.File); m != nil && m[2] != "00001" {
+		return fmt.Errorf("%s: %s is part %s of %s of a model: take a file of the repository that is whole, or download all parts, join them with llama.cpp's llama-gguf-split --merge FIRST-PART OUTPUT, and import the result",
+			name.Repository, name.File, strings.TrimLeft(m[1], "0"), strings.TrimLeft(m[2], "0"))
+	}
+	return nil
 }
 
 // isWeights reports whether a file is in the repository's root and holds weights or their
@@ -102,6 +116,16 @@ func isWeights(file string) bool {
 	}
 	return file == model.WeightsFile || file == model.WeightsFile+".index.json" ||
 		strings.HasPrefix(file, "model-") && strings.HasSuffix(file, ".safetensors")
+}
+
+// otherWeights names weights in a format that is not read.
+func otherWeights(files []hub.File) string {
+	for _, f := range files {
+		if slices.Contains([]string{".bin", ".pt", ".pth"}, path.Ext(f.Path)) && !strings.Contains(f.Path, "training_args") {
+			return fmt.Sprintf("; it has %s: weights in this format have to be saved as safetensors first: load them with transformers and call save_pretrained", f.Path)
+		}
+	}
+	return ""
 }
 
 func paths(files []hub.File) string {

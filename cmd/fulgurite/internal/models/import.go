@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,8 +17,11 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/progress"
+	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/convert"
 	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/model/hub"
+	"github.com/fulgurite/fulgurite/update"
 )
 
 // Import is `fulgurite import`.
@@ -79,6 +83,11 @@ func (c *Import) locate(ctx context.Context, t *terminal.Terminal) (source strin
 // complete.
 func (c *Import) convert(t *terminal.Terminal, source string) (convert.Result, error) {
 	stat, err := os.Stat(source)
+	if errors.Is(err, fs.ErrNotExist) {
+		if name := nameOnHub(source); name != "" {
+			return convert.Result{}, terminal.Usage(fmt.Errorf("import: %w; a model on the hub is written hf:%s", err, name))
+		}
+	}
 	if err != nil {
 		return convert.Result{}, fmt.Errorf("import: %w", err)
 	}
@@ -118,6 +127,37 @@ func (c *Import) convert(t *terminal.Terminal, source string) (convert.Result, e
 	return made, nil
 }
 
+// nameOnHub returns the name of a model on the hub that somebody wrote without hf:, as
+// OWNER/NAME or as the address of its page. It returns "" for what can't be one.
+func nameOnHub(source string) string {
+	name, file, revision := source, "", ""
+	address := false
+	for _, prefix := range []string{"https://", "http://"} {
+		if rest, ok := strings.CutPrefix(source, prefix); ok {
+			_, name, _ = strings.Cut(rest, "/") // behind the host
+			address = true
+		}
+	}
+	if rest, ok := strings.CutPrefix(name, "huggingface.co/"); ok {
+		name, address = rest, true
+	}
+	parts := strings.Split(strings.TrimRight(name, "/"), "/")
+	if address && len(parts) > 3 && (parts[2] == "tree" || parts[2] == "blob" || parts[2] == "resolve") {
+		revision, file = "@"+parts[3], strings.Join(parts[4:], "/")
+		parts = parts[:2]
+	}
+	name = strings.Join(parts, "/")
+	if path.Ext(file) == ".gguf" {
+		file = ":" + file
+	} else {
+		file = ""
+	}
+	if _, err := hub.ParseName(name + revision + file); err != nil || len(parts) != 2 || strings.HasPrefix(name, ".") {
+		return ""
+	}
+	return name + revision + file
+}
+
 // report prints what the directory holds, and what it lacks for a run.
 func (c *Import) report(t *terminal.Terminal, made convert.Result) {
 	var kinds []string
@@ -127,15 +167,48 @@ func (c *Import) report(t *terminal.Terminal, made convert.Result) {
 	a := made.Architecture
 	t.Printf("%s: %d layers, %.1f million parameters, %d tokens, %d positions; tensors: %s; %d MB of weights\n",
 		c.Directory, a.Layers, float64(a.Parameters())/1e6, a.VocabSize, a.MaxPositions, strings.Join(kinds, ", "), made.Bytes/1e6)
+	switch {
+	case made.Untied:
+		t.Printf("Its config.json ties the output layer to the embedding, but its output layer has other numbers: it was kept, and config.json says so.\n")
+	case made.Copied:
+		t.Printf("Its output layer repeats the embedding, so it was left out.\n")
+	}
 	if !made.Template {
 		t.Printf("It has no chat template: name one as model.template in the spec.\n")
 		return
 	}
-	bundle, err := dialog.ReadBundle(c.Directory)
-	if err == nil {
-		_, err = bundle.Codec(dialog.TemplatePrefix)
-	}
+	codec, _, err := dialog.ReadCodec(c.Directory, "", "")
 	if err != nil {
 		t.Printf("A run can't use its chat template as it is: %v\n", err)
+		return
+	}
+	c.reportCodec(t, a, codec)
+}
+
+// reportCodec prints where replies end, how tools are called, and which tokens can't be
+// used or learned.
+func (c *Import) reportCodec(t *terminal.Terminal, a model.Architecture, codec dialog.Codec) {
+	var ends []string
+	for _, id := range codec.Stop() {
+		ends = append(ends, fmt.Sprintf("%s (%d)", codec.Text([]int32{id}), id))
+	}
+	t.Printf("A reply ends at %s.\n", strings.Join(ends, ", "))
+	sparse, ok := codec.(dialog.Sparse)
+	if !ok {
+		return
+	}
+	if format := sparse.ToolFormat(); format != "" {
+		t.Printf("Its chat template shows tool calls in the format %s.\n", format)
+	} else {
+		t.Printf("Its chat template shows tool calls in no known format: to train calls, name one as model.tool_parser and give a template that shows it as model.template.\n")
+	}
+	if n := sparse.Unused(a.VocabSize).Tokens(); n > 0 {
+		t.Printf("%d of its %d rows have no token: they are never sampled.\n", n, a.VocabSize)
+	}
+	if n := sparse.Rowless(); n > 0 {
+		t.Printf("%d of its tokens have no row in the embedding: they are never sampled, and a prompt that needs one is refused.\n", n)
+	}
+	if text, err := update.Unlearnable(c.Directory, codec); err == nil && text != "" {
+		t.Printf("%s\n", text)
 	}
 }

@@ -163,3 +163,63 @@ func TestWhatTheHubLacksIsNamed(t *testing.T) {
 	_, err = run(models.Import{Source: "hf:acme/tiny", Directory: dir})
 	require.ErrorContains(t, err, "name one of its GGUF files, as hf:acme/tiny:model-00001-of-00002.safetensors.gguf")
 }
+
+func TestAnImportSaysWhatARunWillDoWithTheModel(t *testing.T) {
+	t.Parallel()
+	source, a, w := published(t)
+	template, err := os.ReadFile("../../../../dialog/testdata/templates/hermes.jinja")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(source, "chat_template.jinja"), template, 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(source, "generation_config.json"), []byte(`{"eos_token_id": [702, 700], "top_p": NaN}`), 0o600))
+	// As in a small base model, the marks of tool calls were never trained.
+	table, err := w.Tensor("model.embed_tokens.weight")
+	require.NoError(t, err)
+	for _, id := range []int{701, 703, 704} {
+		copy(table.Data[id*a.HiddenSize:(id+1)*a.HiddenSize], table.Data[690*a.HiddenSize:])
+	}
+	var part bytes.Buffer
+	require.NoError(t, hf.WriteSafetensors(&part, w[:3], nil))
+	require.NoError(t, os.WriteFile(filepath.Join(source, "model-00002-of-00002.safetensors"), part.Bytes(), 0o600))
+	out, err := run(models.Import{Source: source, Directory: filepath.Join(t.TempDir(), "tiny")})
+	require.NoError(t, err)
+	require.Contains(t, out, "A reply ends at <|im_end|> (702), <|endoftext|> (700).")
+	require.Contains(t, out, "tool calls in the format hermes")
+	require.Contains(t, out, "the marks of tool calls, <tool_call> and </tool_call>, have the same row of the output layer as 3 other tokens, such as ")
+	require.Contains(t, out, "such as llama3_json, as model.tool_parser")
+}
+
+func TestAModelOnTheHubIsRecognized(t *testing.T) {
+	t.Parallel()
+	for source, want := range map[string]string{
+		"HuggingFaceTB/SmolLM2-135M":                         "hf:HuggingFaceTB/SmolLM2-135M",
+		"https://huggingface.co/acme/tiny":                   "hf:acme/tiny",
+		"https://huggingface.co/acme/tiny/tree/v1":           "hf:acme/tiny@v1",
+		"https://huggingface.co/acme/tiny/blob/main/q4.gguf": "hf:acme/tiny@main:q4.gguf",
+		"huggingface.co/acme/tiny/resolve/main/config.json":  "hf:acme/tiny@main",
+	} {
+		_, err := run(models.Import{Source: source, Directory: filepath.Join(t.TempDir(), "tiny")})
+		require.ErrorContains(t, err, "a model on the hub is written "+want)
+	}
+	_, err := run(models.Import{Source: "./nothing/here", Directory: filepath.Join(t.TempDir(), "tiny")})
+	require.ErrorContains(t, err, "no such file")
+	require.NotContains(t, err.Error(), "hf:")
+}
+
+func TestWeightsInOtherFormatsAreNamedWithTheWayOn(t *testing.T) {
+	source, _, _ := published(t)
+	for _, name := range []string{"model.safetensors.index.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"} {
+		require.NoError(t, os.Remove(filepath.Join(source, name)))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(source, "pytorch_model.bin"), []byte("x"), 0o600))
+	dir := filepath.Join(t.TempDir(), "tiny")
+	_, err := run(models.Import{Source: source, Directory: dir})
+	require.ErrorContains(t, err, "the directory has pytorch_model.bin: weights in this format have to be saved as safetensors first")
+	require.NoError(t, os.WriteFile(filepath.Join(source, "big-00002-of-00003.gguf"), []byte("x"), 0o600))
+	hub(t, source)
+	_, err = run(models.Import{Source: "hf:acme/tiny:big-00002-of-00003.gguf", Directory: dir})
+	require.ErrorContains(t, err, "big-00002-of-00003.gguf is part 2 of 3 of a model")
+	require.ErrorContains(t, err, "llama-gguf-split --merge")
+	require.NoError(t, os.Remove(filepath.Join(source, "big-00002-of-00003.gguf")))
+	_, err = run(models.Import{Source: "hf:acme/tiny", Directory: dir})
+	require.ErrorContains(t, err, "has no safetensors; it has pytorch_model.bin")
+}

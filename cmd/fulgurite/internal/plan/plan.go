@@ -51,7 +51,8 @@ type Plan struct {
 	Targets []string `json:"targets,omitempty"`
 
 	architecture      model.Architecture // of the base
-	offeredParameters int64              // size of the adapter that Room suggests, if the base has a Config
+	codec             dialog.Codec
+	offeredParameters int64 // size of the adapter that Room suggests, if the base has a Config
 	pool              curriculum.Pool
 }
 
@@ -129,7 +130,7 @@ func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 	if err := p.readTasks(ctx); err != nil {
 		return p, terminal.Usage(err)
 	}
-	codec, err := planCodec(sp.Model)
+	codec, err := planCodec(sp)
 	if err != nil {
 		return p, terminal.Usage(err)
 	}
@@ -151,7 +152,7 @@ func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 	if p.Tasks[trace.Gate] > 0 && sp.Evaluation.Only == "" {
 		p.Gates = 1 + (p.Steps+sp.Evaluation.Every-1)/sp.Evaluation.Every
 	}
-	p.architecture = architecture
+	p.architecture, p.codec = architecture, codec
 	if files != nil {
 		p.Parameters, p.offeredParameters = int(files.Parameters()), files.AdapterParameters(torch.OfferedRank, nil)
 		p.Sizes = newFileSizes(sp, files, p.Steps, p.Gates)
@@ -183,11 +184,11 @@ func checkSampler(s spec.Spec) error {
 }
 
 // planCodec returns the codec that a run would store and use.
-func planCodec(m spec.Model) (dialog.Codec, error) {
-	if m.Codec != spec.CodecTemplate {
-		return dialog.Named(m.Codec)
+func planCodec(s spec.Spec) (dialog.Codec, error) {
+	if s.Model.Codec != spec.CodecTemplate {
+		return dialog.Named(s.Model.Codec)
 	}
-	codec, _, err := dialog.ReadCodec(m.Base, m.Template, m.ToolParser)
+	codec, _, err := dialog.ReadCodecWith(s.Model.Base, update.CodecChoices(s))
 	return codec, err
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/update"
 )
 
 // warnings lists what may keep the run from learning. Specs that certainly can't learn
@@ -24,6 +25,11 @@ func (p Plan) warnings() []string {
 	if least := p.leastSignificance(); p.Tasks[trace.Gate] > 0 && p.Spec.Promotion.Significance < 1 && least > p.Spec.Promotion.Significance {
 		warn("tasks.gate has %d tasks, too few for a p-value of promotion.significance %g (the least is %g): nothing will be promoted",
 			p.Tasks[trace.Gate], p.Spec.Promotion.Significance, least)
+	}
+	if m.Codec == spec.CodecTemplate && m.LoRA != nil {
+		if text, err := update.Unlearnable(m.Base, p.codec); err == nil && text != "" {
+			warn("%s", text)
+		}
 	}
 	if text := unwatchedServers(p.Spec); text != "" {
 		warn("%s", text)

@@ -17,10 +17,12 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/plan"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/update"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -141,6 +143,13 @@ func try(ctx context.Context, st *stack.Stack, warnings *observer.ObservedLogs, 
 	}
 	if err := r.read(ctx, &out); err != nil {
 		return out, err
+	}
+	if sp.Model.Codec == spec.CodecTemplate && sp.Model.LoRA != nil {
+		if codec, _, err := dialog.ReadCodecWith(sp.Model.Base, update.CodecChoices(sp)); err == nil {
+			if text, err := update.Unlearnable(sp.Model.Base, codec); err == nil && text != "" {
+				out.Warnings = append(out.Warnings, text)
+			}
+		}
 	}
 	if input.Twice && len(r.trial.Again) == len(r.trial.Groups) {
 		out.Twice, err = compareTwice(ctx, st, r.trial)
