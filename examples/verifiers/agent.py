@@ -1,4 +1,7 @@
-"""Asks its model the question and prints the answer, with nothing but Python's own library."""
+"""Asks its model the question and prints the answer, with nothing but Python's own library.
+
+A task whose prompt is more than one message of a user has its messages in the metadata.
+"""
 
 import json
 import os
@@ -6,7 +9,8 @@ import sys
 import urllib.request
 
 task = json.load(sys.stdin)
-body = {"model": "gpt-4o-mini", "messages": [{"role": "user", "content": task["input"]}]}
+messages = task.get("metadata", {}).get("messages") or [{"role": "user", "content": task["input"]}]
+body = {"model": "gpt-4o-mini", "messages": messages}
 request = urllib.request.Request(
     os.environ["OPENAI_BASE_URL"] + "/chat/completions",
     json.dumps(body).encode(),
