@@ -192,6 +192,9 @@ func (t Tasks) checkHarbor(f *Faults, g Grader, a Agent) {
 	if t.Harbor.Container != "" {
 		f.choice("tasks.harbor.container", t.Harbor.Container)
 	}
+	if name := t.Harbor.Reward; name != strings.TrimSpace(name) {
+		f.add("tasks.harbor.reward", "give the name of a reward in reward.json", "%q has blanks at its ends", name)
+	}
 }
 
 // checkProgram checks the program that lists tasks and grades.

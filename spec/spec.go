@@ -126,6 +126,9 @@ type Harbored struct {
 	// Container is the program that runs the containers of the tasks, "docker" or
 	// "podman". Absent means that agents and tests are processes of the worker's machine.
 	Container string `json:"container,omitempty"`
+	// Reward is the name of the reward that counts if tests write a reward.json with
+	// several. Absent means "reward".
+	Reward string `json:"reward,omitempty"`
 }
 
 // Split returns the source of the split with the given name: train, gate or test. ok is

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks/harbor"
 )
 
@@ -21,8 +22,8 @@ const (
 
 // readHarbor reads the tasks of a directory in Harbor's format. A task's id is its path there,
 // its input the instruction.
-func readHarbor(directory, container string) ([]Task, error) {
-	list, err := harbor.List(directory, container)
+func readHarbor(directory string, how spec.Harbored) ([]Task, error) {
+	list, err := harbor.List(directory, harbor.Options{Container: how.Container, Reward: how.Reward})
 	if err != nil {
 		return nil, err
 	}

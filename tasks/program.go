@@ -63,7 +63,7 @@ func OpenSplit(ctx context.Context, t spec.Tasks, source string) ([]Task, error)
 	case s.Family == spec.Command:
 		return listTasks(ctx, t, s.Split)
 	case s.Family == spec.Harbor && t.Harbor != nil:
-		return readHarbor(s.Path, t.Harbor.Container)
+		return readHarbor(s.Path, *t.Harbor)
 	}
 	return Open(source)
 }

@@ -47,7 +47,7 @@ func Open(source string) ([]Task, error) {
 	case spec.Arithmetic:
 		return generate(s)
 	case spec.Harbor:
-		return readHarbor(s.Path, "")
+		return readHarbor(s.Path, spec.Harbored{})
 	}
 	list, err := openFile(s)
 	if err != nil {

@@ -21,7 +21,7 @@ func (w workspaces) Open(ctx context.Context, job agent.Job) (agent.Workspace, e
 	}
 	p := harbor.Place{Home: job.Home, Limit: job.Limits.Time}
 	if w.spec.Tasks.Harbor != nil {
-		p.Container = w.spec.Tasks.Harbor.Container
+		p.Options = harbor.Options{Container: w.spec.Tasks.Harbor.Container, Reward: w.spec.Tasks.Harbor.Reward}
 	}
 	one, err := harbor.Open(ctx, t, p)
 	if err != nil {

@@ -109,6 +109,31 @@ func TestAnAgentSeesNoTestsAndMakesNoReward(t *testing.T) {
 	require.ErrorContains(t, err, "they wrote neither /logs/verifier/reward.txt nor reward.json")
 }
 
+// The verifier's variables may be secrets, and files that .dockerignore names may be
+// answers.
+func TestAnAgentSeesNothingOfItsTasksDirectory(t *testing.T) {
+	t.Parallel()
+	namespaces(t)
+	folder := greeting(t, map[string]string{
+		"task.toml":                 "[verifier.env]\nJUDGE_KEY = \"secret\"\n",
+		"environment/.dockerignore": "answers.txt\n",
+		"environment/answers.txt":   "hello\n",
+		"environment/Dockerfile":    "FROM debian\nWORKDIR /fulgurite-app\nENV PATH=\"/fulgurite-app/bin:$PATH\"\nCOPY . .\n",
+		"environment/bin/greet":     "#!/bin/sh\necho hello\n",
+		"tests/test.sh":             "#!/usr/bin/awk -f\nBEGIN { print ENVIRON[\"JUDGE_KEY\"] == \"secret\" ? 1 : 0 > \"/logs/verifier/reward.txt\" }\n",
+	})
+	require.NoError(t, os.Chmod(filepath.Join(folder, "environment", "bin", "greet"), 0o755))
+	result, err := attempt(t, folder, "", `
+		grep -rq secret '`+folder+`' && exit 3
+		[ -e answers.txt ] && exit 4
+		[ -n "$(cat '`+folder+`/environment/answers.txt' 2>/dev/null)" ] && exit 5
+		greet`)
+	require.NoError(t, err)
+	require.Empty(t, result.Message, result.Stderr)
+	require.Equal(t, "hello", result.Text, "the Dockerfile's PATH finds the program")
+	require.InDelta(t, 1, *result.Reward, 0, "%s", result.Stderr)
+}
+
 func TestTestsThatGiveNoRewardAreAFault(t *testing.T) {
 	t.Parallel()
 	namespaces(t)
@@ -116,7 +141,7 @@ func TestTestsThatGiveNoRewardAreAFault(t *testing.T) {
 		"exit 3":                               "neither /logs/verifier/reward.txt nor reward.json; the tests ended with exit code 3",
 		"echo one > /logs/verifier/reward.txt": `reward.txt is "one\n", no finite number`,
 		"echo NaN > /logs/verifier/reward.txt": "no finite number",
-		"echo '{\"a\": 1, \"b\": 0}' > /logs/verifier/reward.json": `2 rewards and none is named "reward"`,
+		"echo '{\"a\": 1, \"b\": 0}' > /logs/verifier/$(echo reward).json": `2 rewards and none is named "reward": a, b; tasks.harbor.reward says which one counts`,
 		"ln -s /proc/uptime /logs/verifier/reward.txt":             "not a file of at most",
 		"echo '{\"reward\": \"1\"}' > /logs/verifier/reward.json":  "reward is 1, no number",
 		"echo 1 > /logs/verifier/reward.txt; exec sleep 1000":      "still running after 1s",

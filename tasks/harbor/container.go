@@ -116,7 +116,7 @@ func (c *container) image(ctx context.Context, t Task) (string, error) {
 	if _, err := os.Stat(t.part(environmentName, dockerfileName)); err != nil {
 		return t.Config.Environment.Image, nil // run fetches it
 	}
-	digest, err := digestOf(t.Directory, environmentName)
+	digest, err := t.EnvironmentDigest()
 	if err != nil {
 		return "", err
 	}
@@ -197,19 +197,20 @@ func (c *container) exec(user string, variables map[string]string) []string {
 	return append(words, c.name)
 }
 
-// tests ends the processes that the agent left running, copies the tests into the
-// container and returns the command that runs them.
-func (c *container) tests(ctx context.Context, t Task, variables map[string]string) ([]string, error) {
+// tests ends the processes that the agent left running, copies the tests from a directory
+// of this machine into the container, and returns the words before the command that runs
+// them.
+func (c *container) tests(ctx context.Context, t Task, copied string, variables map[string]string) ([]string, error) {
 	for _, args := range [][]string{
 		{"exec", "--user", "0", c.name, "sh", "-c", "kill -9 -1; true"}, // kills all processes but itself and the first one
 		{"exec", "--user", "0", c.name, "sh", "-c", "rm -rf /tests /logs/verifier && mkdir -p /tests /logs/verifier && chmod 777 /logs/verifier"},
-		{"cp", t.part(testsName) + "/.", c.name + ":/tests"},
+		{"cp", copied + "/.", c.name + ":/tests"},
 	} {
 		if _, err := c.output(ctx, commandTime, args...); err != nil {
 			return nil, fmt.Errorf("%w: put the tests of %s into its container: %w", ErrMachine, t.Name, err)
 		}
 	}
-	return append(c.exec(user(t.Config.Verifier.User), variables), "bash", "/tests/"+testFile), nil
+	return c.exec(user(t.Config.Verifier.User), variables), nil
 }
 
 // fetchRewards copies the files of rewards to a directory of this machine.

@@ -41,7 +41,7 @@ func TestAContainerHasTheLabelsByWhichItIsFoundAgain(t *testing.T) {
 	}
 	task, err := harbor.Read(folder)
 	require.NoError(t, err)
-	w, err := harbor.Open(t.Context(), task, harbor.Place{Home: filepath.Join(dir, "home"), Container: program})
+	w, err := harbor.Open(t.Context(), task, harbor.Place{Home: filepath.Join(dir, "home"), Options: harbor.Options{Container: program}})
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
 

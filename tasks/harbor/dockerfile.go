@@ -1,14 +1,15 @@
 package harbor
 
 import (
-	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 )
 
@@ -25,22 +26,29 @@ type layout struct {
 	needs     []string // instructions that need a container, each with its line
 }
 
-// copying is a file or a directory of environment/ and its path in the workspace.
-type copying struct{ from, to string }
+// copying are a file or a directory of environment/, with all that is below it, and its
+// path in the workspace.
+type copying struct {
+	files []file
+	to    string
+}
 
 // layout returns where the environment's files are without a container: where its
 // Dockerfile copies them or, if there is no Dockerfile, in the working directory.
 func (t Task) layout() (layout, error) {
 	l := layout{directory: "/", variables: map[string]string{}}
-	folder := t.part(environmentName)
-	f, err := os.Open(filepath.Join(folder, dockerfileName))
+	files, err := t.context()
+	if err != nil {
+		return l, err
+	}
+	f, err := os.Open(t.part(environmentName, dockerfileName))
 	if errors.Is(err, fs.ErrNotExist) {
 		l.directory = defaultDirectory
 		if t.Config.Environment.Directory != "" {
 			l.directory = t.Config.Environment.Directory
 		}
-		if _, err := os.Stat(folder); err == nil {
-			l.copies = append(l.copies, copying{folder, l.directory})
+		if len(files) > 0 {
+			l.copies = append(l.copies, copying{files, l.directory})
 		}
 		return l, l.check()
 	}
@@ -48,9 +56,9 @@ func (t Task) layout() (layout, error) {
 		return l, err
 	}
 	defer f.Close()
-	r := dockerfile{layout: &l, folder: folder}
+	r := dockerfile{layout: &l, files: files, arguments: map[string]string{}, global: map[string]string{}, directories: map[string]bool{"/": true}}
 	if err := r.read(f); err != nil {
-		return l, fmt.Errorf("%s: %w", f.Name(), err)
+		return l, fmt.Errorf("%s/%s:%w", environmentName, dockerfileName, err)
 	}
 	switch {
 	case t.Config.Environment.Directory != "":
@@ -100,119 +108,305 @@ func within(name, directory string) bool {
 // dockerfile reads the instructions that need no image.
 type dockerfile struct {
 	layout *layout
-	folder string
-	placed bool // WORKDIR was seen
-	from   bool // FROM was seen
+	files  []file // of the context
+	escape rune
+	// arguments are the values of ARG in the stage. Those before FROM are global: a stage
+	// has them only if it names them again.
+	arguments, global map[string]string
+	directories       map[string]bool // those that exist, with slashes
+	placed            bool            // WORKDIR was seen
+	from              bool            // FROM was seen
 }
 
-func (d *dockerfile) read(f *os.File) error {
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	text, first := "", 0
-	for number := 1; lines.Scan(); number++ {
-		line := strings.TrimSpace(lines.Text())
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		if text == "" {
-			first = number
-		}
-		if part, more := strings.CutSuffix(line, `\`); more {
-			text += part + " "
-			continue
-		}
-		if err := d.instruction(text+line, first); err != nil {
-			return err
-		}
-		text = ""
+func (d *dockerfile) read(r io.Reader) error {
+	list, escape, err := readInstructions(r)
+	if err != nil {
+		return fmt.Errorf(" %w", err)
 	}
-	return lines.Err()
+	d.escape = escape
+	for _, i := range list {
+		if err := d.instruction(i); err != nil {
+			return fmt.Errorf("%d: %s: %w", i.line, i.name, err)
+		}
+	}
+	if !d.from {
+		return errors.New("1: no FROM: docker builds no image without it")
+	}
+	return nil
 }
 
 var folderCommand = regexp.MustCompile(`^mkdir( -p)?( /?[\w./-]+)+$`)
 
+// needs notes that an instruction needs a container.
+func (d *dockerfile) needs(i instruction, why string) {
+	d.layout.needs = append(d.layout.needs, fmt.Sprintf("environment/Dockerfile:%d %s needs a container%s", i.line, i.name, why))
+}
+
 // instruction notes what one instruction does, or that it needs a container.
-func (d *dockerfile) instruction(text string, line int) error {
-	name, rest, _ := strings.Cut(text, " ")
-	rest = strings.TrimSpace(rest)
-	words := strings.Fields(rest)
-	needs := func() {
-		d.layout.needs = append(d.layout.needs, fmt.Sprintf("environment/Dockerfile:%d %s needs a container", line, strings.ToUpper(name)))
+func (d *dockerfile) instruction(i instruction) error {
+	if !d.from && i.name != "FROM" && i.name != "ARG" {
+		return errors.New("it comes before FROM, which docker refuses")
 	}
-	switch strings.ToUpper(name) {
+	switch i.name {
 	case "FROM":
 		if d.from {
-			needs()
+			d.needs(i, "")
 		}
 		d.from = true
 	case "WORKDIR":
-		d.layout.directory, d.placed = d.absolute(d.expand(rest)), true
-		d.layout.folders = append(d.layout.folders, d.layout.directory)
-	case "ENV", "ARG":
-		if strings.ToUpper(name) == "ENV" && len(words) > 1 && !strings.Contains(words[0], "=") {
-			d.layout.variables[words[0]] = d.expand(strings.Join(words[1:], " "))
-			return nil
+		to, err := d.expand(i.rest)
+		if err != nil {
+			return err
 		}
-		for _, word := range words {
-			key, value, _ := strings.Cut(word, "=")
-			d.layout.variables[key] = d.expand(strings.Trim(value, `"'`))
+		if to == "" {
+			return errors.New("it names no directory")
 		}
+		d.layout.directory, d.placed = d.absolute(to), true
+		d.folder(d.layout.directory)
+	case "ENV":
+		return d.env(i)
+	case "ARG":
+		return d.arg(i)
 	case "COPY", "ADD":
-		return d.copy(strings.ToUpper(name), words, needs, line)
+		return d.copy(i)
 	case "RUN":
-		if !folderCommand.MatchString(rest) {
-			needs()
-			return nil
-		}
-		for _, word := range words[1:] {
-			if word != "-p" {
-				d.layout.folders = append(d.layout.folders, d.absolute(word))
-			}
-		}
+		d.run(i)
 	case "USER":
-		if rest != "root" && rest != "0" {
-			needs()
+		who, err := d.expand(i.rest)
+		if err != nil {
+			return err
+		}
+		if name, group, _ := strings.Cut(who, ":"); !isRoot(name) || group != "" && !isRoot(group) {
+			d.needs(i, "")
 		}
 	case "LABEL", "MAINTAINER", "EXPOSE", "CMD", "ENTRYPOINT", "STOPSIGNAL", "VOLUME": // these have no effect here
+	case "SHELL", "HEALTHCHECK", "ONBUILD":
+		d.needs(i, "")
 	default:
-		needs()
+		return errors.New("docker has no such instruction")
 	}
 	return nil
 }
 
-// copy notes a COPY or an ADD of files of environment/.
-func (d *dockerfile) copy(name string, words []string, needs func(), line int) error {
-	for len(words) > 0 && strings.HasPrefix(words[0], "--") {
-		if !strings.HasPrefix(words[0], "--chown=") && words[0] != "--link" {
-			needs()
-			return nil
-		}
-		words = words[1:]
+func isRoot(name string) bool { return name == "root" || name == "0" }
+
+func (d *dockerfile) run(i instruction) {
+	if i.here || len(i.flags) > 0 || !folderCommand.MatchString(strings.Join(strings.Fields(i.rest), " ")) {
+		d.needs(i, "")
+		return
 	}
-	if len(words) < 2 || strings.HasPrefix(words[0], "[") || strings.HasPrefix(words[0], "<<") {
-		needs()
+	for _, word := range strings.Fields(i.rest)[1:] {
+		if word != "-p" {
+			d.folder(d.absolute(word))
+		}
+	}
+}
+
+// folder notes a directory that an instruction makes.
+func (d *dockerfile) folder(name string) {
+	d.layout.folders = append(d.layout.folders, name)
+	d.exists(name)
+}
+
+// exists notes that a directory exists, and the directories that it is in.
+func (d *dockerfile) exists(name string) {
+	for ; name != "/" && name != "."; name = path.Dir(name) {
+		d.directories[name] = true
+	}
+}
+
+// env notes variables. All values of an instruction see the variables as they were before
+// it.
+func (d *dockerfile) env(i instruction) error {
+	words := wordsOf(i.rest, d.escape)
+	if len(words) == 0 {
+		return errors.New("it names no variable")
+	}
+	if !strings.Contains(words[0], "=") { // the older form, with one variable
+		name, rest := cutSpace(i.rest)
+		value, err := d.expand(rest)
+		if err != nil {
+			return err
+		}
+		if rest == "" {
+			return fmt.Errorf("%s has no value", name)
+		}
+		d.layout.variables[name] = value
 		return nil
 	}
-	to := d.expand(words[len(words)-1])
-	for _, word := range words[:len(words)-1] {
-		from := d.expand(word)
-		if name == "ADD" && (strings.Contains(from, "://") || strings.Contains(filepath.Base(from), ".t")) {
-			needs()
+	set := map[string]string{}
+	for _, word := range words {
+		name, value, ok := strings.Cut(word, "=")
+		if !ok || name == "" {
+			return fmt.Errorf("%s is not NAME=VALUE", word)
+		}
+		var err error
+		if set[name], err = d.expand(value); err != nil {
+			return err
+		}
+	}
+	for name, value := range set {
+		d.layout.variables[name] = value
+	}
+	return nil
+}
+
+// arg notes variables that only the Dockerfile itself sees.
+func (d *dockerfile) arg(i instruction) error {
+	for _, word := range wordsOf(i.rest, d.escape) {
+		name, value, given := strings.Cut(word, "=")
+		value, err := d.expand(value)
+		if err != nil {
+			return err
+		}
+		if !d.from {
+			d.global[name] = value
+			continue
+		}
+		if !given {
+			var known bool
+			if value, known = d.global[name]; !known {
+				value = platform(name)
+			}
+		}
+		d.arguments[name] = value
+	}
+	return nil
+}
+
+// platform returns the value of an argument that docker sets by itself.
+func platform(name string) string {
+	switch name {
+	case "TARGETPLATFORM", "BUILDPLATFORM":
+		return "linux/" + runtime.GOARCH
+	case "TARGETOS", "BUILDOS":
+		return "linux"
+	case "TARGETARCH", "BUILDARCH":
+		return runtime.GOARCH
+	}
+	return ""
+}
+
+// copy notes a COPY or an ADD of files of environment/.
+func (d *dockerfile) copy(i instruction) error {
+	for _, flag := range i.flags {
+		if !strings.HasPrefix(flag, "--chown=") && flag != "--link" && flag != "--link=true" && flag != "--link=false" {
+			d.needs(i, ": "+flag)
 			return nil
 		}
-		found, err := filepath.Glob(filepath.Join(d.folder, path.Clean("/"+from)))
-		if err != nil || len(found) == 0 {
-			return fmt.Errorf("line %d: %s is not in %s", line, from, d.folder)
+	}
+	if i.here {
+		d.needs(i, "")
+		return nil
+	}
+	var words []string
+	for _, word := range listOf(i.rest) {
+		expanded, err := d.expand(word)
+		if err != nil {
+			return err
 		}
-		for _, one := range found {
-			target := d.absolute(to)
-			if !isDirectory(one) && (strings.HasSuffix(to, "/") || to == "." || len(found)+len(words) > 3) {
-				target = path.Join(target, filepath.Base(one))
+		words = append(words, expanded)
+	}
+	if len(words) < 2 {
+		return errors.New("it names no destination")
+	}
+	sources, to := words[:len(words)-1], words[len(words)-1]
+	folder := strings.HasSuffix(to, "/") || path.Base(to) == "." || path.Base(to) == ".."
+	if len(sources) > 1 && !folder {
+		return fmt.Errorf("with several sources the destination %s has to end with /", to)
+	}
+	for _, source := range sources {
+		if i.name == "ADD" && (strings.Contains(source, "://") || strings.HasPrefix(source, "git@")) {
+			d.needs(i, "")
+			return nil
+		}
+		found, err := d.match(source)
+		if err != nil {
+			return err
+		}
+		for _, name := range found {
+			if err := d.copyOne(i, name, d.absolute(to), folder); err != nil {
+				return err
 			}
-			d.layout.copies = append(d.layout.copies, copying{one, target})
 		}
 	}
 	return nil
+}
+
+// copyOne notes that a file or a directory of the context is copied. A file gets into a
+// directory if the destination is written as one or exists as one, and the content of a
+// directory gets into the destination itself.
+func (d *dockerfile) copyOne(i instruction, name, to string, folder bool) error {
+	files := below(d.files, name)
+	if files[0].info.IsDir() {
+		d.exists(to)
+		for _, f := range files {
+			if f.info.IsDir() {
+				d.exists(path.Join(to, f.path))
+			}
+		}
+		d.layout.copies = append(d.layout.copies, copying{files, to})
+		return nil
+	}
+	if i.name == "ADD" {
+		packed, err := archive(files[0].from)
+		if err != nil {
+			return err
+		}
+		if packed {
+			d.needs(i, ": it unpacks "+name)
+			return nil
+		}
+	}
+	if folder || d.directories[to] {
+		to = path.Join(to, path.Base(name))
+	}
+	d.exists(path.Dir(to))
+	d.layout.copies = append(d.layout.copies, copying{files, to})
+	return nil
+}
+
+// match returns the paths in the context that a source of COPY names.
+func (d *dockerfile) match(source string) ([]string, error) {
+	pattern := strings.TrimPrefix(path.Clean("/"+source), "/")
+	var out []string
+	for _, f := range d.files {
+		if f.path == pattern {
+			return []string{f.path}, nil
+		}
+		matched, err := path.Match(pattern, f.path)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", source, err)
+		}
+		if matched && f.path != "" {
+			out = append(out, f.path)
+		}
+	}
+	if len(out) == 0 && !strings.ContainsAny(pattern, "*?[") { // docker lets a pattern match nothing
+		return nil, fmt.Errorf("%s is not in %s, or .dockerignore leaves it out", source, environmentName)
+	}
+	return out, nil
+}
+
+// archive reports whether a file is one that ADD may unpack.
+func archive(name string) (bool, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	begin := make([]byte, 512)
+	n, err := io.ReadFull(f, begin)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return false, err
+	}
+	begin = begin[:n]
+	for _, magic := range []string{"\x1f\x8b", "BZh", "\xfd7zXZ\x00", "\x28\xb5\x2f\xfd"} {
+		if bytes.HasPrefix(begin, []byte(magic)) {
+			return true, nil
+		}
+	}
+	return len(begin) > 262 && bytes.HasPrefix(begin[257:], []byte("ustar")), nil
 }
 
 func (d *dockerfile) absolute(name string) string {
@@ -222,6 +416,24 @@ func (d *dockerfile) absolute(name string) string {
 	return path.Join(d.layout.directory, name)
 }
 
-func (d *dockerfile) expand(text string) string {
-	return os.Expand(strings.Trim(text, `"'`), func(name string) string { return d.layout.variables[name] })
+// expand replaces the variables of a word. The search path that an image would have is
+// this machine's.
+func (d *dockerfile) expand(word string) (string, error) {
+	e := expander{escape: d.escape, value: func(name string) (string, bool) {
+		if value, ok := d.layout.variables[name]; ok {
+			return value, true
+		}
+		if value, ok := d.arguments[name]; ok {
+			return value, true
+		}
+		if name == pathVariable {
+			return os.Getenv(name), true
+		}
+		if !d.from {
+			value, ok := d.global[name]
+			return value, ok
+		}
+		return "", false
+	}}
+	return e.expand(word)
 }

@@ -1,6 +1,7 @@
 package harbor
 
 import (
+	"bufio"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -8,8 +9,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -30,6 +34,7 @@ const (
 	instructionFile = "instruction.md"
 	environmentName = "environment"
 	testsName       = "tests"
+	solutionName    = "solution"
 	testFile        = "test.sh"
 	dockerfileName  = "Dockerfile"
 )
@@ -42,10 +47,10 @@ const (
 )
 
 // List reads the tasks in a directory: the directory itself, or all directories below it
-// that have a task.toml, in the order of their paths. Hidden directories and links are
-// left out. The error names up to 20 tasks that can't be used. container has the meaning
-// that it has for Check.
-func List(directory, container string) ([]Task, error) {
+// that have a task.toml, in the order of their paths. Links to directories are followed;
+// hidden directories are left out. The error names up to 20 tasks that can't be used, and
+// directories in the format of Terminal-Bench 1.
+func List(directory string, how Options) ([]Task, error) {
 	root, err := filepath.Abs(directory)
 	if err != nil {
 		return nil, fmt.Errorf("list tasks: %w", err)
@@ -57,47 +62,116 @@ func List(directory, container string) ([]Task, error) {
 	if !stat.IsDir() {
 		return nil, fmt.Errorf("list tasks: %s is a file: give a directory of tasks in Harbor's format", root)
 	}
-	var list []Task
-	var faults []error
-	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !d.IsDir() {
-			return err
-		}
-		name, _ := filepath.Rel(root, path) // both are absolute
-		name = filepath.ToSlash(name)
-		if name != "." && strings.HasPrefix(d.Name(), ".") || strings.Count(name, "/") >= deepest {
-			return fs.SkipDir
-		}
-		if _, err := os.Stat(filepath.Join(path, configFile)); err != nil {
-			return nil // no task, but perhaps a folder of tasks
-		}
-		if name == "." {
-			name = filepath.Base(root)
-		}
-		t, err := Read(path)
-		if err == nil {
-			err = t.Check(container)
-		}
-		if err != nil {
-			faults = append(faults, fmt.Errorf("%s: task %s: %w", directory, name, err))
-		}
-		t.Name = name
-		list = append(list, t)
-		return fs.SkipDir
-	})
-	if err != nil {
+	l := lister{directory: directory, root: root, how: how}
+	if err := l.list(root, ".", nil); err != nil {
 		return nil, fmt.Errorf("list tasks: %w", err)
 	}
-	if more := len(faults) - shownFaults; more > 0 {
-		faults = append(faults[:shownFaults], fmt.Errorf("and %d more", more))
+	if more := len(l.faults) - shownFaults; more > 0 {
+		l.faults = append(l.faults[:shownFaults], fmt.Errorf("and %d more", more))
 	}
-	if err := errors.Join(faults...); err != nil {
+	if err := errors.Join(l.faults...); err != nil {
 		return nil, err
 	}
-	if len(list) == 0 {
+	if len(l.tasks) == 0 {
 		return nil, fmt.Errorf("%s has no tasks in Harbor's format: no directory in it has a %s", root, configFile)
 	}
-	return list, nil
+	return l.tasks, nil
+}
+
+// lister looks for tasks.
+type lister struct {
+	directory string // as it was given
+	root      string // absolute
+	how       Options
+	tasks     []Task
+	faults    []error
+}
+
+// list adds the tasks at and below a path. name is the path below the directory that is
+// listed, and above are the directories that it is in, without links.
+func (l *lister) list(at, name string, above []string) error {
+	directory, err := filepath.EvalSymlinks(at)
+	if err != nil {
+		return err
+	}
+	if slices.Contains(above, directory) {
+		l.faults = append(l.faults, fmt.Errorf("%s: %s is a link to a directory that it is in", l.directory, name))
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(directory, configFile)); err == nil {
+		l.add(directory, name)
+		return nil
+	}
+	if isTerminalBench(directory) {
+		l.faults = append(l.faults, fmt.Errorf("%s: %s has a task.yaml and no %s: it is in the format of Terminal-Bench 1; convert it to Harbor's format, its successor", l.directory, name, configFile))
+		return nil
+	}
+	entries, err := os.ReadDir(directory)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		inside := e.Name()
+		if name != "." {
+			inside = name + "/" + e.Name()
+		}
+		if strings.HasPrefix(e.Name(), ".") || strings.Count(inside, "/") >= deepest {
+			continue
+		}
+		below := filepath.Join(directory, e.Name())
+		if stat, err := os.Stat(below); err != nil && e.Type()&fs.ModeSymlink != 0 {
+			to, _ := os.Readlink(below) // without it the text names only the link
+			l.faults = append(l.faults, fmt.Errorf("%s: %s is a link to %s, which leads to nothing here", l.directory, inside, to))
+			continue
+		} else if err != nil {
+			return err
+		} else if !stat.IsDir() {
+			continue
+		}
+		if err := l.list(below, inside, append(slices.Clip(above), directory)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// add reads a task.
+func (l *lister) add(directory, name string) {
+	if name == "." {
+		name = filepath.Base(l.root)
+	}
+	t, err := Read(directory)
+	if err == nil {
+		err = t.Check(l.how)
+	}
+	if err != nil {
+		l.faults = append(l.faults, fmt.Errorf("%s: task %s: %w", l.directory, name, err))
+	}
+	t.Name = name
+	l.tasks = append(l.tasks, t)
+}
+
+// isTerminalBench reports whether a directory is a task of Terminal-Bench 1.
+func isTerminalBench(directory string) bool {
+	if _, err := os.Stat(filepath.Join(directory, "task.yaml")); err != nil {
+		return false
+	}
+	for _, name := range []string{"run-tests.sh", "docker-compose.yaml", "Dockerfile", testsName} {
+		if _, err := os.Stat(filepath.Join(directory, name)); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Options say how tasks are attempted and graded.
+type Options struct {
+	// Container is the program that runs containers, docker or podman, or empty for no
+	// containers.
+	Container string
+	// Reward is the name of the reward that counts in a reward.json with several. Empty
+	// means "reward".
+	Reward string
 }
 
 // Read reads the task in a directory.
@@ -107,17 +181,22 @@ func Read(directory string) (Task, error) {
 	if t.Config, err = readConfig(filepath.Join(directory, configFile)); err != nil {
 		return t, err
 	}
-	path := filepath.Join(directory, instructionFile)
-	text, err := os.ReadFile(path)
+	for _, name := range []string{configFile, instructionFile} {
+		if _, err := t.files(name); err != nil {
+			return t, err
+		}
+	}
+	name := filepath.Join(directory, instructionFile)
+	text, err := os.ReadFile(name)
 	switch {
 	case err != nil && len(t.Config.Steps) == 0:
 		return t, err
 	case !utf8.Valid(text):
-		return t, fmt.Errorf("%s: no valid UTF-8", path)
+		return t, fmt.Errorf("%s: no valid UTF-8", name)
 	}
 	t.Instruction = strings.TrimSpace(withoutCanary(string(text)))
 	if t.Instruction == "" && len(t.Config.Steps) == 0 {
-		return t, fmt.Errorf("%s: empty", path)
+		return t, fmt.Errorf("%s: empty", name)
 	}
 	if _, err := os.Stat(t.part(testsName, testFile)); err != nil && len(t.Config.Steps) == 0 {
 		return t, fmt.Errorf("no %s: it has to write the reward", t.part(testsName, testFile))
@@ -141,17 +220,27 @@ func withoutCanary(text string) string {
 }
 
 // Check returns an error with everything that the task needs and that a workspace of this
-// kind does not provide. container is the program that runs containers, docker or podman,
-// or empty for no containers.
-func (t Task) Check(container string) error {
+// kind does not provide.
+func (t Task) Check(how Options) error {
 	faults := t.Config.unsupported()
 	for _, name := range []string{"docker-compose.yaml", "docker-compose.yml"} {
 		if _, err := os.Stat(t.part(environmentName, name)); err == nil {
 			faults = append(faults, environmentName+"/"+name+": several containers are not supported")
 		}
 	}
+	for _, part := range []string{environmentName, testsName} {
+		if _, err := t.files(part); err != nil {
+			return errors.Join(err, joined(faults))
+		}
+	}
+	if why := t.missingReward(how.Reward); why != "" {
+		faults = append(faults, why)
+	}
 	var err error
-	if container == "" {
+	if how.Container == "" {
+		if why := t.missingInterpreter(); why != "" {
+			faults = append(faults, why)
+		}
 		var more []string
 		more, err = t.needsContainer()
 		for _, one := range more {
@@ -159,11 +248,58 @@ func (t Task) Check(container string) error {
 		}
 	} else if _, stat := os.Stat(t.part(environmentName, dockerfileName)); stat != nil && t.Config.Environment.Image == "" {
 		faults = append(faults, "no environment/Dockerfile and no environment.docker_image: a container needs an image")
+	} else if why := t.leavesContext(); why != "" {
+		faults = append(faults, why)
 	}
-	if len(faults) > 0 {
-		err = errors.Join(err, errors.New(strings.Join(faults, "; ")))
+	return errors.Join(err, joined(faults))
+}
+
+// joined returns faults as one error, or nil if there are none.
+func joined(faults []string) error {
+	if len(faults) == 0 {
+		return nil
 	}
-	return err
+	return errors.New(strings.Join(faults, "; "))
+}
+
+// interpreter returns the command that runs test.sh: the one that its first line names
+// after #!, or else bash.
+func (t Task) interpreter() ([]string, error) {
+	f, err := os.Open(t.part(testsName, testFile))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	line, err := bufio.NewReader(io.LimitReader(f, 4096)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	named, ok := strings.CutPrefix(strings.TrimPrefix(line, "\ufeff"), "#!")
+	program, argument := cutSpace(strings.TrimSpace(named))
+	switch {
+	case !ok || program == "":
+		return []string{"bash"}, nil
+	case argument == "":
+		return []string{program}, nil
+	}
+	return []string{program, argument}, nil // the system takes the rest as one argument, too
+}
+
+// missingInterpreter says that this machine lacks the program that runs test.sh. It
+// returns "" if the machine has it.
+func (t Task) missingInterpreter() string {
+	words, err := t.interpreter()
+	if err != nil {
+		return "" // Read has looked for the file
+	}
+	program := words[0]
+	if path.Base(program) == "env" && len(words) > 1 && !strings.ContainsAny(words[1], "-= \t") {
+		program = words[1]
+	}
+	if _, err := exec.LookPath(program); err != nil {
+		return fmt.Sprintf("%s/%s is run by %s, which this machine lacks", testsName, testFile, program)
+	}
+	return ""
 }
 
 // needsContainer returns the reasons why the task can't be attempted without a container.
@@ -202,52 +338,44 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 // Digest returns the hexadecimal SHA-256 of the files that an attempt and its grade
 // depend on.
 func (t Task) Digest() (string, error) {
-	return digestOf(t.Directory, configFile, instructionFile, environmentName, testsName)
+	return t.digestOf(configFile, instructionFile, environmentName, testsName)
 }
 
 // EnvironmentDigest returns the hexadecimal SHA-256 of the files that the agent begins
 // with.
-func (t Task) EnvironmentDigest() (string, error) { return digestOf(t.Directory, environmentName) }
+func (t Task) EnvironmentDigest() (string, error) { return t.digestOf(environmentName) }
 
-// digestOf returns a digest of files and directories below a directory, including their
-// modes.
-func digestOf(directory string, names ...string) (string, error) {
+// digestOf returns a digest of parts of the task, including the modes of their files. A
+// link counts as what it leads to.
+func (t Task) digestOf(parts ...string) (string, error) {
 	sum := sha256.New()
-	for _, name := range names {
-		err := filepath.WalkDir(filepath.Join(directory, name), func(path string, d fs.DirEntry, err error) error {
-			if errors.Is(err, fs.ErrNotExist) {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			relative, _ := filepath.Rel(directory, path) // can't fail: path is below directory
-			info, err := d.Info()
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(sum, "%q %o %d\n", filepath.ToSlash(relative), info.Mode()&(fs.ModeType|0o100), sizeOf(info))
-			switch {
-			case info.Mode().IsRegular():
-				f, err := os.Open(path)
-				if err != nil {
-					return err
-				}
-				defer f.Close()
-				_, err = io.Copy(sum, f)
-				return err
-			case info.Mode()&fs.ModeSymlink != 0:
-				target, err := os.Readlink(path)
-				fmt.Fprintf(sum, "%q\n", target)
-				return err
-			}
-			return nil
-		})
+	for _, part := range parts {
+		files, err := t.files(part)
 		if err != nil {
-			return "", fmt.Errorf("digest of %s: %w", directory, err)
+			return "", err
+		}
+		for _, f := range files {
+			fmt.Fprintf(sum, "%q %o %d\n", path.Join(part, f.path), f.info.Mode()&(fs.ModeType|0o100), sizeOf(f.info))
+			if f.info.IsDir() {
+				continue
+			}
+			if err := add(sum, f.from); err != nil {
+				return "", fmt.Errorf("digest of %s: %w", t.Directory, err)
+			}
 		}
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// add writes the content of a file.
+func add(to io.Writer, name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.Copy(to, f)
+	return err
 }
 
 // sizeOf returns the size of a file, and 0 for a directory, whose size depends on the

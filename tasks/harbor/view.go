@@ -17,10 +17,11 @@ var viewScript string
 
 // view returns the words to put before a command so that it sees the workspace: this
 // machine, read-only except for the attempt's own directories, with the workspace's
-// directories over it. The tests are visible only to the command that runs them.
+// directories over it. The parts of the task's directory are hidden. Its tests are visible
+// in /tests only to the command that runs them.
 func (w *Workspace) view(tests bool) []string {
 	home := w.place.Home
-	words := []string{"unshare", "--user", "--map-root-user", "--mount", "/bin/sh", "-c", viewScript, "view", filepath.Join(home, viewName), home, w.layout.directory}
+	words := []string{w.unshare, "--user", "--map-root-user", "--mount", "/bin/sh", "-c", viewScript, "view", filepath.Join(home, viewName), home, os.Getenv(pathVariable), w.layout.directory}
 	for _, one := range w.covers() {
 		words = append(words, w.inside(one), one)
 	}
@@ -29,9 +30,10 @@ func (w *Workspace) view(tests bool) []string {
 		words = append(words, filepath.Join(home, "harbor", testsName), "/tests")
 	}
 	words = append(words, "--")
-	for _, name := range []string{testsName, "solution"} {
-		if isDirectory(w.task.part(name)) {
-			words = append(words, w.task.part(name))
+	for _, name := range []string{configFile, environmentName, testsName, solutionName} {
+		// The place of a link is that of its target, in the script's new root, too.
+		if path, err := filepath.EvalSymlinks(w.task.part(name)); err == nil {
+			words = append(words, path)
 		}
 	}
 	return append(words, "--")
@@ -57,52 +59,16 @@ func (w *Workspace) covers() []string {
 	return out
 }
 
-// checkNamespaces returns an error if this user can't make mount namespaces on this
-// machine.
-func checkNamespaces(ctx context.Context) error {
-	out, err := exec.CommandContext(ctx, "unshare", "--user", "--map-root-user", "--mount", "true").CombinedOutput()
+// findUnshare returns the path of unshare. It is an error if this user can't make mount
+// namespaces on this machine.
+func findUnshare(ctx context.Context) (string, error) {
+	name, err := exec.LookPath("unshare")
+	var out []byte
+	if err == nil {
+		out, err = exec.CommandContext(ctx, name, "--user", "--map-root-user", "--mount", "true").CombinedOutput()
+	}
 	if err != nil {
-		return fmt.Errorf("%w: it needs Linux, util-linux's unshare and user namespaces that this user may make, or else tasks.harbor.container: %w: %s", ErrMachine, err, strings.TrimSpace(string(out)))
+		return "", fmt.Errorf("%w: it needs Linux, util-linux's unshare and user namespaces that this user may make, or else tasks.harbor.container: %w: %s", ErrMachine, err, strings.TrimSpace(string(out)))
 	}
-	return nil
-}
-
-// copyAll copies a file or a directory, with its links and modes.
-func copyAll(from, to string) error {
-	info, err := os.Lstat(from)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	switch {
-	case info.IsDir():
-		if err := os.MkdirAll(to, 0o755); err != nil {
-			return err
-		}
-		entries, err := os.ReadDir(from)
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
-			if err := copyAll(filepath.Join(from, e.Name()), filepath.Join(to, e.Name())); err != nil {
-				return err
-			}
-		}
-		return os.Chmod(to, info.Mode().Perm()|0o700)
-	case info.Mode()&os.ModeSymlink != 0:
-		target, err := os.Readlink(from)
-		if err != nil {
-			return err
-		}
-		return os.Symlink(target, to)
-	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s is neither a file nor a directory nor a link", from)
-	}
-	data, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, data, info.Mode().Perm()|0o600)
+	return name, nil
 }

@@ -25,9 +25,7 @@ type Place struct {
 	// Home is a directory that belongs to the attempt, and whose lock file, Home with
 	// ".lock", is held for as long as the attempt lasts.
 	Home string
-	// Container is the program that runs containers, docker or podman, or empty for no
-	// containers.
-	Container string
+	Options
 	// Limit is how long the agent may take. 0 means no limit.
 	Limit time.Duration
 }
@@ -37,6 +35,7 @@ type Workspace struct {
 	task      Task
 	place     Place
 	layout    layout
+	unshare   string     // its path
 	container *container // nil without a container
 }
 
@@ -46,13 +45,18 @@ const (
 	logsName = "harbor/logs"
 	viewName = "harbor/view" // where the namespace is set up
 	execName = "harbor/exec"
+	// testsPlace is where the tests are copied to.
+	testsPlace = "harbor/" + testsName
 )
+
+// pathVariable is the environment variable with the directories of programs.
+const pathVariable = "PATH"
 
 // Open makes a workspace. Errors that wrap ErrMachine are about this machine, others
 // about the task. Open first removes what an earlier workspace of the same place left
 // behind.
 func Open(ctx context.Context, t Task, p Place) (*Workspace, error) {
-	if err := t.Check(p.Container); err != nil {
+	if err := t.Check(p.Options); err != nil {
 		return nil, err
 	}
 	w := &Workspace{task: t, place: p}
@@ -78,10 +82,10 @@ func Open(ctx context.Context, t Task, p Place) (*Workspace, error) {
 
 // copyFiles makes the files with which the agent begins.
 func (w *Workspace) copyFiles(ctx context.Context) error {
-	if err := checkNamespaces(ctx); err != nil {
+	var err error
+	if w.unshare, err = findUnshare(ctx); err != nil {
 		return err
 	}
-	var err error
 	if w.layout, err = w.task.layout(); err != nil {
 		return err
 	}
@@ -91,8 +95,8 @@ func (w *Workspace) copyFiles(ctx context.Context) error {
 		}
 	}
 	for _, c := range w.layout.copies {
-		if err := copyAll(c.from, w.inside(c.to)); err != nil {
-			return fmt.Errorf("copy %s: %w", c.from, err)
+		if err := copyFiles(c.files, w.inside(c.to)); err != nil {
+			return fmt.Errorf("copy to %s: %w", c.to, err)
 		}
 	}
 	return nil
@@ -137,6 +141,7 @@ func (w *Workspace) Environment() (map[string]string, error) {
 	}
 	if w.container == nil {
 		maps.Copy(out, vars)
+		withMachinePath(out)
 	} else {
 		out["FULGURITE_CONTAINER"] = w.container.name
 	}
@@ -172,20 +177,21 @@ func (w *Workspace) Tests(ctx context.Context) (command []string, environment ma
 	}
 	limit = seconds(w.task.Config.Verifier.Seconds)
 	if w.container != nil {
-		command, err = w.container.tests(ctx, w.task, environment)
-		return command, environment, limit, err
+		run, err := w.copyTests()
+		if err != nil {
+			return nil, nil, 0, err
+		}
+		command, err = w.container.tests(ctx, w.task, filepath.Join(w.place.Home, testsPlace), environment)
+		return append(command, run...), environment, limit, err
 	}
 	verifier := filepath.Join(w.place.Home, logsName, "verifier")
-	tests := filepath.Join(w.place.Home, "harbor", testsName)
-	err = errors.Join(os.RemoveAll(verifier), os.RemoveAll(tests))
-	if err == nil {
-		err = os.MkdirAll(verifier, 0o755)
-	}
-	if err == nil {
-		err = copyAll(w.task.part(testsName), tests)
-	}
+	err = errors.Join(os.RemoveAll(verifier), os.MkdirAll(verifier, 0o755))
 	if err != nil {
 		return nil, nil, 0, fmt.Errorf("%w: %w", ErrMachine, err)
+	}
+	run, err := w.copyTests()
+	if err != nil {
+		return nil, nil, 0, err
 	}
 	variables := maps.Clone(w.layout.variables)
 	vars, err := resolve("environment.env", w.task.Config.Environment.Variables)
@@ -194,7 +200,35 @@ func (w *Workspace) Tests(ctx context.Context) (command []string, environment ma
 	}
 	maps.Copy(variables, vars)
 	maps.Copy(variables, environment)
-	return append(w.view(true), "bash", "/tests/"+testFile), variables, limit, nil
+	withMachinePath(variables)
+	return append(w.view(true), run...), variables, limit, nil
+}
+
+// copyTests copies the tests into the home, and returns the command that runs them where
+// they are at /tests.
+func (w *Workspace) copyTests() ([]string, error) {
+	to := filepath.Join(w.place.Home, testsPlace)
+	if err := os.RemoveAll(to); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMachine, err)
+	}
+	files, err := w.task.files(testsName)
+	if err != nil {
+		return nil, err
+	}
+	if err := copyFiles(files, to); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMachine, err)
+	}
+	interpreter, err := w.task.interpreter()
+	return append(interpreter, "/tests/"+testFile), err
+}
+
+// withMachinePath adds this machine's search path to one of a Dockerfile or a task.toml,
+// because the programs are this machine's.
+func withMachinePath(variables map[string]string) {
+	own, given := os.Getenv(pathVariable), variables[pathVariable]
+	if given != "" && own != "" && !strings.Contains(":"+given+":", ":"+own+":") {
+		variables[pathVariable] = strings.TrimSuffix(given, ":") + ":" + own
+	}
 }
 
 // Reward returns the reward that the tests wrote to /logs/verifier/reward.json or, if
@@ -206,7 +240,7 @@ func (w *Workspace) Reward(ctx context.Context) (float64, error) {
 			return 0, err
 		}
 	}
-	return readReward(directory)
+	return readReward(directory, w.place.Options.Reward)
 }
 
 // Close removes the workspace's container. The workspace's files are removed together

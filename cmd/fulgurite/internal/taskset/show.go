@@ -19,6 +19,7 @@ type Show struct {
 	Source    []string `arg:"" help:"Sources of tasks, as a spec names them: a JSONL file, spider:FILE, gsm8k:FILE, musique:FILE, hotpotqa:FILE, 2wikimultihopqa:FILE, harbor:DIRECTORY or arithmetic:SPLIT. Or one spec, YAML or JSON: all of its splits, those that its tasks.command lists too."`
 	Grader    string   `help:"Check the tasks for this grader: exact, numeric, contains, qa or sql (default: the one of a data set, or of the spec)." placeholder:"TYPE"`
 	Container string   `help:"For harbor:DIRECTORY: the program that will run their containers, docker or podman." enum:",docker,podman" default:""`
+	Reward    string   `help:"For harbor:DIRECTORY: the reward that counts if tests write a reward.json with several." placeholder:"NAME"`
 	Show      int      `help:"How many tasks of each source to show." default:"3"`
 	Write     string   `help:"Directory for train.jsonl, gate.jsonl and test.jsonl: the splits of the spec, or two or three sources, each without the tasks that leak into a later one; or the parts of one source (--split)." placeholder:"DIR" type:"path"`
 	Split     []int    `help:"Split the one source into two or three parts by shares such as 8,1,1, so that no part leaks into another." placeholder:"SHARES"`
@@ -165,7 +166,7 @@ func (c *Show) read(ctx context.Context, source string) (contents, error) {
 	if s, err := spec.ParseSource(source); err == nil && s.Family == spec.Command {
 		return contents{}, fmt.Errorf("%s: only a spec says which program lists them: give the spec, with tasks.command", source)
 	}
-	return read(ctx, spec.Tasks{Harbor: &spec.Harbored{Container: c.Container}}, grader, source)
+	return read(ctx, spec.Tasks{Harbor: &spec.Harbored{Container: c.Container, Reward: c.Reward}}, grader, source)
 }
 
 // read reads and checks the tasks of a source.

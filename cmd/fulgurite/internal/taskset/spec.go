@@ -28,6 +28,8 @@ func (c *Show) isSpec() (bool, error) {
 		return false, fmt.Errorf("%s is a spec: give it alone, or sources", c.Source[at])
 	case c.Grader != "":
 		return false, fmt.Errorf("--grader is for sources: %s says which grader grades", c.Source[at])
+	case c.Reward != "":
+		return false, fmt.Errorf("--reward is for sources: give tasks.harbor.reward in %s", c.Source[at])
 	case c.Container != "":
 		return false, fmt.Errorf("--container is for sources: give tasks.harbor.container in %s", c.Source[at])
 	}
