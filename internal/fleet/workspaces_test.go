@@ -142,9 +142,9 @@ func TestTestsThatGiveNoRewardAreAFault(t *testing.T) {
 		"echo one > /logs/verifier/reward.txt": `reward.txt is "one\n", no finite number`,
 		"echo NaN > /logs/verifier/reward.txt": "no finite number",
 		"echo '{\"a\": 1, \"b\": 0}' > /logs/verifier/$(echo reward).json": `2 rewards and none is named "reward": a, b; tasks.harbor.reward says which one counts`,
-		"ln -s /proc/uptime /logs/verifier/reward.txt":             "not a file of at most",
-		"echo '{\"reward\": \"1\"}' > /logs/verifier/reward.json":  "reward is 1, no number",
-		"echo 1 > /logs/verifier/reward.txt; exec sleep 1000":      "still running after 1s",
+		"ln -s /proc/uptime /logs/verifier/reward.txt":                     "not a file of at most",
+		"echo '{\"reward\": \"1\"}' > /logs/verifier/reward.json":          "reward is 1, no number",
+		"echo 1 > /logs/verifier/reward.txt; exec sleep 1000":              "still running after 1s",
 	} {
 		folder := greeting(t, map[string]string{"tests/test.sh": script + "\n", "task.toml": "[verifier]\ntimeout_sec = 1\n"})
 		if !strings.Contains(script, "sleep") {
