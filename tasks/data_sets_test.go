@@ -124,3 +124,77 @@ func TestBadRowsOfDataSetsAreNamed(t *testing.T) {
 	_, err = tasks.OpenDemonstrations("gsm8k:train.jsonl", 1, 1)
 	require.ErrorContains(t, err, "has tasks, not dialogs")
 }
+
+func TestFilesOfOtherFormatsAreNamed(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	utf16 := func(order string, text string) string {
+		out := order
+		for _, c := range text {
+			if order == "\xfe\xff" {
+				out += "\x00" + string(c)
+				continue
+			}
+			out += string(c) + "\x00"
+		}
+		return out
+	}
+	const object = `{"id": "a", "input": "i"}`
+	for name, c := range map[string]struct{ text, want string }{
+		"a.parquet":   {"PAR1\x15\x04", "it is a Parquet file: convert it to one JSON object on each line"},
+		"a.jsonl":     {"PAR1\x15\x04", "it is a Parquet file"},
+		"a.jsonl.gz":  {"\x1f\x8b\x08\x00", "it is compressed by gzip: unpack it first"},
+		"a.zst":       {"\x28\xb5\x2f\xfd", "it is compressed by zstd"},
+		"a.zip":       {"PK\x03\x04", "it is a ZIP archive"},
+		"16.jsonl":    {utf16("\xff\xfe", object), "it is in UTF-16: save it in UTF-8"},
+		"16be.jsonl":  {utf16("\xfe\xff", object), "it is in UTF-16"},
+		"16bare.json": {utf16("", object), "it is in UTF-16"},
+		"a.csv":       {"id,input,answer\n1,Q,A\n", "it is CSV: convert it"},
+		"table.jsonl": {"\ufeffid,input,answer\n1,Q,A\n", "it is CSV"},
+		"a.tsv":       {"id\tinput\n1\tQ\n", "it is a table with tabs"},
+		"page.jsonl":  {"<!DOCTYPE html><title>Sign in</title>", "it is a page of HTML or XML: look whether the download got an error"},
+		"lfs.jsonl":   {"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 2\n", "it is a pointer of Git LFS"},
+		"a.arrow":     {"ARROW1\x00\x00", "it is an Arrow file"},
+	} {
+		path := filepath.Join(folder, name)
+		require.NoError(t, os.WriteFile(path, []byte(c.text), 0o600))
+		for _, source := range []string{path, "gsm8k:" + path, "spider:" + path, "hotpotqa:" + path} {
+			_, err := tasks.Open(source)
+			require.ErrorContains(t, err, c.want, source)
+			require.ErrorContains(t, err, path)
+		}
+		_, err := tasks.ReadParagraphs(path)
+		require.ErrorContains(t, err, c.want, name)
+		_, err = tasks.OpenDemonstrations(path, 1, 1)
+		require.ErrorContains(t, err, c.want, name)
+	}
+}
+
+// The copies of these data sets on Hugging Face have their columns beside each other.
+func TestACorpusIsReadAsHuggingFaceHasIt(t *testing.T) {
+	t.Parallel()
+	want := []tasks.Paragraph{{Title: "Hall", Text: "One. Two."}, {Title: "Gate", Text: "Three."}}
+	for name, context := range map[string]string{
+		"own layout":      `[["Hall", ["One.", " Two."]], ["Gate", ["Three."]]]`,
+		"columns":         `{"title": ["Hall", "Gate"], "sentences": [["One.", " Two."], ["Three."]]}`,
+		"other columns":   `{"title": ["Hall", "Gate"], "content": [["One.", " Two."], ["Three."]]}`,
+		"a text of JSON":  `"[[\"Hall\", [\"One.\", \" Two.\"]], [\"Gate\", [\"Three.\"]]]"`,
+		"columns as text": `"{\"title\": [\"Hall\", \"Gate\"], \"sentences\": [[\"One.\", \" Two.\"], [\"Three.\"]]}"`,
+	} {
+		path := filepath.Join(t.TempDir(), "questions.jsonl")
+		row := `{"id": "5a8b", "question": "Who?", "answer": "Hall", "type": "bridge", "supporting_facts": {"title": ["Hall"], "sent_id": [0]}, "context": ` + context + `}`
+		require.NoError(t, os.WriteFile(path, []byte(row), 0o600))
+		got, err := tasks.ReadParagraphs(path)
+		require.NoError(t, err, name)
+		require.Equal(t, want, got, name)
+		list, err := tasks.Open("hotpotqa:" + path)
+		require.NoError(t, err)
+		require.Equal(t, []tasks.Task{{ID: "5a8b", Input: "Who?", Answer: "Hall"}}, list)
+		_, err = tasks.Open(path)
+		require.ErrorContains(t, err, "did you mean hotpotqa:")
+	}
+	path := filepath.Join(t.TempDir(), "odd.jsonl")
+	require.NoError(t, os.WriteFile(path, []byte(`{"context": {"title": ["Hall"], "sentences": []}}`), 0o600))
+	_, err := tasks.ReadParagraphs(path)
+	require.ErrorContains(t, err, "context has 1 titles and 0 lists of sentences")
+}

@@ -45,7 +45,14 @@ func OpenDemonstrations(source string, seed uint64, updates int) (Demonstrations
 		return nil, fmt.Errorf("open demonstrations: %w", err)
 	}
 	defer f.Close()
-	dialogs, err := ReadDemonstrations(f, s.Path)
+	r, array, err := contentsOf(f)
+	if err == nil && array {
+		err = fmt.Errorf("read %s: it is one JSON array: write one dialog, a JSON object, on each line", s.Path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	dialogs, err := ReadDemonstrations(r, s.Path)
 	if err != nil {
 		return nil, err
 	}

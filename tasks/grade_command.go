@@ -34,7 +34,7 @@ type CommandError struct {
 // Error names the task and the cause, and quotes the end of standard error.
 func (e *CommandError) Error() string {
 	text := fmt.Sprintf("grade task %s: %v", e.Task, e.Cause)
-	if tail := strings.TrimSpace(e.Stderr); tail != "" {
+	if tail := withoutTraces(strings.TrimSpace(e.Stderr)); tail != "" {
 		text += "; it wrote: " + tail
 	}
 	return text

@@ -90,9 +90,9 @@ func layoutOf(fields row) string {
 		return spec.Spider
 	case fields.has("question_decomposition"), fields.has("id") && fields.has("paragraphs"):
 		return spec.MuSiQue
-	case fields.has("_id") && fields.has("evidences"):
+	case fields.has("evidences") && (fields.has("_id") || fields.has("id") && fields.has("supporting_facts")):
 		return spec.TwoWiki
-	case fields.has("_id") && fields.has("context"):
+	case fields.has("context") && (fields.has("_id") || fields.has("id") && fields.has("supporting_facts")):
 		return spec.HotpotQA
 	case fields.has("question") && strings.Contains(string(fields["answer"]), answerMark):
 		return spec.GSM8K

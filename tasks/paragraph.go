@@ -44,7 +44,7 @@ func paragraphsOf(fields row) ([]Paragraph, error) {
 		}
 		return []Paragraph{p}, err
 	}
-	return nil, errors.New("neither paragraphs (MuSiQue) nor context (HotpotQA) nor text")
+	return nil, errors.New("neither paragraphs (MuSiQue) nor context (HotpotQA, 2WikiMultihopQA) nor text")
 }
 
 func ofMuSiQue(raw json.RawMessage) ([]Paragraph, error) {
@@ -65,11 +65,25 @@ func ofMuSiQue(raw json.RawMessage) ([]Paragraph, error) {
 	return out, nil
 }
 
-// ofHotpotQA reads a list of [title, [sentences]].
+// ofHotpotQA reads a list of [title, [sentences]], as the data sets' own files have it. The
+// copies on Hugging Face have {"title": [titles], "sentences": [[sentences]]} instead, or
+// the list as JSON in a text.
 func ofHotpotQA(raw json.RawMessage) ([]Paragraph, error) {
+	var packed string
+	if json.Unmarshal(raw, &packed) == nil {
+		raw = json.RawMessage(packed)
+	}
+	var columns struct {
+		Title     []string   `json:"title"`
+		Sentences [][]string `json:"sentences"`
+		Content   [][]string `json:"content"`
+	}
+	if json.Unmarshal(raw, &columns) == nil {
+		return ofColumns(columns.Title, append(columns.Sentences, columns.Content...))
+	}
 	var list [][2]json.RawMessage
 	if json.Unmarshal(raw, &list) != nil {
-		return nil, errors.New("context is not a list of [title, sentences]")
+		return nil, errors.New(`context is neither a list of [title, sentences] nor {"title": […], "sentences": [[…]]}`)
 	}
 	var out []Paragraph
 	for i, pair := range list {
@@ -79,6 +93,20 @@ func ofHotpotQA(raw json.RawMessage) ([]Paragraph, error) {
 			return nil, fmt.Errorf("context[%d] is not [title, sentences]", i)
 		}
 		if text := strings.TrimSpace(strings.Join(sentences, "")); text != "" {
+			out = append(out, Paragraph{Title: title, Text: text})
+		}
+	}
+	return out, nil
+}
+
+// ofColumns returns the paragraphs of a list of titles and a list of their sentences.
+func ofColumns(titles []string, sentences [][]string) ([]Paragraph, error) {
+	if len(titles) != len(sentences) {
+		return nil, fmt.Errorf("context has %d titles and %d lists of sentences", len(titles), len(sentences))
+	}
+	var out []Paragraph
+	for i, title := range titles {
+		if text := strings.TrimSpace(strings.Join(sentences[i], "")); text != "" {
 			out = append(out, Paragraph{Title: title, Text: text})
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -259,8 +260,45 @@ func (p *programProcess) end() string {
 
 // wrote returns a text that quotes a program's standard error, or "" if that is empty.
 func wrote(stderr *tail) string {
-	if text := strings.TrimSpace(stderr.String()); text != "" {
+	if text := withoutTraces(strings.TrimSpace(stderr.String())); text != "" {
 		return "; it wrote: " + text
 	}
 	return ""
+}
+
+// frame is a line of a list of calls that Python writes before an exception.
+var frame = regexp.MustCompile(`^\s*File "(.*)", line (\d+)`)
+
+// withoutTraces returns a text of standard error in which the lists of calls before
+// Python's exceptions are left out: what went wrong would stand below twenty lines of
+// where. An exception is followed by its own place, the last call's.
+func withoutTraces(text string) string {
+	var out []string
+	inside, place := false, ""
+	for line := range strings.SplitSeq(text, "\n") {
+		trimmed := strings.TrimSpace(line)
+		m := frame.FindStringSubmatch(line)
+		switch {
+		case m != nil:
+			inside, place = true, m[1]+":"+m[2]
+		case trimmed == "Traceback (most recent call last):":
+			inside = true
+		case inside && (trimmed == "" || line[0] == ' ' || line[0] == '\t'):
+		case place != "":
+			out = append(out, fmt.Sprintf("%s (%s)", line, place))
+			inside, place = false, ""
+		case trimmed == "During handling of the above exception, another exception occurred:",
+			trimmed == "The above exception was the direct cause of the following exception:":
+			for inside = true; len(out) > 0 && strings.TrimSpace(out[len(out)-1]) == ""; {
+				out = out[:len(out)-1]
+			}
+		default:
+			inside = false
+			out = append(out, line)
+		}
+	}
+	if kept := strings.TrimSpace(strings.Join(out, "\n")); kept != "" {
+		return kept
+	}
+	return text // the exception itself is missing
 }

@@ -59,6 +59,19 @@ func TestAProgramThatListsNoTasksIsNamed(t *testing.T) {
 	require.ErrorContains(t, err, "/no/such/program")
 }
 
+func TestThePythonExceptionOfAProgramStandsAlone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "tasks.py"), []byte("import sys\nprint('reading', file=sys.stderr)\ndef f(n):\n    return f(n - 1) if n else {}['gold']\ntry:\n    f(20)\nexcept KeyError as e:\n    raise ValueError('no gold') from e\n"), 0o600))
+	of := spec.Tasks{Command: []string{"python3", "tasks.py"}, Directory: dir}
+	_, err := tasks.OpenSplit(t.Context(), of, "command:train")
+	require.ErrorContains(t, err, "it wrote: reading\nKeyError: 'gold' ("+filepath.Join(dir, "tasks.py")+":4)\nValueError: no gold ("+filepath.Join(dir, "tasks.py")+":8)")
+	require.NotContains(t, err.Error(), "Traceback")
+	_, err = grade(t, programs(t), of)
+	require.ErrorContains(t, err, "ValueError: no gold")
+	require.NotContains(t, err.Error(), "Traceback")
+}
+
 // grade lets a program grade a result.
 func grade(t *testing.T, p *tasks.Programs, of spec.Tasks) (float64, error) {
 	t.Helper()

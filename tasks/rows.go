@@ -81,6 +81,10 @@ func contentsOf(f *os.File) (r *bufio.Reader, array bool, err error) {
 		return nil, false, fmt.Errorf("read %s: it is a directory: name a file in it", f.Name())
 	}
 	r = bufio.NewReader(f)
+	known, _ := r.Peek(sniffed) // what is shorter is in known, too; reading reports any other error
+	if err := otherFormat(f.Name(), known); err != nil {
+		return nil, false, fmt.Errorf("read %s: %w", f.Name(), err)
+	}
 	if begin, err := r.Peek(3); err == nil && string(begin) == "\ufeff" {
 		_, _ = r.Discard(len(begin)) // can't fail: the bytes are in the buffer
 	}

@@ -95,7 +95,12 @@ type connection struct {
 func open(path string) (*connection, error) {
 	c := &connection{tls: libc.NewTLS(), ctx: context.Background()}
 	c.scratch = libc.Xmalloc(c.tls, 16)
-	name, err := libc.CString(path)
+	address, unchanging := address(path)
+	flags := int32(sqlite3.SQLITE_OPEN_READONLY | sqlite3.SQLITE_OPEN_NOMUTEX)
+	if unchanging {
+		flags |= sqlite3.SQLITE_OPEN_URI
+	}
+	name, err := libc.CString(address)
 	if err != nil || c.scratch == 0 {
 		return nil, errors.Join(err, c.close())
 	}
@@ -103,14 +108,14 @@ func open(path string) (*connection, error) {
 	if c.files, err = newTemporaryFiles(c.tls, c.mayWrite); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
-	code := sqlite3.Xsqlite3_open_v2(c.tls, name, c.scratch, sqlite3.SQLITE_OPEN_READONLY|sqlite3.SQLITE_OPEN_NOMUTEX, c.files.name)
+	code := sqlite3.Xsqlite3_open_v2(c.tls, name, c.scratch, flags, c.files.name)
 	c.files.unregister(c.tls)
 	c.db = c.pointer(0)
 	if code != sqlite3.SQLITE_OK {
 		return nil, errors.Join(c.failure(code), c.close())
 	}
 	c.prepareLimits()
-	for _, pragma := range []string{"query_only=1", "trusted_schema=0", "mmap_size=0", "temp_store=1", fmt.Sprintf("cache_size=-%d", cacheKB), "cell_size_check=1"} {
+	for _, pragma := range []string{"query_only=1", "trusted_schema=0", "mmap_size=0", "temp_store=1", fmt.Sprintf("cache_size=-%d", cacheKB), "cell_size_check=1", "schema_version"} {
 		c.allow(context.Background(), time.Minute)
 		_, err := c.query("PRAGMA "+pragma, bounds{rows: mostRows, bytes: mostBytes, columns: -1})
 		var failure sqliteError
@@ -118,6 +123,8 @@ func open(path string) (*connection, error) {
 		case err == nil:
 		case errors.As(err, &failure) && failure.code&0xff == sqlite3.SQLITE_NOTADB:
 			return nil, errors.Join(errNoDatabase, c.close())
+		case walOf(path) != (wal{}):
+			return nil, errors.Join(unreadable(path, err), c.close())
 		default:
 			return nil, errors.Join(fmt.Errorf("set %s: %w", pragma, err), c.close())
 		}

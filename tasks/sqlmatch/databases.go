@@ -67,6 +67,7 @@ type file struct {
 	path     string
 	size     int64
 	modified time.Time
+	wal      wal // changes that are not in the file itself
 }
 
 type idleConnection struct {
@@ -178,7 +179,7 @@ func (d *Databases) connect(path string) (file, *connection, error) {
 	if err != nil {
 		return file{}, nil, fmt.Errorf("%w: %w", ErrDatabase, err)
 	}
-	f := file{path, stat.Size(), stat.ModTime()}
+	f := file{path, stat.Size(), stat.ModTime(), walOf(path)}
 	c, err := d.take(f)
 	if err != nil {
 		return f, nil, fmt.Errorf("%w: open %s: %w", ErrDatabase, path, err)
