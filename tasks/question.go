@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"path/filepath"
 	"slices"
@@ -97,7 +98,11 @@ func (t Task) questions() []string {
 	return out
 }
 
-func join(parts ...string) string { return strings.Join(parts, "\x00") }
+// join returns a short key of several texts, which may be long.
+func join(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return string(sum[:])
+}
 
 // canonical returns a text of JSON, such as a list of messages, with its keys in order.
 // Any other text stays as it is.

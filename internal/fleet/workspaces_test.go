@@ -118,7 +118,7 @@ func TestAnAgentSeesNothingOfItsTasksDirectory(t *testing.T) {
 		"task.toml":                 "[verifier.env]\nJUDGE_KEY = \"secret\"\n",
 		"environment/.dockerignore": "answers.txt\n",
 		"environment/answers.txt":   "hello\n",
-		"environment/Dockerfile":    "FROM debian\nWORKDIR /fulgurite-app\nENV PATH=\"/fulgurite-app/bin:$PATH\"\nCOPY . .\n",
+		"environment/Dockerfile":    "FROM debian\nWORKDIR /fulgurite-app\nENV PATH=\"/fulgurite-app/bin:$PATH\"\nCOPY . .\nCOPY given.txt /fulgurite-given\n",
 		"environment/bin/greet":     "#!/bin/sh\necho hello\n",
 		"tests/test.sh":             "#!/usr/bin/awk -f\nBEGIN { print ENVIRON[\"JUDGE_KEY\"] == \"secret\" ? 1 : 0 > \"/logs/verifier/reward.txt\" }\n",
 	})
@@ -126,6 +126,7 @@ func TestAnAgentSeesNothingOfItsTasksDirectory(t *testing.T) {
 	result, err := attempt(t, folder, "", `
 		grep -rq secret '`+folder+`' && exit 3
 		[ -e answers.txt ] && exit 4
+		cmp -s /fulgurite-given given.txt || exit 6
 		[ -n "$(cat '`+folder+`/environment/answers.txt' 2>/dev/null)" ] && exit 5
 		greet`)
 	require.NoError(t, err)

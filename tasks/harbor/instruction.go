@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -39,6 +40,8 @@ func readInstructions(r io.Reader) (list []instruction, escape rune, err error) 
 		}
 		if directives {
 			if m := directive.FindStringSubmatch(line); m != nil {
+				// docker takes an unknown directive for a comment, after which there are none.
+				directives = slices.Contains([]string{"syntax", "escape", "check"}, strings.ToLower(m[1]))
 				if strings.EqualFold(m[1], "escape") {
 					if m[2] != `\` && m[2] != "`" {
 						return nil, 0, fmt.Errorf("line %d: the escape character is %q: docker allows \\ and `", number, m[2])
