@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -258,6 +260,22 @@ func TestAJudgeThatIsAwayIsAskedLater(t *testing.T) {
 			seen[about(q).Task]++
 		}
 		require.Equal(t, 1, seen["task 0."], "what was judged is not asked again")
+	}
+}
+
+// A page, or an object that is no chat completion, comes from a proxy in the judge's place.
+func TestWhatAProxySaysIsNoJudgment(t *testing.T) {
+	t.Parallel()
+	for _, says := range []string{"<html>Sign in</html>", `{"status":"accepted"}`, `{"error":"overloaded"}`, ""} {
+		c := newJudgeServer(t)
+		c.reply = fair
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, says) }))
+		_, err := c.judge(func(o *judge.Options) { o.URL = server.URL + "/v1" }).Scores(t.Context(), attempts(1))
+		server.Close()
+		require.Error(t, err, says)
+		for _, final := range []error{judge.ErrNonsense, judge.ErrRequests, judge.ErrRefused} {
+			require.NotErrorIs(t, err, final, says)
+		}
 	}
 }
 

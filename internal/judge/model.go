@@ -50,7 +50,8 @@ func (c *client) ask(ctx context.Context, messages []openai.ChatCompletionMessag
 	case err != nil:
 		return "", err
 	case len(r.Choices) == 0:
-		return "", nil // an answer without words
+		// Not a judge's answer but, for example, a proxy's report of an error with status 200.
+		return "", errors.New("the answer has no choices, so it is no chat completion")
 	}
 	return r.Choices[0].Message.Content, nil
 }

@@ -45,6 +45,18 @@ func Blockages(ctx context.Context, c client.Client, id string) ([]Blockage, err
 	return out, nil
 }
 
+// add appends a blockage. Samples of a task that are blocked by one failure count once, at
+// the attempt of the one that was tried most often.
+func add(all []Blockage, b Blockage) []Blockage {
+	for i, other := range all {
+		if other.Workflow == b.Workflow && other.Activity == b.Activity && other.Failure == b.Failure {
+			all[i].Attempt = max(other.Attempt, b.Attempt)
+			return all
+		}
+	}
+	return append(all, b)
+}
+
 func blockagesOf(ctx context.Context, c client.Client, id string) (out []Blockage, children []string, err error) {
 	d, err := c.DescribeWorkflowExecution(ctx, id, "")
 	var gone *serviceerror.NotFound
@@ -58,7 +70,7 @@ func blockagesOf(ctx context.Context, c client.Client, id string) (out []Blockag
 		if a.Attempt < blockedAfter {
 			continue
 		}
-		out = append(out, Blockage{
+		out = add(out, Blockage{
 			Workflow: id, Activity: a.ActivityType.GetName(), Attempt: int(a.Attempt), Failure: a.LastFailure.GetMessage(),
 		})
 	}

@@ -1,4 +1,7 @@
 package runstate
 
-// End is end, for tests.
-var End = end
+// Steps, for tests.
+var (
+	End = end
+	Add = add
+)

@@ -5,14 +5,18 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/truncate"
 )
+
+// resultBytes is how much of a result is printed; --json has all of it.
+const resultBytes = 2000
 
 func (r *report) print(t *terminal.Terminal) {
 	if r.Adapter != "" {
 		t.Printf("The model starts from the adapter %s.\n", r.Adapter)
 	}
 	for _, a := range r.Attempts {
-		t.Printf("%s  task %s  %s  reward %g  result %q\n", a.Attempt, visible(a.Task, ""), outcomeOf(a), a.Reward, a.Result)
+		t.Printf("%s  task %s  %s  reward %g  result %q\n", a.Attempt, visible(a.Task, ""), outcomeOf(a), a.Reward, truncate.Ellipsis(a.Result, resultBytes))
 		if a.LinesBefore > 0 {
 			t.Printf("    %d lines of output before the last one are not part of the result\n", a.LinesBefore)
 		}

@@ -1,0 +1,23 @@
+package runstate_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/internal/runstate"
+)
+
+// Sixteen samples that wait for the same service are one line.
+func TestSamplesThatAreBlockedByOneFailureAreOneBlockage(t *testing.T) {
+	t.Parallel()
+	var all []runstate.Blockage
+	for attempt := 3; attempt < 8; attempt++ {
+		all = runstate.Add(all, runstate.Blockage{Workflow: "demo/train-1/0", Activity: "BeginAttempt", Attempt: attempt, Failure: "no worker"})
+	}
+	all = runstate.Add(all, runstate.Blockage{Workflow: "demo/train-1/0", Activity: "BeginAttempt", Attempt: 4, Failure: "away"})
+	require.Equal(t, []runstate.Blockage{
+		{Workflow: "demo/train-1/0", Activity: "BeginAttempt", Attempt: 7, Failure: "no worker"},
+		{Workflow: "demo/train-1/0", Activity: "BeginAttempt", Attempt: 4, Failure: "away"},
+	}, all)
+}
