@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/credit/assign"
+	"github.com/fulgurite/fulgurite/internal/truncate"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/record"
@@ -50,12 +51,13 @@ func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_
 	if err != nil {
 		return AssignCreditResult{}, fmt.Errorf("step %d of %s: %w", in.Step, in.Run, err)
 	}
-	batch, metrics, err := update.NewBatch(s, model.Batch{
+	made, err := update.NewBatch(s, model.Batch{
 		Policy: in.Policy, Step: in.Step, VocabSize: codec.VocabSize(), Values: in.Values, Judgments: in.Judgments, Reference: in.Reference,
 	}, baselines, groups)
 	if err != nil {
 		return AssignCreditResult{}, invalid(fmt.Errorf("batch of step %d of %s: %w", in.Step, in.Run, err))
 	}
+	batch, metrics := made.Batch, made.Metrics
 	data, err := hf.EncodeBatch(batch)
 	if err != nil {
 		return AssignCreditResult{}, invalid(fmt.Errorf("batch of step %d of %s: %w", in.Step, in.Run, err))
@@ -71,7 +73,19 @@ func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_
 	if err != nil {
 		return AssignCreditResult{}, fmt.Errorf("record the batch of step %d: %w", in.Step, err)
 	}
-	return AssignCreditResult{Batch: recorded.Digest, Metrics: recorded.Metrics}, nil
+	return AssignCreditResult{Batch: recorded.Digest, Metrics: recorded.Metrics, LeftOut: fewWords(made.LeftOut), Idle: truncate.Ellipsis(made.Idle, failureBytes)}, nil
+}
+
+// mostLeftOut bounds how many left-out groups a result names; the batch has all.
+const mostLeftOut = 3
+
+// fewWords returns the first reasons, shortened.
+func fewWords(reasons []string) []string {
+	var out []string
+	for _, why := range reasons[:min(len(reasons), mostLeftOut)] {
+		out = append(out, truncate.Ellipsis(why, failureBytes))
+	}
+	return out
 }
 
 // source gives credit assignment access to the records of a policy.
@@ -109,7 +123,11 @@ func (c *Coordinator) samples(ctx context.Context, s spec.Spec, of StepGroups) (
 		if err != nil {
 			return nil, err
 		}
-		if err := assign.Estimate(s, earlier, groups); err != nil {
+		faults, err := assign.Faults(s, groups)
+		if err == nil {
+			err = assign.Estimate(s, earlier, assign.Without(groups, faults))
+		}
+		if err != nil && !assign.NothingToTrain(err) { // the batch says so
 			return nil, invalid(err)
 		}
 	}

@@ -8,14 +8,14 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
-	"github.com/fulgurite/fulgurite/update"
 )
 
-// If a step can't be given credit, the error names the rollout. There is no batch, and
-// another try would not help.
-func TestWhatCannotBeGivenCreditIsRefusedByName(t *testing.T) {
+// A group with an attempt that can't be given credit is left out of the batch, by name and
+// with the reason. The rest of the step is trained as if the group did not exist.
+func TestWhatCannotBeGivenCreditIsLeftOutByName(t *testing.T) {
 	t.Parallel()
 	ok := entry{says: []string{"solo: a"}, reward: 1}
 	named := spec.Credit{Rewards: map[string]float64{"final": 1, "style": 1}}
@@ -32,19 +32,84 @@ func TestWhatCannotBeGivenCreditIsRefusedByName(t *testing.T) {
 		"given to a call":        {named, []entry{{says: ok.says, rewards: []trace.Reward{{Name: "style", Value: 1, CallID: callID(0)}}}, ok}, []string{"missing reward", "demo/train-1/0/0/1"}},
 		"never ended":            {spec.Credit{}, []entry{ok, {says: ok.says, open: true}}, []string{"attempt does not count", "demo/train-1/0/1/1"}},
 		"a fault":                {spec.Credit{}, []entry{ok, {says: ok.says, outcome: trace.InfraFault}}, []string{"attempt does not count", "infra_fault"}},
-		"no call":                {spec.Credit{}, []entry{{reward: 1}, {}}, []string{update.ErrNothingRecorded.Error(), "base URL"}},
-		"nobody trained":         {spec.Credit{TrainAgents: "sol"}, []entry{ok, {says: []string{"duo: a"}}}, []string{"no call of an agent that is trained", `"sol"`, "duo, solo", "demo/train-1/0/0/1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			style := []trace.Reward{{Name: "style", Value: 0}}
+			whole := []entry{{says: ok.says, reward: 1, rewards: style}, {says: []string{"solo: b"}, rewards: style}}
+			w := newTestEnv(t).credited(c.credit)
+			// Not through Temporal, whose JSON has no such numbers.
+			got, err := w.coordinator.AssignCredit(t.Context(), w.record(1, c.group, whole))
+			require.NoError(t, err)
+			require.Empty(t, got.Idle)
+			require.Len(t, got.LeftOut, 1)
+			for _, word := range c.words {
+				require.Contains(t, got.LeftOut[0], word)
+			}
+			require.InDelta(t, 1, got.Metrics["batch/left_out_groups"], 0)
+			data, err := w.blobs.Get(t.Context(), got.Batch)
+			require.NoError(t, err)
+			b, err := hf.DecodeBatch(data)
+			require.NoError(t, err)
+			require.Len(t, b.Trajectories, 4)
+			for i, of := range b.Trajectories {
+				require.Equal(t, i < 2, of.LeftOut != "", i)
+				require.Equal(t, i < 2, of.Trained == 0, i)
+			}
+			require.InDelta(t, 0, b.Trajectories[2].Advantage+b.Trajectories[3].Advantage, 1e-9)
+			require.Positive(t, b.Trajectories[2].Advantage)
+		})
+	}
+}
+
+// A step in which nothing can be trained makes a version without an update, and says why.
+func TestAStepWithoutATrainedCallMakesAVersionWithoutAnUpdate(t *testing.T) {
+	t.Parallel()
+	ok := entry{says: []string{"solo: a"}, reward: 1}
+	for name, c := range map[string]struct {
+		credit spec.Credit
+		groups [][]entry
+		words  []string
+	}{
+		"no call":        {spec.Credit{}, [][]entry{{{reward: 1}, {}}}, []string{"no model call was recorded in 2 rollouts", "base URL"}},
+		"nobody trained": {spec.Credit{TrainAgents: "sol"}, [][]entry{{ok, {says: []string{"duo: a"}}}}, []string{"no call of an agent that is trained", `"sol"`, "duo, solo", "demo/train-1/0/0/1"}},
+		"one group":      {spec.Credit{Assignment: "value_difference"}, [][]entry{{ok, {says: []string{"solo: b"}}}, {{}, {}}}, []string{"nothing to train", "two groups"}},
+		"all left out":   {spec.Credit{}, [][]entry{{ok, {says: ok.says, outcome: trace.InfraFault}}}, []string{"every group was left out"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newTestEnv(t).credited(c.credit)
-			// Not through Temporal, whose JSON has no such numbers.
-			_, err := w.coordinator.AssignCredit(t.Context(), w.record(1, c.group))
-			requireFinal(t, err, c.words...)
-			_, err = w.store.Batch(t.Context(), "demo", model.DefaultPolicy, 1)
-			require.ErrorIs(t, err, trace.ErrNotFound)
+			_, err := do[activities.VersionResult](t, w.trainer().InitPolicy, initPolicy())
+			require.NoError(t, err)
+			got, err := do[activities.AssignCreditResult](t, w.coordinator.AssignCredit, w.record(1, c.groups...))
+			require.NoError(t, err)
+			for _, word := range c.words {
+				require.Contains(t, got.Idle, word)
+			}
+			require.Zero(t, got.Metrics["batch/trained_tokens"])
+			before, err := w.store.Version(t.Context(), model.VersionID{Run: "demo", Policy: model.DefaultPolicy})
+			require.NoError(t, err)
+			v, err := do[activities.VersionResult](t, w.trainer().TrainStep, trainStep(1, got.Batch))
+			require.NoError(t, err)
+			require.Equal(t, before.Weights, v.Weights)
+			require.Zero(t, v.Metrics["train/updates"])
 		})
 	}
+}
+
+// A reward whose advantage no batch can hold takes its own group out, and no other.
+func TestARewardTooLargeForABatchIsLeftOutByName(t *testing.T) {
+	t.Parallel()
+	w := newTestEnv(t)
+	s := w.spec()
+	s.Grader.Limit, s.Credit = 1e300, spec.Credit{Std: "none"}
+	w.prepare(s)
+	in := w.record(1, two(1, 0), []entry{{says: []string{"solo: a"}, reward: 1e200}, {says: []string{"solo: b"}}})
+	got, err := w.coordinator.AssignCredit(t.Context(), in)
+	require.NoError(t, err)
+	require.Len(t, got.LeftOut, 1)
+	require.Contains(t, got.LeftOut[0], "1e+200, of demo/train-1/1/0/1")
+	require.Positive(t, got.Metrics["batch/trained_tokens"])
 }
 
 func TestGroupsWithoutARewardForEachAttemptAreRefused(t *testing.T) {

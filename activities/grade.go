@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -20,6 +21,9 @@ import (
 // the reward.
 func (r *Runner) fillOutcome(ctx context.Context, s spec.Spec, task tasks.Task, result agent.Result, a *trace.Attempt) error {
 	if err := r.grade(ctx, s, task, result, a); err != nil {
+		return err
+	}
+	if err := r.checkNamed(ctx, s, result, a); err != nil {
 		return err
 	}
 	return r.addRefusals(ctx, a)
@@ -93,6 +97,29 @@ func (r *Runner) selfGraded(ctx context.Context, s spec.Spec, result agent.Resul
 		failAttempt(a, s, agent.Result{Failure: noReward, Message: message, Stderr: result.Stderr, Note: result.Note})
 	default:
 		a.Reward = reward
+	}
+	return nil
+}
+
+// checkNamed makes the agent of an attempt fail that is to be trained and lacks a named
+// reward with a weight.
+func (r *Runner) checkNamed(ctx context.Context, s spec.Spec, result agent.Result, a *trace.Attempt) error {
+	trained := a.Address.Kind == trace.Train || a.Address.Kind == trace.Reserve || a.Address.Kind == trace.Try
+	if !trained || a.Outcome != trace.Completed || len(s.Credit.Rewards) == 0 {
+		return nil
+	}
+	rewards, err := r.Attempts.Rewards(ctx, a.Address)
+	if err != nil {
+		return fmt.Errorf("read rewards: %w", err)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Credit.Rewards)) {
+		if name == credit.Final || slices.ContainsFunc(rewards, func(w trace.Reward) bool { return w.Name == name && w.CallID == "" }) {
+			continue
+		}
+		failAttempt(a, s, agent.Result{
+			Failure: noReward, Message: fmt.Sprintf("the agent reported no reward %q, which credit.rewards weighs", name), Stderr: result.Stderr, Note: result.Note,
+		})
+		return nil
 	}
 	return nil
 }

@@ -135,6 +135,35 @@ func TestAnAnswerIsNoReward(t *testing.T) {
 	}
 }
 
+func TestAnAgentWithoutANamedRewardHasFailed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		agent   agent.Func
+		failure string
+	}{
+		"missing":        {posting("42", `{"reward": 1}`), "no_reward"},
+		"given":          {posting("42", `{"reward": 1}`, `{"name": "style", "value": 0}`), ""},
+		"refused":        {posting("42", `{"reward": 1}`, `{"name": "style", "value": "x"}`), "no_reward"},
+		"without weight": {posting("42", `{"reward": 1}`, `{"name": "style", "value": 1}`, `{"name": "other", "value": 1}`), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newTestEnv(t)
+			s := w.spec()
+			s.Grader, s.Credit.Rewards = spec.Grader{Type: "agent"}, map[string]float64{"final": 1, "style": 0.5}
+			w.prepare(s)
+			in := rollout(0, 0)
+			_, err := do[activities.RunAgentResult](t, w.runner(w.serve(w.gateway()), c.agent).RunAgent, in)
+			require.NoError(t, err)
+			a := w.attempt(at(in, 1))
+			require.Equal(t, c.failure, a.Failure)
+			if c.failure != "" {
+				require.Contains(t, a.Error, `no reward "style", which credit.rewards weighs`)
+			}
+		})
+	}
+}
+
 func TestPostedRewardsAreRefusedWhereAGraderDecides(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)

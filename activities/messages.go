@@ -130,6 +130,10 @@ type AssignCreditInput struct {
 type AssignCreditResult struct {
 	Batch   string             `json:"batch"`
 	Metrics map[string]float64 `json:"metrics"`
+	// LeftOut lists why groups were left out, in few words. Idle says why the batch has
+	// nothing to train; it is empty if it has.
+	LeftOut []string `json:"left_out,omitempty"`
+	Idle    string   `json:"idle,omitempty"`
 }
 
 // FlatGroupsInput asks which of some groups of a step would get no advantage.

@@ -42,7 +42,8 @@ type Forecast struct {
 // other four; every third group of those four decides on the strength of the ridge. Sums
 // run in a fixed order: the same examples give the same bits on one kind of processor.
 //
-// FitValues needs two groups with examples; otherwise its error wraps ErrEstimate.
+// FitValues needs two groups with examples; otherwise its error wraps ErrNothingToTrain and
+// ErrEstimate.
 func FitValues(groups [][]Example) ([]Forecast, error) {
 	filled := 0
 	for g, examples := range groups {
@@ -54,7 +55,7 @@ func FitValues(groups [][]Example) ([]Forecast, error) {
 		filled += min(len(examples), 1)
 	}
 	if filled < 2 {
-		return nil, fmt.Errorf("%w: success is estimated from other groups, and %d of %d have calls; give a step two tasks at least", ErrEstimate, filled, len(groups))
+		return nil, fmt.Errorf("%w: %w: success is estimated from other groups, and %d of %d have calls; give a step two tasks at least", ErrEstimate, ErrNothingToTrain, filled, len(groups))
 	}
 	features := shared(groups)
 	rows := make([][]row, len(groups))

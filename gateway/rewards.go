@@ -66,10 +66,14 @@ func isFinal(body []byte) bool {
 }
 
 func (g *Gateway) takeReward(w http.ResponseWriter, r *http.Request, a *inflight.Attempt, body []byte) error {
-	if a.Begun().Terms.Graded {
-		return &wire.Failure{Status: http.StatusForbidden, Code: "graded", Message: "a grader decides the reward of this attempt"}
-	}
+	graded := a.Begun().Terms.Graded
 	reward, err := decodeReward(body, a.Begun().Terms.RewardLimit)
+	if graded && (err == nil && reward.Name == credit.Final && reward.CallID == "" || err != nil && isFinal(body)) {
+		return &wire.Failure{
+			Status: http.StatusForbidden, Code: "graded",
+			Message: "a grader decides the final reward of this attempt; rewards with another name, and those of one call, are taken",
+		}
+	}
 	if err != nil {
 		return err
 	}

@@ -88,11 +88,19 @@ func TestRewardsBeyondTheLimitAreRefused(t *testing.T) {
 	require.Equal(t, http.StatusOK, s.post(t, s.base()+"/rewards", `{"reward":-2.5}`).status)
 }
 
-func TestGradedAttemptsTakeNoRewardsOfAgents(t *testing.T) {
+func TestGradedAttemptsTakeNoFinalRewardOfAgents(t *testing.T) {
 	t.Parallel()
 	s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.Graded = true })
-	requireRefusal(t, s.post(t, s.base()+"/rewards", `{"reward":1}`), http.StatusForbidden, "graded", "")
+	s.chat(t, ask("a"))
+	id := s.recorded(t)[0].ID
+	for _, body := range []string{`{"reward":1}`, `{"name":"final","value":1}`, `{"reward":NaN}`} {
+		requireRefusal(t, s.post(t, s.base()+"/rewards", body), http.StatusForbidden, "graded", "")
+	}
 	require.Empty(t, s.rewards)
+	for _, body := range []string{`{"name":"style","value":1}`, `{"name":"step","value":1,"call_id":"` + id + `"}`} {
+		require.Equal(t, http.StatusOK, s.post(t, s.base()+"/rewards", body).status, body)
+	}
+	require.Len(t, s.rewards[address], 2)
 }
 
 // A refused reward may decide the outcome of the attempt, so each is on record, whichever

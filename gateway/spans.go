@@ -114,7 +114,7 @@ func (g *Gateway) recordSpans(ctx context.Context, a *inflight.Attempt, batch ot
 		}
 	}
 	for _, reward := range batch.Rewards {
-		refusal, err := g.recordSpanReward(ctx, a, reward)
+		refusal, err := g.recordSpanReward(ctx, a, &reward)
 		if err != nil {
 			return 0, "", err
 		}
@@ -130,14 +130,13 @@ func (g *Gateway) recordSpans(ctx context.Context, a *inflight.Attempt, batch ot
 }
 
 // recordSpanReward gives a span's reward to the attempt by the rules for posted rewards.
-// If the exporter could do nothing about a problem, it returns a refusal and no error.
-func (g *Gateway) recordSpanReward(ctx context.Context, a *inflight.Attempt, reward otlp.Reward) (refusal string, err error) {
+// If the exporter could do nothing about a problem, it returns a refusal and no error. It
+// takes away the id of a call that is not on record.
+func (g *Gateway) recordSpanReward(ctx context.Context, a *inflight.Attempt, reward *otlp.Reward) (refusal string, err error) {
 	terms := a.Begun().Terms
 	switch {
 	case reward.Refusal != "":
 		return reward.Refusal, nil
-	case terms.Graded:
-		return "a grader decides the reward of this attempt", nil
 	case terms.RewardLimit > 0 && math.Abs(reward.Value) > terms.RewardLimit:
 		return fmt.Sprintf("%g is beyond the largest reward of this run, %g", reward.Value, terms.RewardLimit), nil
 	}
@@ -153,6 +152,9 @@ func (g *Gateway) recordSpanReward(ctx context.Context, a *inflight.Attempt, rew
 		default:
 			reward.CallID = ""
 		}
+	}
+	if terms.Graded && reward.Name == credit.Final && reward.CallID == "" {
+		return "a grader decides the final reward of this attempt", nil
 	}
 	reward.Address = a.Address()
 	err = g.config.Journal.PutReward(ctx, reward.Reward)

@@ -96,6 +96,7 @@ func TestRewardsOfSpansFollowTheRulesOfPostedOnes(t *testing.T) {
 	require.Contains(t, send(t, s, 2).GetErrorMessage(), "conflict")
 	graded := newTestEnv(t, func(a *trace.Attempt) { a.Terms.Graded = true })
 	require.Contains(t, send(t, graded, 1).GetErrorMessage(), "a grader decides")
+	require.Equal(t, map[string]int{trace.FinalRewardRefused: 1}, graded.refused(t))
 	over := newTestEnv(t, nil)
 	over.Seal(address, trace.Completed)
 	refused := send(t, over, 1)

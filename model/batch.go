@@ -49,7 +49,7 @@ type BatchDenominators struct {
 	Sequences int `json:"sequences"` // rows with a trained token
 }
 
-// BatchTrajectory is one attempt that the batch learns from.
+// BatchTrajectory is one attempt of the batch.
 type BatchTrajectory struct {
 	Attempt   string  `json:"attempt"` // a trace.Address
 	Group     int     `json:"group"`   // ordinal of its group in the batch
@@ -57,6 +57,9 @@ type BatchTrajectory struct {
 	Advantage float64 `json:"advantage"` // of the whole trajectory
 	// Trained is the number of tokens trained, counted before any mask.
 	Trained int `json:"trained"`
+	// LeftOut says why no row was made of the attempt: an attempt of its group could not
+	// be given credit. It is empty otherwise.
+	LeftOut string `json:"left_out,omitempty"`
 }
 
 // BatchRow is one sequence. All its slices except Forms have the length of Tokens, and

@@ -37,14 +37,16 @@ type runBody struct {
 	Uncounted string // why there is no account
 	Figures   []figure.Drawn
 	Flat      []string // the titles of curves that are zero all along
-	Steps     []stepRow
-	Before    *record.Evaluation
-	After     *record.Evaluation
-	Events    []decisions.Event
-	Earlier   bool // there are events that are not shown
-	Range     curves.Span
-	Again     bool // something is still being counted
-	Spec      format.Clipped
+	// Warning says that the last steps taught nothing, and why that may be.
+	Warning string
+	Steps   []stepRow
+	Before  *record.Evaluation
+	After   *record.Evaluation
+	Events  []decisions.Event
+	Earlier bool // there are events that are not shown
+	Range   curves.Span
+	Again   bool // something is still being counted
+	Spec    format.Clipped
 }
 
 func (s *Server) run(r *http.Request) (view, error) {
@@ -133,6 +135,7 @@ func (s *Server) accountOf(r *http.Request, run record.Run, b *runBody) error {
 	if len(b.Events) > eventsShown {
 		b.Events, b.Earlier = b.Events[:eventsShown], true
 	}
+	b.Warning = record.UntaughtBy(steps).Text()
 	b.Steps = stepRows(run, steps[max(0, len(steps)-stepsShown):])
 	for i := range b.Steps {
 		b.Steps[i].Lag = lagOf(lags.Value, b.Steps[i].Step.Step)

@@ -172,9 +172,9 @@ func agreeOnSteps(t *testing.T) {
 			}
 			s = s.WithDefaults()
 			require.NoError(t, s.Validate(), name)
-			b, _, err := maker.NewBatch(s, model.Batch{Policy: model.DefaultPolicy, Step: 1, VocabSize: r.start.Architecture.VocabSize}, nil, groups)
+			made, err := maker.NewBatch(s, model.Batch{Policy: model.DefaultPolicy, Step: 1, VocabSize: r.start.Architecture.VocabSize}, nil, groups)
 			require.NoError(t, err, name)
-			data, err := hf.EncodeBatch(b)
+			data, err := hf.EncodeBatch(made.Batch)
 			require.NoError(t, err, name)
 			digest, err := r.blobs.Put(t.Context(), data)
 			require.NoError(t, err)

@@ -28,6 +28,9 @@ func (m *Maker) Critic(ctx context.Context, t Target, policy string, run Run) (m
 	if err != nil {
 		return model.Version{}, err
 	}
+	if p.updates == 0 { // nothing to learn
+		return m.execute(ctx, p, "critic.learning_rate", func(tally) map[string]float64 { return map[string]float64{} })
+	}
 	start, err := p.begin(ctx) // also if the step continues: the old values are those of the parent
 	if err == nil {
 		u.old, err = m.values(ctx, start.critic, batch.EngineRows())
@@ -47,7 +50,7 @@ func (m *Maker) criticPlan(t Target, run Run, parent model.Version, batch model.
 		batch: batch, loss: credit.ValueLoss{Clip: s.Critic.Clip}, adamW: adamW(training.Optimizer, t.ID.Number, 1),
 		updates: minibatches(batch, training, s.Seed, t.ID.Number), work: &m.work,
 	}
-	if len(batch.Rows) == 0 || batch.Rows[0].Returns == nil || len(u.updates) == 0 {
+	if len(u.updates) > 0 && batch.Rows[0].Returns == nil {
 		return updatePlan{}, nil, Invalid(fmt.Errorf("batch %s of version %s has no returns to learn", t.Batch, t.ID))
 	}
 	key, err := basis(struct {

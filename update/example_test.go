@@ -22,14 +22,14 @@ func ExampleNewBatch() {
 	}
 	s := spec.Spec{Algorithm: "grpo"}.WithDefaults()
 	groups := [][]assign.Sample{{attempt(0, []int32{3, 4}, 1), attempt(1, []int32{5, 4}, 0)}}
-	b, metrics, err := update.NewBatch(s, model.Batch{Policy: "main", Step: 1, VocabSize: 8}, nil, groups)
+	made, err := update.NewBatch(s, model.Batch{Policy: "main", Step: 1, VocabSize: 8}, nil, groups)
 	if err != nil {
 		panic(err)
 	}
-	for _, r := range b.Rows {
+	for _, r := range made.Batch.Rows {
 		fmt.Printf("%v %.2f\n", r.Tokens, r.Advantages)
 	}
-	fmt.Println(metrics["reward/mean"])
+	fmt.Println(made.Metrics["reward/mean"])
 	// Output:
 	// [1 2 3 4] [0.00 0.00 0.71 0.71]
 	// [1 2 5 4] [0.00 0.00 -0.71 -0.71]

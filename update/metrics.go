@@ -10,51 +10,92 @@ import (
 	"github.com/fulgurite/fulgurite/credit/assign"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
 )
 
 // batchMetrics describes a batch under names that training dashboards use. Rewards are
 // the given ones, before any shaping. Advantages are counted by trained token, as in the
 // loss, and a group has no variance if all its advantages are 0.
-func batchMetrics(s spec.Spec, b model.Batch, groups [][]assign.Sample, trajectories [][]credit.Trajectory, given credit.Advantages) map[string]float64 {
+//
+// What the attempts of a step that teaches nothing have in common is in batch/failed
+// (attempts whose agent failed), batch/silent (attempts without a call), batch/cut_off
+// (replies that reached the limit of tokens) and batch/unparsed (replies that could not be
+// parsed).
+func batchMetrics(s spec.Spec, b model.Batch, groups [][]assign.Sample, g givenCredit) map[string]float64 {
 	out := map[string]float64{}
 	rewards := make([]float64, len(b.Trajectories))
 	for i, t := range b.Trajectories {
 		rewards[i] = t.Reward
 	}
 	spread(rewards).put(out, "reward")
-	putNamed(out, s.Credit, trajectories)
 	putAdvantages(out, b)
-	putSignals(out, s.Credit, groups, trajectories)
-	putReference(out, s.Credit.Plan().KL, trajectories)
-	var calls, tokens, unmerged, flat float64
-	for g, samples := range groups {
-		for i, one := range samples {
-			calls += float64(len(one.History))
-			for k, c := range one.History {
-				if !trajectories[g][i].Calls[k].Skip {
-					unmerged += float64(len(c.Prompt) + len(c.Completion))
+	putAttempts(out, groups)
+	kept := assign.Without(groups, g.leftOut)
+	unmerged, flat := 0.0, float64(len(kept))
+	if g.idle == "" {
+		putNamed(out, s.Credit, g.trajectories)
+		putSignals(out, s.Credit, kept, g.trajectories)
+		putReference(out, s.Credit.Plan().KL, g.trajectories)
+		for i, samples := range kept {
+			for j, one := range samples {
+				for k, c := range one.History {
+					if !g.trajectories[i][j].Calls[k].Skip {
+						unmerged += float64(len(c.Prompt) + len(c.Completion))
+					}
 				}
 			}
-		}
-		if !given.Teaches(trajectories, g) {
-			flat++
+			if g.advantages.Teaches(g.trajectories, i) {
+				flat--
+			}
 		}
 	}
+	tokens := 0.0
 	for _, r := range b.Rows {
 		tokens += float64(len(r.Tokens))
 	}
 	out["batch/rollouts"] = float64(len(b.Trajectories))
-	out["batch/calls"] = calls
 	out["batch/sequences"] = float64(len(b.Rows))
 	out["batch/tokens"] = tokens
 	// The number of tokens that training would read without merging calls.
 	out["batch/tokens_unmerged"] = unmerged
 	out["batch/trained_tokens"] = float64(b.Denominators.Tokens)
 	out["batch/zero_variance_groups"] = flat
-	if given.Baselines != nil {
-		out["batch/baseline"] = given.Baselines[credit.AllAgents]
+	if len(g.leftOut) > 0 {
+		out["batch/left_out_groups"] = float64(len(g.leftOut))
+	}
+	if g.advantages.Baselines != nil {
+		out["batch/baseline"] = g.advantages.Baselines[credit.AllAgents]
+	}
+	for name, v := range out {
+		out[name] = bounded(v)
 	}
 	return out
+}
+
+// putAttempts counts what may be the reason that attempts teach nothing.
+func putAttempts(out map[string]float64, groups [][]assign.Sample) {
+	calls, failed, silent, cutOff, unparsed := 0.0, 0.0, 0.0, 0.0, 0.0
+	for _, samples := range groups {
+		for _, one := range samples {
+			calls += float64(len(one.History))
+			if one.Outcome == trace.AgentFailed {
+				failed++
+			}
+			if len(one.History) == 0 {
+				silent++
+			}
+			for _, c := range one.History {
+				if c.Finish == "length" {
+					cutOff++
+				}
+				if c.ParseError != "" {
+					unparsed++
+				}
+			}
+		}
+	}
+	out["batch/calls"], out["batch/failed"], out["batch/silent"] = calls, failed, silent
+	out["batch/cut_off"], out["batch/unparsed"] = cutOff, unparsed
 }
 
 // putNamed describes the named rewards.

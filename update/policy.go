@@ -10,7 +10,7 @@ import (
 )
 
 // Policy makes version t of a policy from its parent and the step's batch. The step has
-// passes × minibatches optimizer updates, one by default. A step that was cut off
+// passes × minibatches optimizer updates, one by default, and none if no token is trained. A step that was cut off
 // continues from its last saved update, with the same result to the bit.
 func (m *Maker) Policy(ctx context.Context, t Target, run Run) (model.Version, error) {
 	parent, err := m.parent(ctx, t)
@@ -24,6 +24,11 @@ func (m *Maker) Policy(ctx context.Context, t Target, run Run) (model.Version, e
 	p, u, err := m.policyPlan(t, run, parent, batch)
 	if err != nil {
 		return model.Version{}, err
+	}
+	if p.updates == 0 { // nothing to train: the version has the weights and moments of its parent
+		m.Warn(ctx, "the step has no token to train, so the version is its parent without an update", "version", t.ID.String())
+		p.scores = nil
+		return m.execute(ctx, p, "training.optimizer.learning_rate", u.metrics)
 	}
 	if err := m.scoreBatch(ctx, p, u); err != nil {
 		return model.Version{}, fmt.Errorf("version %s: %w", t.ID, err)
@@ -74,9 +79,6 @@ func (m *Maker) policyPlan(t Target, run Run, parent model.Version, batch model.
 		updates: minibatches(batch, s.Training, s.Seed, t.ID.Number), work: &m.work,
 		aggregation: s.Loss.Aggregation, length: s.Loss.Length, refers: s.Credit.KLInReward != nil,
 		limits: limitsOf(s, t.ID), scores: newTokenScores(t.Batch, batch), warn: m.Warn,
-	}
-	if len(u.updates) == 0 {
-		return updatePlan{}, nil, Invalid(fmt.Errorf("batch %s of version %s has no trained token", t.Batch, t.ID))
 	}
 	key, err := basis(struct {
 		Engine, Fingerprint, Parent, Batch string

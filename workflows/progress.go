@@ -39,7 +39,7 @@ func (t *trainingRun) progress() (Progress, error) {
 	p := Progress{
 		Run: t.Run, Phase: t.phase, Subject: t.subject, Step: t.Step, Steps: t.last(), Promoted: t.Promoted,
 		Before: t.Before, After: t.After, Curve: t.Curve, Failed: t.Failed, Calls: t.Calls, Tokens: t.Tokens,
-		Started: t.started(), Paused: t.Paused, Pending: t.Pending, Quarantined: len(t.Quarantined),
+		Warnings: t.warnings(), Started: t.started(), Paused: t.Paused, Pending: t.Pending, Quarantined: len(t.Quarantined),
 	}
 	if len(t.inFlight) > 0 {
 		p.Curriculum = t.inFlight[0].text
@@ -52,6 +52,25 @@ func (t *trainingRun) progress() (Progress, error) {
 		p.Rollouts, p.StepTokens, p.Since, p.UpdateSeconds = g.count, g.tokens, g.began, t.updating.Seconds()
 	}
 	return p, nil
+}
+
+// warnings say what is wrong with how the run learns.
+func (t *trainingRun) warnings() []string {
+	var out []string
+	if text := t.Untaught.Text(); text != "" {
+		out = append(out, text)
+	}
+	if t.LeftOut > 0 {
+		text := fmt.Sprintf("%d groups were left out of training, because an attempt could not be given credit", t.LeftOut)
+		if t.LeftOut == 1 {
+			text = "1 group was left out of training, because an attempt could not be given credit"
+		}
+		if t.LeftOutReason != "" {
+			text += "; the last: " + t.LeftOutReason
+		}
+		out = append(out, text)
+	}
+	return out
 }
 
 // Pace returns how many tokens a second the step under way samples, and how long it will
@@ -110,6 +129,9 @@ func (t *trainingRun) details() string {
 		if g.text != "" {
 			fmt.Fprintf(&b, "Tasks of the step: %s.\n\n", g.text)
 		}
+	}
+	for _, text := range t.warnings() {
+		fmt.Fprintf(&b, "Warning: %s.\n\n", text)
 	}
 	if t.Before != nil {
 		fmt.Fprintf(&b, "Test reward before: %.3f ± %.3f\n\n", t.Before.Mean, t.Before.StdError)

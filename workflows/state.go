@@ -75,6 +75,13 @@ type TrainingState struct {
 	Calls     int                    `json:"calls"`
 	Tokens    int                    `json:"tokens"`
 
+	// Untaught describes the last steps if they taught nothing.
+	Untaught record.Untaught `json:"untaught,omitzero"`
+	// LeftOut counts the groups that were left out of batches, because an attempt could
+	// not be given credit; LeftOutReason is why the last of them was.
+	LeftOut       int    `json:"left_out,omitempty"`
+	LeftOutReason string `json:"left_out_reason,omitempty"`
+
 	Quarantined []Quarantine `json:"quarantined,omitempty"`
 	Settings    []Setting    `json:"settings,omitempty"`
 	Paused      bool         `json:"paused,omitempty"`
@@ -121,6 +128,8 @@ type Progress struct {
 	Before      *activities.Evaluation `json:"before,omitempty"`
 	After       *activities.Evaluation `json:"after,omitempty"`
 	Curve       []CurvePoint           `json:"curve,omitempty"`
+	// Warnings say what is wrong with how the run learns.
+	Warnings []string `json:"warnings,omitempty"`
 	// Curriculum says which tasks were chosen for the step under way, if one chooses.
 	Curriculum string `json:"curriculum,omitempty"`
 	Failed     int    `json:"failed"`

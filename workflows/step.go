@@ -45,12 +45,30 @@ func (t *trainingRun) step(ctx workflow.Context) error {
 	if err != nil {
 		return err
 	}
+	t.warn(ctx, step, batch)
 	t.advance(g, point)
 	if n := len(t.Quarantined); n > mostQuarantined {
 		return temporal.NewNonRetryableApplicationError(fmt.Sprintf(
 			"%d tasks are quarantined, the last because: %s; fix the agent or the grader and retry the run, or fix the tasks and start another", n, t.Quarantined[n-1].Reason), activities.ErrTypeInvalid, nil)
 	}
 	return t.publishAttributes(ctx)
+}
+
+// warn takes in what a step's batch says about how the run learns.
+func (t *trainingRun) warn(ctx workflow.Context, step int, batch activities.AssignCreditResult) {
+	t.Untaught.Add(step, batch.Metrics)
+	if text := t.Untaught.Text(); text != "" {
+		workflow.GetLogger(ctx).Warn("steps taught nothing", "run", t.Run, "step", step, "reason", text)
+	}
+	n := int(batch.Metrics["batch/left_out_groups"])
+	if n == 0 {
+		return
+	}
+	t.LeftOut += n
+	if len(batch.LeftOut) > 0 {
+		t.LeftOutReason = shortReason(batch.LeftOut[0])
+	}
+	workflow.GetLogger(ctx).Warn("groups were left out of a batch", "run", t.Run, "step", step, "groups", n, "reasons", batch.LeftOut)
 }
 
 // update makes the batch of a step and the version trained on it. A critic, if the

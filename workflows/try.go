@@ -36,7 +36,10 @@ type TryResult struct {
 	// Batch is the blob of the batch that a step of these groups would be trained on;
 	// empty if none could be made.
 	Batch string `json:"batch,omitempty"`
-	// Failure is the error that would end a run, and Phase where it occurred.
+	// LeftOut lists why groups would be left out of the batch.
+	LeftOut []string `json:"left_out,omitempty"`
+	// Failure is the error that would end a run, or why a step would have nothing to
+	// train. Phase is where it occurred.
 	Failure string   `json:"failure,omitempty"`
 	Phase   TryPhase `json:"phase,omitempty"`
 }
@@ -74,6 +77,10 @@ func TryWorkflow(ctx workflow.Context, in TryInput) (TryResult, error) {
 	batch, err := t.credit(ctx, g)
 	if err != nil {
 		return out.ended(TryCredit, err)
+	}
+	if out.LeftOut = batch.LeftOut; batch.Idle != "" {
+		out.Failure, out.Phase = batch.Idle, TryCredit
+		return out, nil
 	}
 	out.Batch = batch.Batch
 	return out, nil

@@ -34,7 +34,7 @@ func Advantages(s spec.Spec, baselines map[string]float64, groups [][]Sample) ([
 func (s Sample) check(c spec.Credit) error {
 	switch {
 	case NeedsEstimates(c) && s.Before == nil:
-		return fmt.Errorf("%w: nothing was learned for the calls of %s", credit.ErrEstimate, s.Address)
+		return fmt.Errorf("%w: success is estimated from other groups, and fewer than two groups have calls", credit.ErrNothingToTrain)
 	case c.KLInReward != nil && s.Reference == nil:
 		return fmt.Errorf("%w: version 0 has not scored the calls of %s", credit.ErrEstimate, s.Address)
 	case c.Assignment == credit.Judge && s.Judged == nil:

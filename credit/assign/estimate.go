@@ -19,7 +19,8 @@ const (
 
 // Estimate sets the reward that each call of each sample could expect. It learns it from
 // the other groups and from earlier ones. The signals of all samples must have been read
-// before.
+// before. If fewer than two groups have calls, nothing can be estimated: the error then
+// wraps credit.ErrNothingToTrain.
 func Estimate(of spec.Spec, earlier, groups [][]Sample) error {
 	all := slices.Concat(earlier, groups)
 	trajectories, err := Trajectories(of, all)

@@ -47,7 +47,8 @@ type Source struct {
 	Run, Policy string
 }
 
-// Step reads the attempts that a step was trained on, and its batch.
+// Step reads the attempts that a step was trained on, and its batch. Groups that were left
+// out of the batch are empty.
 func (s Source) Step(ctx context.Context, step int) ([][]Sample, model.Batch, error) {
 	b, err := s.batch(ctx, step)
 	if err != nil {
@@ -67,6 +68,9 @@ func (s Source) Step(ctx context.Context, step int) ([][]Sample, model.Batch, er
 	}
 	groups := make([][]Sample, last+1)
 	for i, t := range b.Trajectories {
+		if t.LeftOut != "" {
+			continue
+		}
 		groups[t.Group] = append(groups[t.Group], NewSample(trajectories[i], t.Reward))
 	}
 	return groups, b, nil

@@ -58,15 +58,69 @@ func withRewards(c spec.Credit, groups [][]Sample, reward func(int) float64) [][
 	return out
 }
 
+// NothingToTrain reports whether err says that no call of the groups can be trained. The
+// step then makes a version without an update.
+func NothingToTrain(err error) bool {
+	return errors.Is(err, ErrAgents) || errors.Is(err, credit.ErrNothingToTrain)
+}
+
+// Ungiven reports whether err says that an attempt can't be given credit, because of its
+// outcome or its rewards. Its group is then left out of the batch.
+func Ungiven(err error) bool {
+	for _, of := range []error{ErrOutcome, ErrLimit, ErrMinimum, credit.ErrReward, credit.ErrMissingReward} {
+		if errors.Is(err, of) {
+			return true
+		}
+	}
+	return false
+}
+
+// Faults returns, by group, why an attempt of the group can't be given credit. Groups
+// without such an attempt are not in the result. It returns an error for a fault of the
+// spec.
+func Faults(s spec.Spec, groups [][]Sample) (map[int]error, error) {
+	out := map[int]error{}
+	for g := range groups {
+		trajectories, err := Trajectories(s, groups[g:g+1])
+		if err == nil {
+			for _, t := range trajectories[0] {
+				if _, err = s.Credit.Plan().Reward(t); err != nil {
+					break
+				}
+			}
+		}
+		switch {
+		case err == nil, NothingToTrain(err):
+		case Ungiven(err):
+			out[g] = err
+		default:
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// Without returns the groups that are not in out.
+func Without(groups [][]Sample, out map[int]error) [][]Sample {
+	var kept [][]Sample
+	for g := range groups {
+		if out[g] == nil {
+			kept = append(kept, groups[g])
+		}
+	}
+	return kept
+}
+
 // FlatGroups reports, for each group, whether it teaches nothing: all advantages of its
-// trained tokens would be 0, or it has no such token. It may be used only for credit that
+// trained tokens would be 0, or it has no such token, or one of its attempts can't be given
+// credit. It may be used only for credit that
 // compares the samples of a group with each other alone, so that other groups do not
 // matter; see spec.Credit.FlatByCredit.
 func FlatGroups(s spec.Spec, groups [][]Sample) ([]bool, error) {
 	out := make([]bool, len(groups))
 	for g := range groups {
 		trajectories, given, err := Advantages(s, nil, groups[g:g+1])
-		if errors.Is(err, ErrAgents) || errors.Is(err, credit.ErrNothingToTrain) {
+		if NothingToTrain(err) || Ungiven(err) {
 			out[g] = true
 			continue
 		}

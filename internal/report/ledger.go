@@ -18,6 +18,7 @@ import (
 type use struct {
 	address trace.Address
 	batch   int // the step of the batch
+	leftOut bool
 }
 
 // ledger compares what finished steps had to train with what they did train.
@@ -32,6 +33,7 @@ type ledger struct {
 	outcomes    map[prompt]map[int]trace.Outcome // by sample: the outcome of the last attempt
 	used        map[prompt][]use
 	faults      []string
+	leftOut     []string // why groups were left out of batches
 }
 
 func (l *ledger) fault(format string, args ...any) {
@@ -167,7 +169,10 @@ func (l *ledger) read(ctx context.Context, blobs Blobs, s record.Step) error {
 		}
 		l.check(a, t, s.Step)
 		p := prompt{a.Kind, a.Step, a.Task}
-		l.used[p] = append(l.used[p], use{a, s.Step})
+		l.used[p] = append(l.used[p], use{a, s.Step, t.LeftOut != ""})
+		if t.LeftOut != "" && !slices.Contains(l.leftOut, t.LeftOut) {
+			l.leftOut = append(l.leftOut, t.LeftOut)
+		}
 	}
 	return nil
 }
@@ -262,6 +267,8 @@ func (l *ledger) account(out *Step, p prompt, task tasks.Task) {
 	case missing > 0:
 		l.fault("%s was trained in part: %d of %d samples are missing", p, missing, len(times))
 		out.Skipped++
+	case slices.ContainsFunc(uses, func(u use) bool { return u.leftOut }):
+		out.LeftOut++
 	default:
 		out.Trained++
 		out.Samples += len(times)

@@ -4,13 +4,14 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Prompts counts the prompts of finished steps. A prompt is a task at a position of a
 // stream. Each has to be trained exactly once with all its samples, or quarantined, or
-// replaced because it was flat:
-// Issued + Refills = Trained + Quarantined + Flat + Skipped + Duplicated.
+// replaced because it was flat, or left out because it could not be given credit:
+// Issued + Refills = Trained + Quarantined + Flat + LeftOut + Skipped + Duplicated.
 type Prompts struct {
 	Issued      int `json:"issued"`  // by the stream of tasks
 	Refills     int `json:"refills"` // from the reserve, one for each quarantined or flat
@@ -21,9 +22,12 @@ type Prompts struct {
 	// FlatSamples counts the rollouts of flat prompts; they counted, and nothing was
 	// learned from them.
 	FlatSamples int `json:"flat_samples"`
-	Trained     int `json:"trained"`    // exactly once
-	Skipped     int `json:"skipped"`    // not trained, or not with all samples
-	Duplicated  int `json:"duplicated"` // trained more than once
+	// LeftOut counts prompts that are in a batch without being trained, because an attempt
+	// at them could not be given credit. The batch says why.
+	LeftOut    int `json:"left_out"`
+	Trained    int `json:"trained"`    // exactly once
+	Skipped    int `json:"skipped"`    // not trained, or not with all samples
+	Duplicated int `json:"duplicated"` // trained more than once
 	// Unexpected counts prompts that were trained although no stream issued them.
 	Unexpected int `json:"unexpected"`
 	// UnderWay counts prompts that have begun in steps that are not finished.
@@ -42,6 +46,7 @@ func (p *Prompts) add(q Prompts) {
 	p.Quarantined += q.Quarantined
 	p.Flat += q.Flat
 	p.FlatSamples += q.FlatSamples
+	p.LeftOut += q.LeftOut
 	p.Trained += q.Trained
 	p.Skipped += q.Skipped
 	p.Duplicated += q.Duplicated
@@ -93,6 +98,7 @@ func (r *Report) accountForPrompts(ctx context.Context, m records, blobs Blobs) 
 		r.Samples += account.Samples
 	}
 	l.accountForRest(r)
+	r.LeftOut, r.Warning = l.leftOut, record.UntaughtBy(m.steps).Text()
 	r.Faults = append(r.Faults, l.faults...)
 	return nil
 }

@@ -30,16 +30,21 @@ type Report struct {
 	Interruptions Interruptions           `json:"interruptions"`
 	ByStep        []Step                  `json:"by_step"`
 	Quarantines   []record.Quarantine     `json:"quarantines"`
-	Divergences   []Divergence            `json:"divergences"`
-	Refusals      []Refusal               `json:"refusals"` // of model calls, by code
-	Versions      int                     `json:"versions"`
-	Collected     []int                   `json:"collected"` // versions whose files were deleted
-	Promoted      *int                    `json:"promoted"`  // null before the first promotion
-	Pinned        bool                    `json:"pinned"`
-	Pointer       map[record.Source]int   `json:"pointer_moves"` // number of moves by what moved the pointer
-	Promotions    []record.Promotion      `json:"promotions"`
-	Decisions     []record.Decision       `json:"decisions"` // those that did not move the pointer
-	Evaluations   []Evaluation            `json:"evaluations"`
+	// LeftOut lists why groups are in a batch without being trained.
+	LeftOut []string `json:"left_out,omitempty"`
+	// Warning says that the last steps taught nothing, and what their attempts have in
+	// common; empty if they did not.
+	Warning     string                `json:"warning,omitempty"`
+	Divergences []Divergence          `json:"divergences"`
+	Refusals    []Refusal             `json:"refusals"` // of model calls, by code
+	Versions    int                   `json:"versions"`
+	Collected   []int                 `json:"collected"` // versions whose files were deleted
+	Promoted    *int                  `json:"promoted"`  // null before the first promotion
+	Pinned      bool                  `json:"pinned"`
+	Pointer     map[record.Source]int `json:"pointer_moves"` // number of moves by what moved the pointer
+	Promotions  []record.Promotion    `json:"promotions"`
+	Decisions   []record.Decision     `json:"decisions"` // those that did not move the pointer
+	Evaluations []Evaluation          `json:"evaluations"`
 	// Only is the split of a run that trains nothing. Evaluates is the model that it
 	// evaluates, if that is not the run's own.
 	Only      trace.Kind `json:"evaluation_only,omitempty"`

@@ -28,6 +28,9 @@ func (r Report) WriteText(w io.Writer) error {
 	if r.Error != "" {
 		p.line("  %s", r.Error)
 	}
+	if r.Warning != "" {
+		p.line("  warning: %s", r.Warning)
+	}
 	if r.Only == "" {
 		p.writePrompts(r)
 	}
@@ -70,6 +73,10 @@ func (p *page) writePrompts(r Report) {
 	p.line("  quarantined       %8d", q.Quarantined)
 	if q.Flat > 0 {
 		p.line("  flat              %8d  (%d samples; not trained: no advantage)", q.Flat, q.FlatSamples)
+	}
+	if q.LeftOut > 0 {
+		p.line("  left out          %8d  (not trained: no credit could be given)", q.LeftOut)
+		p.lines(len(r.LeftOut), func(i int) { p.line("    %s", r.LeftOut[i]) })
 	}
 	p.line("  skipped           %8d", q.Skipped)
 	p.line("  duplicated        %8d", q.Duplicated)

@@ -98,7 +98,7 @@ func silentAgents() []setup {
 	return []setup{
 		{name: "no-call", agent: `
 print(sample % 2)
-`, stopped: []string{"no model call was recorded: the agent does not use the base URL that it is given (OPENAI_BASE_URL)"}, train: trainingFails, because: []string{"no model call was recorded"}},
+`, stopped: []string{"no model call was recorded: the agent does not use the base URL that it is given (OPENAI_BASE_URL)"}, train: learnsNothing},
 		{name: "dead-before-first-call", agent: `
 import no_such_module
 `, stopped: []string{"the agent ended before its first model call in all 8 attempts: exit: exit code 1: ModuleNotFoundError: No module named 'no_such_module'"},
@@ -167,7 +167,7 @@ chat([user(task["input"])])
 print(100 * (sample + 1))
 `, stopped: []string{"the agent failed in all 8 attempts", "bad_reward: "}},
 		{name: "reward-of-no-name", sections: map[string]string{"credit": "{rewards: {final: 1, style: 0.5}}"},
-			stopped: []string{"the credit of these attempts can't be assigned", "style"}, train: trainingFails, because: []string{"style"}},
+			stopped: []string{"the agent failed in all 8 attempts", `no reward "style", which credit.rewards weighs`}, train: learnsNothing},
 		{name: "grader-beyond-limit", agent: silent, sections: map[string]string{"grader": "{type: command, command: [./grade.sh], limit: 10}"},
 			files: map[string]string{"grade.sh": "#!/bin/sh\necho 100\n"}, stopped: []string{"no task can be trained on, for example: grader of attempt", "returned 100, beyond grader.limit 10"}},
 		{name: "grader-crashes", agent: silent, sections: map[string]string{"grader": "{type: command, command: [./grade.sh]}", "training": oneTask},
@@ -184,7 +184,7 @@ const oneTask = "{steps: 1, tasks_per_step: 1, samples_per_task: 2}"
 func badCredit() []setup {
 	return []setup{
 		{name: "agents-unmatched", sections: map[string]string{"credit": "{train_agents: writer}"},
-			stopped: []string{"the credit of these attempts can't be assigned", `credit.train_agents "writer" matches none of agent-`}, train: trainingFails, because: []string{`credit.train_agents "writer" matches none of`}},
+			stopped: []string{"the credit of these attempts can't be assigned", `credit.train_agents "writer" matches none of agent-`}, train: learnsNothing},
 		{name: "agents-by-time", sections: map[string]string{"credit": "{per_agent: true}"}, agent: `
 chat([system("It is %d." % time.time_ns()), user(task["input"])])
 print(sample % 2)
@@ -201,7 +201,7 @@ print(sample % 2)
 only = {"type": "json_schema", "json_schema": {"name": "only", "strict": True, "schema": {"const": 7}}}
 chat([user(task["input"])], response_format=only)
 print(sample % 2)
-`, stopped: []string{"no token of the 8 calls would be trained, and a run would end in its first step: no token of it had an alternative"}},
+`, stopped: []string{"no token of the 8 calls would be trained, and a step of a run would learn nothing: no token of it had an alternative"}},
 	}
 }
 

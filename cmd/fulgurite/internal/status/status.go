@@ -49,6 +49,8 @@ type Status struct {
 	// Blocked has the activities that are tried again and again, with the reasons.
 	Blocked []runstate.Blockage `json:"blocked,omitempty"`
 	Warning string              `json:"warning,omitempty"`
+	// Warnings say what is wrong with how the run learns, or learned.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Run prints the status of a run.
@@ -97,6 +99,9 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		if out.Only == "" {
 			t.Printf("  %d model calls, %d sampled tokens, %d rollouts whose agent failed\n", p.Calls, p.Tokens, p.Failed)
 		}
+	}
+	for _, text := range out.Warnings {
+		t.Printf("  warning: %s\n", terminal.Escape(text))
 	}
 	if n := len(out.Evaluations); n > 0 {
 		e := out.Evaluations[n-1]
@@ -154,7 +159,11 @@ func read(ctx context.Context, s *state.Flags, t *terminal.Terminal, name string
 		return out, err
 	}
 	if run.Status != record.Running || doubt != "" {
-		return out, nil
+		steps, err := records.Store.Steps(ctx, name, model.DefaultPolicy)
+		if text := record.UntaughtBy(steps).Text(); text != "" {
+			out.Warnings = []string{text}
+		}
+		return out, err
 	}
 	out.Warning = scarce
 	sp, err := records.Catalog.Spec(ctx, name)
@@ -169,6 +178,7 @@ func read(ctx context.Context, s *state.Flags, t *terminal.Terminal, name string
 		out.Warning = fmt.Sprintf("the run does not answer: %v", failed)
 		return out, nil
 	}
+	out.Warnings = out.Progress.Warnings
 	if out.Only != "" {
 		out.Evaluated = &workflows.Count{}
 		if out.Progress.Phase == workflows.PhaseEvaluation {

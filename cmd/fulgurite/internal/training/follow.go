@@ -3,12 +3,14 @@ package training
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/progress"
 	"github.com/fulgurite/fulgurite/internal/runstate"
 	"github.com/fulgurite/fulgurite/spec"
@@ -62,8 +64,9 @@ type viewer struct {
 	step     int // under way; 0 before the first
 	rewards  int // the last step whose reward was shown
 	promoted int
-	pending  int // the last candidate that was said to wait
-	poisoned int // number of quarantined tasks reported so far
+	pending  int      // the last candidate that was said to wait
+	warned   []string // warnings shown last
+	poisoned int      // number of quarantined tasks reported so far
 	outage   outage
 }
 
@@ -118,6 +121,12 @@ func (v *viewer) showCurve(p workflows.Progress) {
 		v.display.Println(fmt.Sprintf("version %d earns %.3f on the gate split against %.3f of version %d, and waits for `fulgurite approve %s` or `fulgurite reject %s` until %s",
 			v.pending, d.Reward, d.Baseline, d.Promoted, v.run, v.run, p.Pending.Deadline.Local().Format(time.DateTime)))
 	}
+	for _, text := range p.Warnings {
+		if !slices.Contains(v.warned, text) {
+			v.display.Println("warning: " + terminal.Escape(text))
+		}
+	}
+	v.warned = p.Warnings
 	if p.Quarantined > v.poisoned {
 		v.poisoned = p.Quarantined
 		v.display.Println(fmt.Sprintf("%d tasks failed for reasons of their own and are quarantined: see `fulgurite report %s`", p.Quarantined, v.run))

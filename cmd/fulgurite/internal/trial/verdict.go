@@ -52,6 +52,9 @@ func (v *verdict) conclude() error {
 		v.problem("`fulgurite train` refuses this spec: %s", strings.TrimPrefix(err.Error(), "spec: "))
 	}
 	ended := v.endedEarly()
+	for _, why := range v.trial.LeftOut {
+		v.problem("a run would leave a group out of training: %s", why)
+	}
 	v.noCalls(ended)
 	v.failures()
 	v.quarantines()
@@ -79,9 +82,9 @@ func (v *verdict) endedEarly() bool {
 		v.warning("credit.assignment %s estimates from other tasks and needs more of them than this trial had: %s", v.spec.Credit.Assignment, v.trial.Failure)
 		return false
 	case v.trial.Phase == workflows.TryCredit && v.trained() == 0:
-		v.problem("no token of the %d calls would be trained, and a run would end in its first step: %s", v.calls, v.untrained())
+		v.problem("no token of the %d calls would be trained, and a step of a run would learn nothing: %s", v.calls, v.untrained())
 	case v.trial.Phase == workflows.TryCredit:
-		v.problem("the credit of these attempts can't be assigned, and a run would end in its first step: %s", ownWords(v.trial.Failure))
+		v.problem("the credit of these attempts can't be assigned, and a step of a run would learn nothing: %s", ownWords(v.trial.Failure))
 	default:
 		v.problem("a run would end before its first update: %s", ownWords(v.trial.Failure))
 	}
