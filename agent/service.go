@@ -83,7 +83,7 @@ func (s Service) ask(ctx context.Context, job Job) (Result, error) {
 	}
 	// Each request has a new connection: on a reused one, it could be sent twice.
 	transport := health.NewTransport()
-	transport.Proxy, transport.DisableKeepAlives = http.ProxyFromEnvironment, true
+	transport.DisableKeepAlives = true
 	response, err := transport.RoundTrip(request)
 	if err != nil {
 		return Result{}, fmt.Errorf("ask service: %w", err)

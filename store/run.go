@@ -21,6 +21,7 @@ result = excluded.result, created = excluded.created, finished = excluded.finish
 	selectRun  = selectRuns + ` WHERE name = $1`
 	finishRun  = `UPDATE runs SET status = $2, result = $3, finished = $4 WHERE name = $1 AND (status = 'running' OR status = $2 AND result = $3)`
 	reopenRun  = `UPDATE runs SET status = 'running', result = '', finished = 0 WHERE name = $1 AND execution_id = $2 AND status = $3 AND finished = $4`
+	rebindRun  = `UPDATE runs SET execution_id = $4 WHERE name = $1 AND execution_id = $2 AND status = $3`
 
 	// An attempt that a later one replaced is not changed.
 	endAttempts = `UPDATE attempts SET outcome = 'infra_fault', error = $2, ended = $3
@@ -126,6 +127,15 @@ func (s *Store) FinishRun(ctx context.Context, name string, status record.Status
 func (s *Store) ReopenRun(ctx context.Context, r record.Run) error {
 	return s.swap(ctx, "reopen", r, func(t database.Tx) (int64, error) {
 		return t.Exec(reopenRun, r.Name, r.ExecutionID, r.Status, database.Nanos(r.Finished))
+	})
+}
+
+// RebindRun records that a run that is under way continues in another execution, because
+// the one that the row names is lost. It is trace.ErrConflict if the row differs from r by
+// now.
+func (s *Store) RebindRun(ctx context.Context, r record.Run, execution string) error {
+	return s.swap(ctx, "rebind", r, func(t database.Tx) (int64, error) {
+		return t.Exec(rebindRun, r.Name, r.ExecutionID, r.Status, execution)
 	})
 }
 

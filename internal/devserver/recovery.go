@@ -91,6 +91,11 @@ func uriPath(path string) string {
 	return (&url.URL{Path: path}).EscapedPath()
 }
 
+// OpenWorkflows lists the workflows of a directory's server that have not ended.
+func (s *Server) OpenWorkflows(ctx context.Context) ([]*common.WorkflowExecution, error) {
+	return s.openWorkflows(ctx)
+}
+
 // openWorkflows lists the workflows that have not ended. It reads the database, because
 // visibility lacks what the dead process had not yet written to it.
 func (s *Server) openWorkflows(ctx context.Context) (_ []*common.WorkflowExecution, err error) {

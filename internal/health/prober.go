@@ -65,7 +65,7 @@ func New(c Config) *Prober {
 		Config: c, outstanding: map[int]context.CancelCauseFunc{},
 		// A connection that was kept may still work although the peer accepts no new
 		// ones, or it may lead to the peer's earlier address.
-		transport: &http.Transport{DisableKeepAlives: true},
+		transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
 	}
 }
 
@@ -156,7 +156,7 @@ func (p *Prober) giveUp() {
 	}
 }
 
-// NewTransport returns a transport that connects to peers without a proxy, does not
+// NewTransport returns a transport that uses the proxies of the environment, does not
 // change bodies, and notices within half a minute that the other machine is gone.
 func NewTransport() *http.Transport {
 	dialer := net.Dialer{
@@ -164,6 +164,7 @@ func NewTransport() *http.Transport {
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
 	}
 	return &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         dialer.DialContext,
 		DisableCompression:  true,
 		MaxIdleConnsPerHost: 256, // one for each request in flight of a busy process

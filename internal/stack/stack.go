@@ -101,6 +101,8 @@ type Stack struct {
 	fleet.Records
 	Layout Layout
 	Client client.Client
+	// Notices say what Start found and mended, for people.
+	Notices []string
 
 	log        *zap.Logger
 	temporal   *devserver.Server
@@ -126,6 +128,9 @@ func Start(ctx context.Context, o Options) (_ *Stack, err error) {
 		return nil, err
 	}
 	if err := s.openStore(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.mend(ctx); err != nil {
 		return nil, err
 	}
 	builtin := s.Sampler(resident)

@@ -47,6 +47,7 @@ func NewClient(base string, o Options) *Client {
 	return &Client{
 		base: base,
 		transport: &http.Transport{
+			Proxy:               http.ProxyFromEnvironment,
 			DialContext:         dialer.DialContext,
 			MaxIdleConnsPerHost: 256, // one for each call in flight of a busy gateway
 			IdleConnTimeout:     time.Minute,

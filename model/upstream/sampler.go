@@ -107,6 +107,7 @@ type reply struct {
 // New returns a sampler. It connects on the first request.
 func New(o Options) (*Sampler, error) {
 	s := &Sampler{options: o, client: &http.Client{Transport: &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
 		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 		MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute,
 	}}}

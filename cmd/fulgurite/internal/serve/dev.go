@@ -97,6 +97,9 @@ func Start(ctx context.Context, s *state.Flags, t *terminal.Terminal, p Ports, q
 	if err != nil {
 		return nil, errors.Join(err, st.Close())
 	}
+	for _, notice := range st.Notices {
+		fmt.Fprintln(t.Err, notice)
+	}
 	go s.WatchSpace(ctx, t)
 	return st, nil
 }
