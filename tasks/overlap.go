@@ -169,6 +169,24 @@ func promised(sources ...string) (bool, error) {
 	return true, nil
 }
 
+// Silent names the tasks that say nothing, as those of a program do whose library has no
+// prompt for them. It returns "" if all tasks have an input.
+func Silent(list []Task) string {
+	var ids []string
+	for _, t := range list {
+		if strings.TrimSpace(t.Input) == "" {
+			ids = append(ids, t.ID)
+		}
+	}
+	switch len(ids) {
+	case 0:
+		return ""
+	case 1:
+		return "task " + ids[0] + " has an empty input"
+	}
+	return fmt.Sprintf("%s have an empty input: %s", counted(len(ids), "task"), someOf(ids, 0))
+}
+
 // Duplicates describes the tasks of one list that ask what an earlier one asks.
 type Duplicates struct {
 	// IDs are pairs of ids: of the later task, and of the first one that asks the same.

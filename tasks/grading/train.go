@@ -48,7 +48,8 @@ func Join(sources []string, lists [][]tasks.Task) (list []tasks.Task, parts []in
 // should know of.
 type Splits struct {
 	Spec spec.Spec
-	// Warnings say which splits share questions, and which repeat some.
+	// Warnings say which splits share questions, which repeat some, and which have tasks
+	// without an input.
 	Warnings []string
 
 	seen []part
@@ -92,6 +93,9 @@ func (s *Splits) Add(name, source string, list []tasks.Task) error {
 func (s *Splits) add(name string, p part) {
 	if repeats := tasks.Repeats(p.tasks); repeats.Any() {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("tasks.%s: %s: %s", name, p.source, repeats))
+	}
+	if silent := tasks.Silent(p.tasks); silent != "" {
+		s.Warnings = append(s.Warnings, fmt.Sprintf("tasks.%s: %s: %s", name, p.source, silent))
 	}
 	s.seen = append(s.seen, p)
 }

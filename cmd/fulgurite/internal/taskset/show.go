@@ -266,6 +266,9 @@ func (c *Show) print(t *terminal.Terminal, r report) {
 		if n := len(one.Wordless); n > 0 {
 			t.Printf("  warning: answers of %s have no words beside articles and punctuation, so only that very text is right: %s\n", terminal.Count(n, "task"), firstOf(one.Wordless))
 		}
+		if text := tasks.Silent(one.Tasks); text != "" {
+			t.Printf("  warning: %s\n", terminal.Escape(text))
+		}
 		for _, shown := range one.Tasks[:min(c.Show, len(one.Tasks))] {
 			t.Printf("  %s: %s\n", terminal.Escape(shown.ID), terminal.Escape(oneLine(shown.Input)))
 			if shown.Answer != "" {
