@@ -55,7 +55,12 @@ func newTestEnv(ctx context.Context, bin, dir string) (*testEnv, error) {
 		"{{broken}}", serve(func(out http.ResponseWriter, _ *http.Request) {
 			http.Error(out, "out of order", http.StatusInternalServerError)
 		}),
-		"{{broken service}}", serve(func(out http.ResponseWriter, _ *http.Request) { http.Error(out, "no such agent", http.StatusNotFound) }),
+		"{{broken service}}", serve(func(out http.ResponseWriter, _ *http.Request) {
+			http.Error(out, "no such agent", http.StatusInternalServerError)
+		}),
+		"{{proxy}}", serve(func(out http.ResponseWriter, _ *http.Request) {
+			http.Error(out, "default backend", http.StatusNotFound)
+		}),
 	)
 	return env, nil
 }

@@ -150,7 +150,7 @@ time.sleep(60)
 chat([user(task["input"])])
 print("word " * 1000)
 `, stopped: []string{"the agent failed in all 8 attempts", "output_limit: wrote more than 1000 bytes"}},
-		{name: "service-refuses", sections: map[string]string{"agent": `{service: {url: "{{broken service}}"}}`}, stopped: []string{"the agent ended before its first model call in all 8 attempts", "no such agent"}},
+		{name: "service-fails", sections: map[string]string{"agent": `{service: {url: "{{broken service}}"}}`}, stopped: []string{"the agent ended before its first model call in all 8 attempts", "no such agent"}},
 	}
 }
 
@@ -211,6 +211,8 @@ func absentParts() []setup {
 	return []setup{
 		{name: "service-unreachable", sections: map[string]string{"agent": `{service: {url: "{{unreachable}}"}}`, "training": oneTask}, args: []string{"--tasks", "1"},
 			stopped: []string{"a run would retry this forever: RunAgent was tried 5 times without success", "connection refused"}},
+		{name: "service-behind-a-proxy", sections: map[string]string{"agent": `{service: {url: "{{proxy}}"}}`, "training": oneTask}, args: []string{"--tasks", "1"},
+			stopped: []string{"a run would retry this forever: RunAgent was tried 5 times without success", "service answered 404 Not Found: default backend"}},
 		{name: "worker-absent", sections: map[string]string{"agent": "{temporal: {workflow: Mine, queue: mine}}", "training": oneTask}, args: []string{"--tasks", "1"},
 			stopped: []string{"BeginAttempt was tried 5 times without success", `no worker polls the task queue "mine" of agent.temporal`}},
 		{name: "judge-unreachable", sections: map[string]string{"credit": `{assignment: judge, judge: {url: "{{unreachable}}/v1", model: judge}}`},
