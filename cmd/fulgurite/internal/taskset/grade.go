@@ -21,7 +21,8 @@ import (
 
 // Grade is `fulgurite grade`.
 type Grade struct {
-	Source       string  `arg:"" help:"Source of the tasks, as a spec names it, such as spider:DIR/dev.json."`
+	Source       string  `arg:"" help:"Source of the tasks, as a spec names it, such as spider:DIR/dev.json. Or a spec, YAML or JSON: its tasks, and its grader, which may be a program."`
+	Split        string  `help:"With a spec: the split whose tasks have the results, train, gate or test (default: all)." enum:",train,gate,test" default:""`
 	Results      string  `arg:"" help:"JSONL file of results, {\"id\": …, \"result\": …} on each line; - is standard input."`
 	Grader       string  `help:"exact, numeric, contains, qa or sql (default: the one of a data set)." placeholder:"TYPE"`
 	Metric       string  `help:"What qa measures: f1 or exact. By whose rules sql compares: spider or bird (default: those of the data set)." enum:",f1,exact,spider,bird" default:""`
@@ -34,19 +35,12 @@ type Grade struct {
 // Run prints {"id": …, "reward": …} for each result, in their order. Nothing is
 // printed if any line can't be graded.
 func (c *Grade) Run(ctx context.Context, t *terminal.Terminal) error {
-	grader, err := c.grader()
+	s, list, err := c.tasks(ctx)
 	if err != nil {
 		return terminal.Usage(err)
 	}
 	var graders grading.Graders
 	defer graders.Close()
-	list, err := tasks.Open(c.Source)
-	if err != nil {
-		return terminal.Usage(err)
-	}
-	if err := tasks.CheckAnswers(grader, list); err != nil {
-		return terminal.Usage(tasks.OfSource(c.Source, err))
-	}
 	results, err := c.read(list)
 	if err != nil {
 		return terminal.Usage(err)
@@ -59,7 +53,7 @@ func (c *Grade) Run(ctx context.Context, t *terminal.Terminal) error {
 			break
 		}
 		all.Go(func() (err error) {
-			if rewards[i], err = graders.Grade(ctx, grader, r.Task, r.Text); err != nil {
+			if rewards[i], err = grade(ctx, &graders, s, r); err != nil {
 				return fmt.Errorf("%s: %w", c.Source, err)
 			}
 			return nil
@@ -82,9 +76,90 @@ func (c *Grade) Run(ctx context.Context, t *terminal.Terminal) error {
 	return out.Flush()
 }
 
+// grade grades one result by the grader of a spec.
+func grade(ctx context.Context, graders *grading.Graders, s spec.Spec, r tasks.Result) (float64, error) {
+	switch s.Grader.Type {
+	case spec.GraderCommand:
+		return tasks.GradeCommand(ctx, s.Grader, r.Task, r.Text)
+	case spec.GraderTasks:
+		return graders.GradeByProgram(ctx, s.Tasks, s.Grader, r.Task, r.Text)
+	}
+	return graders.Grade(ctx, s.Grader, r.Task, r.Text)
+}
+
+// tasks returns the tasks of the source, and a spec with the grader that the flags
+// describe; or, if the source is a spec, that spec and its tasks.
+func (c *Grade) tasks(ctx context.Context) (s spec.Spec, list []tasks.Task, err error) {
+	sources := []string{c.Source}
+	if looksLikeSpec(c.Source) {
+		if s, sources, err = c.spec(); err != nil {
+			return s, nil, err
+		}
+	} else {
+		if c.Split != "" {
+			return s, nil, errors.New("--split is only for a spec")
+		}
+		if s.Grader, err = c.grader(); err != nil {
+			return s, nil, err
+		}
+	}
+	from := map[string]string{}
+	for _, source := range sources {
+		some, err := tasks.OpenSplit(ctx, s.Tasks, source)
+		if err == nil {
+			err = tasks.CheckAnswers(s.Grader, some)
+			if err != nil {
+				err = tasks.OfSource(source, err)
+			}
+		}
+		if err != nil {
+			return s, nil, err
+		}
+		for _, t := range some {
+			if earlier, twice := from[t.ID]; twice {
+				return s, nil, fmt.Errorf("%s: id %q is there, and in %s: give --split", source, t.ID, earlier)
+			}
+			from[t.ID] = source
+		}
+		list = append(list, some...)
+	}
+	return s, list, nil
+}
+
+// spec returns the spec that is the source, and the sources of the tasks that have
+// results.
+func (c *Grade) spec() (spec.Spec, []string, error) {
+	if *c != (Grade{Source: c.Source, Results: c.Results, Split: c.Split}) {
+		return spec.Spec{}, nil, fmt.Errorf("%s says how results are graded: leave out all flags but --split", c.Source)
+	}
+	s, err := loadTasks(c.Source)
+	if err != nil {
+		return s, nil, err
+	}
+	if s.Grader.Type == spec.GraderAgent || s.Grader.Type == spec.GraderHarbor {
+		return s, nil, fmt.Errorf("%s: grader.type %q grades attempts, not results on their own", c.Source, s.Grader.Type)
+	}
+	var sources []string
+	for _, split := range []struct {
+		name    string
+		sources []string
+	}{{"train", s.TrainSources()}, {"gate", []string{s.Tasks.Gate}}, {"test", []string{s.Tasks.Test}}} {
+		if c.Split == "" || c.Split == split.name {
+			sources = append(sources, slices.DeleteFunc(split.sources, func(source string) bool { return source == "" })...)
+		}
+	}
+	if len(sources) == 0 {
+		return s, nil, fmt.Errorf("%s: tasks.%s is missing", c.Source, c.Split)
+	}
+	return s, sources, nil
+}
+
 // checkType refuses graders that can't grade a result on their own.
 func checkType(name string) error {
 	known := []string{spec.GraderExact, spec.GraderNumeric, spec.GraderContains, spec.GraderQA, spec.GraderSQL}
+	if name == spec.GraderCommand || name == spec.GraderTasks {
+		return fmt.Errorf("--grader %q: give the spec instead of a source: it names the program", name)
+	}
 	if !slices.Contains(known, name) {
 		return fmt.Errorf("--grader %q: give one of %s", name, strings.Join(known, ", "))
 	}
