@@ -141,6 +141,17 @@ func (c *template) Stop() []int32 { return slices.Clone(c.stop) }
 
 func (c *template) Encode(text string) []int32 { return c.vocabulary.Encode(text) }
 
+func (c *template) EncodePrompt(text string) ([]int32, error) {
+	ids, err := c.vocabulary.EncodePrompt(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrPrompt, err)
+	}
+	if n := slices.IndexFunc(ids, func(id int32) bool { return int(id) >= c.size }); n >= 0 {
+		return nil, fmt.Errorf("%w: token %d is outside of the model's vocabulary", ErrPrompt, ids[n])
+	}
+	return ids, nil
+}
+
 func (c *template) Text(tokens []int32) string {
 	text, _ := c.spell(tokens, 0)
 	return text

@@ -169,10 +169,29 @@ func (r *Request) Prompt() ([]int32, error) {
 func (r *Request) bare() ([]int32, error) {
 	ids := slices.Clone(r.Tokens)
 	if ids == nil {
-		ids = r.Codec.Encode(r.Text)
+		var err error
+		if ids, err = r.encodeText(); err != nil {
+			return nil, err
+		}
 	}
 	if len(ids) == 0 {
 		return nil, wire.Invalid("prompt", "prompt is empty")
 	}
 	return ids, nil
+}
+
+// encodeText returns the tokens of a prompt that is a text. A program that renders dialogs
+// itself names special tokens in it.
+func (r *Request) encodeText() ([]int32, error) {
+	encoder, ok := r.Codec.(dialog.PromptEncoder)
+	if !ok {
+		return r.Codec.Encode(r.Text), nil
+	}
+	ids, err := encoder.EncodePrompt(r.Text)
+	if errors.Is(err, dialog.ErrPrompt) {
+		f := wire.Invalid("prompt", "prompt: %s: send token ids", err)
+		f.Cause = err
+		return nil, f
+	}
+	return ids, err //nolint:wrapcheck // there is no other error
 }

@@ -26,6 +26,7 @@ type BPE struct {
 	// early tokens are searched in the original text, late ones in the normalized text.
 	early, late *addedTokens
 	ids         map[string]int32 // added tokens by their text
+	around      surroundings
 }
 
 // kind is the kind of a token.

@@ -23,6 +23,7 @@ type file struct {
 	Added        []addedToken    `json:"added_tokens"`
 	Normalizer   *normalizer     `json:"normalizer"`
 	PreTokenizer json.RawMessage `json:"pre_tokenizer"`
+	PostProc     *postProcessor  `json:"post_processor"`
 	Decoder      *decoder        `json:"decoder"`
 	Model        struct {
 		Type         string           `json:"type"`
@@ -85,7 +86,7 @@ func FromJSON(text []byte) (*BPE, error) {
 	if err := f.supported(byteLevel); err != nil {
 		return nil, err
 	}
-	b := &BPE{ids: map[string]int32{}, splitters: splitters}
+	b := &BPE{ids: map[string]int32{}, splitters: splitters, around: f.PostProc.surroundings()}
 	if b.changes, err = f.Normalizer.changes(); err != nil {
 		return nil, err
 	}
