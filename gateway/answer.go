@@ -18,6 +18,9 @@ func (g *Gateway) ask(api wire.API) func(http.ResponseWriter, *http.Request, *in
 		if err != nil {
 			return err
 		}
+		if err := decoded.CheckPrefill(); err != nil {
+			return err
+		}
 		terms := a.Begun().Terms
 		if decoded.Model == "" {
 			decoded.Model = terms.Policy

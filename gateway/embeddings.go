@@ -48,7 +48,7 @@ func newEmbeddingsClient() *http.Client {
 func (g *Gateway) embeddings(w http.ResponseWriter, r *http.Request) error {
 	e := g.config.Embeddings
 	if e.URL == "" {
-		return unknownURL(nil, "this gateway serves no embeddings: start it with --embeddings URL, or FULGURITE_EMBEDDINGS")
+		return unknownURL(nil, "no embeddings are served here: give the agent the address of a server of embeddings, or have the gateway of a fleet pass them on (fulgurite-worker gateway --embeddings URL)")
 	}
 	body, err := g.readBody(w, r)
 	if err != nil {

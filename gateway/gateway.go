@@ -11,6 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway/conversation"
 	"github.com/fulgurite/fulgurite/gateway/inflight"
+	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/wire"
@@ -180,5 +181,12 @@ type Stats = inflight.Stats
 // Stats returns the counts of this moment.
 func (g *Gateway) Stats() Stats { return g.calls.Stats() }
 
-// ServeHTTP implements http.Handler.
-func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.mux.ServeHTTP(w, r) }
+// ServeHTTP implements http.Handler. A path with empty segments is served, not redirected:
+// many clients don't follow a redirect with a body.
+func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if u := protocol.WithoutEmptySegments(r.URL); u != r.URL {
+		r = r.WithContext(r.Context()) // a copy
+		r.URL = u
+	}
+	g.mux.ServeHTTP(w, r)
+}

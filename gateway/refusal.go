@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"net/http"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -50,7 +51,7 @@ func (g *Gateway) countRefusal(r *http.Request, address trace.Address, f *wire.F
 		defer close(done)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), inflight.RecordLimit)
 		defer cancel()
-		if err := g.config.Journal.AddRefusal(ctx, trace.Refusal{Address: address, Code: f.Code, Message: f.Message}); err != nil {
+		if err := g.config.Journal.AddRefusal(ctx, trace.Refusal{Address: address, Code: f.Code, Message: withField(f)}); err != nil {
 			g.config.Log.Warn("refusal not recorded", zap.Stringer("rollout", address), zap.String("code", f.Code), zap.Error(err))
 		}
 	})
@@ -61,4 +62,13 @@ func (g *Gateway) countRefusal(r *http.Request, address trace.Address, f *wire.F
 	case <-timeout.C:
 	}
 	return wait
+}
+
+// withField returns the message of a failure with the field at fault, which most messages
+// name themselves.
+func withField(f *wire.Failure) string {
+	if f.Param == "" || strings.Contains(f.Message, f.Param) {
+		return f.Message
+	}
+	return f.Param + ": " + f.Message
 }

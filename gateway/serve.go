@@ -22,6 +22,9 @@ func (g *Gateway) serve(api wire.API) func(http.ResponseWriter, *http.Request) e
 		if err != nil {
 			return err
 		}
+		if err := decoded.CheckPrefill(); err != nil {
+			return err
+		}
 		decode, err := servedSettings(decoded)
 		if err != nil {
 			return err

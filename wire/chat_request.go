@@ -24,6 +24,8 @@ type chatRequest struct {
 	TopLogprobs         *float64        `json:"top_logprobs"`
 	ResponseFormat      *openFormat     `json:"response_format"`
 	StreamOptions       *streamOptions  `json:"stream_options"`
+	Continue            *bool           `json:"continue_final_message"`
+	GenerationPrompt    *bool           `json:"add_generation_prompt"`
 }
 
 // chatTurn is a message of Chat.
@@ -36,6 +38,8 @@ type chatTurn struct {
 	FunctionCall     *functionCall   `json:"function_call"`
 	ToolCallID       string          `json:"tool_call_id"`
 	Name             json.RawMessage `json:"name"`
+	Prefix           *bool           `json:"prefix"`
+	Partial          *bool           `json:"partial"`
 }
 
 type chatToolCall struct {
@@ -91,7 +95,23 @@ func (r *Request) decodeChat(body []byte) error {
 	if err := r.readFunctionCall(w.FunctionCall); err != nil {
 		return err
 	}
+	r.readPrefill(w)
 	return r.chatDialog(w.Messages)
+}
+
+// readPrefill notes whether the reply is asked to continue the last message. OpenAI's API
+// has no field for that; vLLM and SGLang, DeepSeek and Mistral, and Qwen and Moonshot have
+// one each.
+func (r *Request) readPrefill(w chatRequest) {
+	last := len(w.Messages) - 1
+	for _, wish := range []*bool{w.Continue, w.Messages[last].Prefix, w.Messages[last].Partial} {
+		if wish != nil && *wish {
+			r.Prefill = at("messages", last)
+		}
+	}
+	if w.GenerationPrompt != nil && !*w.GenerationPrompt {
+		r.Prefill = at("messages", last)
+	}
 }
 
 // readFunctionCall reads the choice that went with functions.

@@ -48,5 +48,8 @@ func partText(raw json.RawMessage, field string, kinds []string) (string, error)
 
 // textOnly refuses a part of a message that is no text.
 func textOnly(field, kind string) *Failure {
+	if kind == "" {
+		return Invalid(field+".type", "the part has no type: the model reads parts of type \"text\"")
+	}
 	return Invalid(field+".type", "parts of type %q are not supported: the model reads text only", kind)
 }

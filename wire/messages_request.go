@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"github.com/fulgurite/fulgurite/dialog"
 )
@@ -112,14 +113,23 @@ func (r *Request) readMessagesChoice(choice *messagesChoice) error {
 	return Invalid("tool_choice.type", `tool_choice of type %q is not supported: want "auto", "any", "tool" or "none"`, choice.Type)
 }
 
-// readSystem reads the instructions, a text or blocks of it.
+// readSystem reads the instructions, a text or blocks of it, each of which is a paragraph.
 func (r *Request) readSystem(raw json.RawMessage) error {
-	text, err := content(raw, "system", "text")
+	all, err := blocks(raw, "system")
 	if err != nil {
 		return err
 	}
-	if text != "" {
-		r.Dialog = append(r.Dialog, dialog.Message{Role: dialog.System, Content: text})
+	var texts []string
+	for i, b := range all {
+		if b.Type != "text" {
+			return textOnly(at("system", i), b.Type)
+		}
+		if b.Text != "" {
+			texts = append(texts, b.Text)
+		}
+	}
+	if len(texts) > 0 {
+		r.Dialog = append(r.Dialog, dialog.Message{Role: dialog.System, Content: strings.Join(texts, "\n\n")})
 	}
 	return nil
 }
@@ -146,6 +156,10 @@ func (r *Request) messagesDialog(turns []messagesTurn) error {
 			return err
 		}
 		r.Dialog = slices.Concat(r.Dialog, said)
+	}
+	// In this API, a last message of the assistant is the beginning of the reply.
+	if last := len(turns) - 1; dialog.Role(turns[last].Role) == dialog.Assistant {
+		r.Prefill = at("messages", last)
 	}
 	return nil
 }

@@ -122,7 +122,7 @@ func thinking(said []dialog.Message) []dialog.Message {
 // claude has instructions in the middle, several blocks in a message and results
 // next to text.
 func claude(said []dialog.Message) []dialog.Message {
-	said[0].Content = "x-anthropic-billing-header: cc_version=2.1.329.a1; cc_entrypoint=sdk-ts;Be brief."
+	said[0].Content = "x-anthropic-billing-header: cc_version=2.1.329.a1; cc_entrypoint=sdk-ts;\n\nBe brief."
 	assistant := thinking(said)[2]
 	assistant.Content = "Let me see. "
 	assistant.ToolCalls = append(assistant.ToolCalls, call("call_2", "calculator", `{"expression":"12"}`))

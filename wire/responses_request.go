@@ -88,7 +88,11 @@ func (w *responsesRequest) checkStored() error {
 func (r *Request) readFlatTools(tools []flatTool) error {
 	for i, t := range tools {
 		field := at("tools", i)
-		if t.Type != "function" {
+		switch t.Type {
+		case "function":
+		case "":
+			return Invalid(field+".type", "the tool has no type: offer tools of type \"function\"")
+		default:
 			return Invalid(field+".type", "the tool %q is not run here: offer tools of type \"function\"", t.Type)
 		}
 		if err := r.addTool(field, t.Tool); err != nil {

@@ -38,6 +38,17 @@ func (r *Request) readSettings(s settings) {
 	r.Seed = &seed
 }
 
+// CheckPrefill refuses a request whose reply would continue a message that the client
+// began: the model did not sample that beginning, and codecs render whole messages.
+func (r *Request) CheckPrefill() error {
+	if r.Prefill == "" {
+		return nil
+	}
+	f := Invalid(r.Prefill, "%s is the beginning of the reply (a prefill), which is not supported: end with a message of the user or a tool, ask for a form of the reply, or send the whole prompt to /v1/completions", r.Prefill)
+	f.Code = "unsupported_parameter"
+	return f
+}
+
 // CheckSampling refuses sampling settings that can't be obeyed. Decode lets them
 // pass: they do no harm where the terms of an attempt override them.
 func (r *Request) CheckSampling() error {

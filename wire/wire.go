@@ -66,6 +66,9 @@ type Request struct {
 	// repeating them (Responses). The dialog lacks them until ResolveItems has put them
 	// in.
 	References []string
+	// Prefill is the field of the message that the reply is asked to continue, as if the
+	// model had begun it; empty if the reply is a message of its own. See CheckPrefill.
+	Prefill string
 	// Forget asks not to keep the reply for later requests (Responses).
 	Forget bool
 

@@ -188,6 +188,7 @@ func (f *Forwarder) session(address trace.Address) *Session {
 // serve answers one request of an agent. A request without the key of an attempt has no
 // effect on the attempt.
 func (f *Forwarder) serve(w http.ResponseWriter, r *http.Request) {
+	r.URL = protocol.WithoutEmptySegments(r.URL)
 	address, ok := pathAddress(r.URL)
 	if !ok {
 		refuseUnread(w, r, http.StatusNotFound, protocol.CodeNotFound, "no attempt has this URL: use the base URL that the agent is given (OPENAI_BASE_URL)")

@@ -40,6 +40,24 @@ func TestForwarderPassesOnRequestsAndRepliesAsTheyAre(t *testing.T) {
 	require.Zero(t, s.Waited())
 }
 
+func TestAPathWithEmptySegmentsIsPassedOn(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, says(http.StatusOK, "an answer"))
+	s := open(t, newForwarder(t, g.at))
+	for _, path := range []string{"/r/demo/train-3/17/2/1/v1//chat/completions", "//r/demo/train-3/17/2/1//v1/chat/completions"} {
+		u, err := url.Parse(s.BaseURL())
+		require.NoError(t, err)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+u.Host+path, strings.NewReader("a question"))
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer key")
+		response, err := (&http.Transport{DisableKeepAlives: true}).RoundTrip(r)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		require.Equal(t, http.StatusOK, response.StatusCode, path)
+		require.Equal(t, "/r/demo/train-3/17/2/1/v1/chat/completions", within(t, g.asked).request.RequestURI)
+	}
+}
+
 func TestForwarderServesOpenSessionsOnly(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, says(http.StatusOK, "never"))
