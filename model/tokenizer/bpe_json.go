@@ -86,7 +86,7 @@ func FromJSON(text []byte) (*BPE, error) {
 	if err := f.supported(byteLevel); err != nil {
 		return nil, err
 	}
-	b := &BPE{ids: map[string]int32{}, splitters: splitters, around: f.PostProc.surroundings()}
+	b := &BPE{ids: map[string]int32{}, splitters: splitters, around: surroundingsOf(f.PostProc)}
 	if b.changes, err = f.Normalizer.changes(); err != nil {
 		return nil, err
 	}

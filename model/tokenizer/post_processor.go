@@ -70,6 +70,10 @@ func (p *postProcessor) around() (before, after []int32, err error) {
 			if err != nil {
 				return nil, nil, err
 			}
+			if len(before)+len(after) > 0 && len(b)+len(a) > 0 {
+				// The reference takes what the first one returns for a pair of texts.
+				return nil, nil, fmt.Errorf("%w: post_processor: several processors of a Sequence add tokens", ErrUnsupported)
+			}
 			before, after = append(b, before...), append(after, a...)
 		}
 		return before, after, nil
