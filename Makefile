@@ -147,6 +147,10 @@ golden: ## Compute the golden vectors of package credit anew and compare them wi
 parity: ## Compare the engines with transformers on small models that it makes anew (python3 with venv; 4 GB)
 	CGO_ENABLED=0 GO="$(GO)" testsuite/parity/golden/run
 
+.PHONY: zoo
+zoo: ## Compare small models as people have them with transformers and llama.cpp (python3 with venv; 4 GB); ALL=1 for all members
+	CGO_ENABLED=0 GO="$(GO)" testsuite/parity/zoo/run $(if $(ALL),--all)
+
 .PHONY: torch
 torch: ## Hold engine torch to the engine native on the CPU, run the GPU script with tiny shapes, kill it in mid-step (python3 with venv; 4 GB); LONG=1 for more
 	GO="$(GO)" GOTEST="$(GOTEST)" LONG="$(LONG)" model/torch/check/run

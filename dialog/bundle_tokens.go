@@ -3,14 +3,11 @@ package dialog
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/fulgurite/fulgurite/model/tokenizer"
 )
 
 // The files of a model's directory that can add tokens to those of tokenizer.json.
@@ -120,9 +117,9 @@ func specialToken(value json.RawMessage) addedToken {
 	return t
 }
 
-// merge returns tokenizer.json with the tokens, and with the tokens around a text, that the
-// other files add, numbered as transformers numbers them. Without additions it returns the
-// same bytes.
+// merge returns tokenizer.json with the tokens that the other files add, numbered as
+// transformers numbers them. Without additions it returns the same bytes. add_bos_token and
+// add_eos_token have no effect beside a tokenizer.json, whose post_processor decides.
 func (s *tokenSettings) merge(text json.RawMessage) (json.RawMessage, error) {
 	var f struct {
 		Added []addedToken `json:"added_tokens"`
@@ -140,20 +137,18 @@ func (s *tokenSettings) merge(text json.RawMessage) (json.RawMessage, error) {
 	if err := s.add(&m); err != nil {
 		return nil, err
 	}
-	around, err := s.around(&m, text)
-	if err != nil || !m.changed && around == nil {
-		return text, err
+	if !m.changed {
+		return text, nil
 	}
 	fields := map[string]json.RawMessage{}
 	if err := json.Unmarshal(text, &fields); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrBundle, tokenizerFile, err)
 	}
-	if fields["added_tokens"], err = json.Marshal(m.added); err != nil {
+	added, err := json.Marshal(m.added)
+	if err != nil {
 		return nil, fmt.Errorf("encode added_tokens: %w", err)
 	}
-	if around != nil {
-		fields["post_processor"] = around
-	}
+	fields["added_tokens"] = added
 	return json.Marshal(fields)
 }
 
@@ -254,49 +249,6 @@ func (s *tokenSettings) extras() (list []addedToken, err error) {
 		}
 	}
 	return list, nil
-}
-
-// around returns the post_processor that puts the tokens around a text which add_bos_token
-// and add_eos_token ask for, and nil if tokenizer.json already does that.
-func (s *tokenSettings) around(m *merger, text json.RawMessage) (json.RawMessage, error) {
-	_, begins := s.config["add_bos_token"]
-	_, ends := s.config["add_eos_token"]
-	if !begins && !ends {
-		return nil, nil
-	}
-	specials := s.specials()
-	var wanted [2][]int32
-	var pieces []any
-	special := map[string]any{}
-	sequence := map[string]any{"Sequence": map[string]any{"id": "A", "type_id": 0}}
-	for i, kind := range []string{"bos", "eos"} {
-		var add bool
-		if value := s.config["add_"+kind+"_token"]; len(value) > 0 && json.Unmarshal(value, &add) != nil {
-			return nil, fmt.Errorf("%w: %s: add_%s_token is %s, want true or false", ErrBundle, tokenizerConfigFile, kind, value)
-		}
-		if i == 1 {
-			pieces = append(pieces, sequence)
-		}
-		token := specials[kind+"_token"]
-		if !add || token == "" {
-			continue
-		}
-		id := m.id(token)
-		wanted[i] = []int32{id}
-		pieces = append(pieces, map[string]any{"SpecialToken": map[string]any{"id": token, "type_id": 0}})
-		special[token] = map[string]any{"id": token, "ids": []int32{id}, "tokens": []string{token}}
-	}
-	before, after, err := tokenizer.Around(text)
-	if err == nil && slices.Equal(before, wanted[0]) && slices.Equal(after, wanted[1]) {
-		return nil, nil
-	}
-	if err != nil && errors.Is(err, tokenizer.ErrFormat) {
-		return nil, fmt.Errorf("%w: %w", ErrBundle, err)
-	}
-	return json.Marshal(map[string]any{
-		"type": "TemplateProcessing", "single": pieces, "special_tokens": special,
-		"pair": append(slices.Clone(pieces), map[string]any{"Sequence": map[string]any{"id": "B", "type_id": 1}}),
-	})
 }
 
 // merger adds tokens to those of a tokenizer.json.
