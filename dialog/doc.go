@@ -13,5 +13,6 @@
 // the whole dialog, unless the chat template writes earlier turns differently later.
 // Parse never returns a tool call whose arguments are not a JSON object; what is not a
 // call stays text. Text that Partial has returned is never taken back. No text of a user,
-// of a tool or of a tool's schema becomes a special token.
+// of a tool or of a tool's schema becomes a special token, or another token that the chat
+// template writes.
 package dialog

@@ -149,7 +149,7 @@ func CheckTools(c Codec, parser string) error {
 			continue
 		}
 		rendered++
-		if strings.Contains(text, name) {
+		if strings.Contains(t.render.guard.Unmark(text), name) {
 			failure, rendered = nil, 0
 			break
 		}

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/fulgurite/fulgurite/dialog/jinja"
@@ -62,9 +64,11 @@ func (b Bundle) codec(name string) (*template, error) {
 	if c.format, err = b.toolFormat(); err != nil {
 		return nil, err
 	}
-	if c.render, err = b.renderer(c.guarded()); err != nil {
+	if c.render, err = b.renderer(); err != nil {
 		return nil, err
 	}
+	c.render.open = c.marks()
+	c.render.guard = vocabulary.NewGuard(b.guarded(vocabulary, c.render.open))
 	c.thinks = strings.Contains(b.Template, closeThought)
 	if err := c.probe(stop); err != nil {
 		return nil, err
@@ -78,25 +82,43 @@ func (b Bundle) codec(name string) (*template, error) {
 	return c, nil
 }
 
-// guarded returns the special tokens that a text must not turn into. The marks of
-// reasoning and tool calls are not among them, because templates look for those in texts.
-func (c *template) guarded() []string {
-	open := []string{openThought, closeThought}
+// marks returns the marks of reasoning and of tool calls.
+func (c *template) marks() []string {
+	marks := []string{openThought, closeThought}
 	if c.format != nil {
-		open = append(open, c.format.Marks()...)
+		marks = append(marks, c.format.Marks()...)
 	}
-	var texts []string
-	for _, text := range c.vocabulary.SpecialTokens() {
-		if !slices.Contains(open, text) {
-			texts = append(texts, text)
+	return marks
+}
+
+// shaped matches names that are made for tokens.
+var shaped = regexp.MustCompile(`^(<[|｜].*[|｜]>|</?s>|\[/?[A-Z][A-Z_0-9]*\]|<(unused|extra_id_|reserved_)[0-9a-z_]*>)$`)
+
+// guarded returns which tokens no text of a user or a tool may become. A tokenizer may
+// declare a token that ends a turn, or begins one, as special or as any added token; files
+// in other formats know only a part of that. So a token is guarded if it is special, if the
+// template writes it, if it ends a reply, if it is a mark, or if its name is made for a
+// token. Other added tokens, such as runs of spaces, are ordinary text.
+func (b Bundle) guarded(vocabulary *tokenizer.BPE, marks []string) func(text string, special bool) bool {
+	named := slices.Concat(marks, slices.Collect(maps.Values(b.Special)))
+	for _, id := range b.Stop {
+		named = append(named, vocabulary.Name(id))
+	}
+	return func(text string, special bool) bool {
+		switch {
+		case strings.TrimSpace(text) == "":
+			return special
+		case special, shaped.MatchString(text), slices.Contains(named, text):
+			return true
 		}
+		return strings.ContainsFunc(text, func(c rune) bool { return unicode.In(c, unicode.P, unicode.S) }) &&
+			(strings.Contains(b.Template, text) || strings.Contains(b.ToolTemplate, text))
 	}
-	return texts
 }
 
 // renderer prepares the bundle's templates.
-func (b Bundle) renderer(guarded []string) (*renderer, error) {
-	r := &renderer{guard: newGuard(guarded)}
+func (b Bundle) renderer() (*renderer, error) {
+	r := &renderer{}
 	var err error
 	if r.plain, err = jinja.Parse(b.Template); err != nil {
 		return nil, err
@@ -228,7 +250,7 @@ func (c *template) samples(id int32) bool { return int(id) < c.size && c.vocabul
 // encode returns the tokens of a rendered text. It returns an error if the model has no row
 // for one of them.
 func (c *template) encode(text string) ([]int32, error) {
-	ids := c.vocabulary.EncodeGuarded(text, guardMark)
+	ids := c.vocabulary.EncodeGuarded(text, c.render.guard)
 	return ids, c.checkRows(ids)
 }
 

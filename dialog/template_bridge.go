@@ -60,12 +60,13 @@ func (c *template) bridgeBehind(s standIn, calls int, later []Message, tools []T
 	if err != nil {
 		return "", err
 	}
-	times := strings.Count(alone, s.sentinel)
+	sentinel := c.render.guard.Mark(s.sentinel, nil)
+	times := strings.Count(alone, sentinel)
 	if times == 0 {
 		return "", errors.New("the template does not write what an assistant says")
 	}
 	for range times {
-		_, after, found := strings.Cut(whole, s.sentinel)
+		_, after, found := strings.Cut(whole, sentinel)
 		if !found {
 			return "", errors.New("the template rewrites what an assistant said before")
 		}
@@ -181,7 +182,7 @@ func (c *template) tryCalls() {
 	}
 	lost := ""
 	for _, one := range []struct{ sentinel, what string }{{value, "calls of earlier turns"}, {result, "results of tools"}} {
-		if !strings.Contains(text, one.sentinel) {
+		if !strings.Contains(c.render.guard.Unmark(text), one.sentinel) {
 			lost = one.what
 			break
 		}
@@ -207,11 +208,12 @@ func (c *template) turnEnd(messages []Message, sentinel string, tools []Tool, st
 	if err != nil {
 		return 0, err
 	}
+	sentinel = c.render.guard.Mark(sentinel, nil)
 	at := strings.LastIndex(text, sentinel)
 	if at < 0 {
 		return 0, errors.New("the template does not write what an assistant says")
 	}
-	for _, id := range c.vocabulary.EncodeSpecial(text[at+len(sentinel):]) {
+	for _, id := range c.vocabulary.EncodeGuarded(text[at+len(sentinel):], c.render.guard) {
 		if c.vocabulary.Special(id) || slices.Contains(stop, id) {
 			return id, nil
 		}
@@ -238,7 +240,7 @@ func (c *template) tryBridges(tools []Tool, tails ...[]Message) error {
 		if one != other {
 			return refuse(errors.New("what follows a reply depends on what was said before it"))
 		}
-		ids := c.vocabulary.EncodeGuarded(one, guardMark)
+		ids := c.vocabulary.EncodeGuarded(one, c.render.guard)
 		if !slices.Contains(c.stop, ids[0]) {
 			return refuse(errors.New("the token that ends a turn merges with its surroundings"))
 		}

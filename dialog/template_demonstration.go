@@ -71,7 +71,7 @@ func (l *lesson) turn(d Dialog, i int, learn bool) error {
 	if end == "" {
 		return fmt.Errorf("%w: the chat template does not end the reply", ErrDialog)
 	}
-	said := l.c.vocabulary.EncodeGuarded(l.rest[:at+len(end)], guardMark)
+	said := l.c.vocabulary.EncodeGuarded(l.rest[:at+len(end)], l.c.render.guard)
 	if learn {
 		if err := l.c.readable(said, d.Messages[i], d.Tools); err != nil {
 			return err
@@ -85,7 +85,7 @@ func (l *lesson) turn(d Dialog, i int, learn bool) error {
 
 // given appends the tokens of text that is not trained.
 func (l *lesson) given(text string) {
-	ids := l.c.vocabulary.EncodeGuarded(l.end+text, guardMark)
+	ids := l.c.vocabulary.EncodeGuarded(l.end+text, l.c.render.guard)
 	if l.end != "" {
 		ids = ids[1:]
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fulgurite/fulgurite/dialog/jinja"
+	"github.com/fulgurite/fulgurite/model/tokenizer"
 )
 
 // renderer lays dialogs out as text.
@@ -15,7 +16,9 @@ type renderer struct {
 	plain, withTools *jinja.Template
 	variables        []jinja.Member
 	now              time.Time
-	guard            guard
+	guard            *tokenizer.Guard
+	// open are texts for which templates look in what an assistant said.
+	open []string
 	// shortIDs is true if the template wants ids of nine letters and digits.
 	shortIDs bool
 }
@@ -44,7 +47,7 @@ func (r *renderer) dialog(messages []Message, tools []Tool, open bool) (string, 
 		}
 	}
 	members = append(members, jinja.Member{Key: "tools", Value: offered}, jinja.Member{Key: "documents"})
-	text, err := by.Render(jinja.Object(members...), r.now)
+	text, err := by.RenderMarked(jinja.Object(members...), r.now, r.guard.Alphabet)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrDialog, err)
 	}
@@ -63,9 +66,12 @@ func (r *renderer) turn(m Message) (jinja.Value, error) {
 	if m.Role != Assistant && len(m.ToolCalls) > 0 {
 		return jinja.Value{}, fmt.Errorf("%w: tool calls in a turn of role %q", ErrDialog, m.Role)
 	}
-	turn := []jinja.Member{{Key: "role", Value: jinja.String(string(role))}, {Key: "content", Value: r.text(m.Content)}}
+	turn := []jinja.Member{{Key: "role", Value: jinja.String(string(role))}, {Key: "content", Value: r.said(m, m.Content)}}
+	if m.Reasoning != "" {
+		turn = append(turn, jinja.Member{Key: "reasoning_content", Value: r.said(m, m.Reasoning)})
+	}
 	for _, one := range []struct{ key, text string }{
-		{"reasoning_content", m.Reasoning}, {"tool_call_id", r.id(m.ToolCallID)}, {"name", m.Name},
+		{"tool_call_id", r.id(m.ToolCallID)}, {"name", m.Name},
 	} {
 		if one.text != "" {
 			turn = append(turn, jinja.Member{Key: one.key, Value: r.text(one.text)})
@@ -97,7 +103,7 @@ func (r *renderer) call(call ToolCall) (jinja.Value, error) {
 	if !isObject(string(arguments)) {
 		arguments = json.RawMessage(objectOf("_raw", call.Function.Arguments))
 	}
-	value, err := jinja.FromJSON(r.guard.json(arguments))
+	value, err := jinja.FromJSON(r.json(arguments))
 	if err != nil {
 		return jinja.Value{}, fmt.Errorf("%w: arguments of %q: %w", ErrDialog, call.Function.Name, err)
 	}
@@ -119,7 +125,7 @@ func (r *renderer) offer(tools []Tool) (jinja.Value, error) {
 			function = append(function, jinja.Member{Key: "description", Value: r.text(t.Description)})
 		}
 		if len(t.Parameters) > 0 {
-			value, err := jinja.FromJSON(r.guard.json(t.Parameters))
+			value, err := jinja.FromJSON(r.json(t.Parameters))
 			if err != nil {
 				return jinja.Value{}, fmt.Errorf("%w: parameters of tool %q: %w", ErrDialog, t.Name, err)
 			}
@@ -147,33 +153,20 @@ func (r *renderer) id(s string) string {
 	return string(short)
 }
 
-func (r *renderer) text(s string) jinja.Value { return jinja.String(r.guard.text(s)) }
+// text returns a string that becomes no guarded token, whatever the template makes of it.
+func (r *renderer) text(s string) jinja.Value { return jinja.String(r.guard.Mark(s, nil)) }
 
-// guardMark is a noncharacter, which has no meaning in any text. Inserted into the name
-// of a special token, it keeps text of a user or a tool from becoming that token; the
-// tokenizer drops it.
-const guardMark = "\ufdd0"
-
-// guard puts marks into texts.
-type guard struct{ replacer *strings.Replacer }
-
-func newGuard(tokens []string) guard {
-	var pairs []string
-	for _, t := range tokens {
-		for i := range t {
-			if i > 0 {
-				pairs = append(pairs, t, t[:i]+guardMark+t[i:])
-				break
-			}
-		}
+// said returns a text of a message. Marks of reasoning and of tool calls that an assistant
+// wrote are those marks.
+func (r *renderer) said(m Message, s string) jinja.Value {
+	if m.Role != Assistant {
+		return r.text(s)
 	}
-	return guard{strings.NewReplacer(pairs...)}
+	return jinja.String(r.guard.Mark(s, r.open))
 }
 
-func (g guard) text(s string) string { return g.replacer.Replace(s) }
-
-// json puts marks into the strings of a JSON text, however they are escaped.
-func (g guard) json(text json.RawMessage) []byte {
+// json guards the strings of a JSON text, however they are escaped.
+func (r *renderer) json(text json.RawMessage) []byte {
 	out := make([]byte, 0, len(text))
 	for i := 0; i < len(text); {
 		if text[i] != '"' {
@@ -192,7 +185,7 @@ func (g guard) json(text json.RawMessage) []byte {
 		written := text[i:end]
 		var s string
 		if json.Unmarshal(written, &s) == nil {
-			if guarded := g.text(s); guarded != s {
+			if guarded := r.guard.Mark(s, nil); guarded != s {
 				written, _ = json.Marshal(guarded) // strings always encode
 			}
 		}

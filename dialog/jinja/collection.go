@@ -124,7 +124,7 @@ func (r *run) foldCase(sensitive any) func(any) any {
 	exact := r.optional(sensitive)
 	return func(v any) any {
 		if s, is := plain(v); is && !exact {
-			return r.lower(s)
+			return r.lower(r.bare(s))
 		}
 		return v
 	}
@@ -181,6 +181,9 @@ func (r *run) filterUnique(v any, args []any) any {
 	return r.lazily(v, false, func() func(any) (any, bool) {
 		return func(one any) (any, bool) {
 			key := r.key(fold(read(one)))
+			if s, is := key.(string); is {
+				key = r.bare(s)
+			}
 			found := seen.at(key) >= 0
 			seen.put(key, nil)
 			return one, !found

@@ -46,7 +46,7 @@ func (r *run) same(a, b any, depth int) bool {
 	}
 	if x, is := plain(a); is {
 		y, is := plain(b)
-		return is && x == y
+		return is && r.bare(x) == r.bare(y)
 	}
 	switch x := a.(type) {
 	case none:
@@ -138,7 +138,7 @@ func (r *run) order(op string, a, b any, depth int) int {
 	x, xIs := plain(a)
 	y, yIs := plain(b)
 	if xIs && yIs {
-		return strings.Compare(x, y)
+		return strings.Compare(r.bare(x), r.bare(y))
 	}
 	if x, is := a.(*list); is {
 		if x.isView() {
@@ -172,7 +172,7 @@ func (r *run) contains(in, v any) bool {
 			r.wrong("a %s in a string", typeName(v))
 		}
 		r.step(len(whole) / 64)
-		return strings.Contains(whole, part)
+		return strings.Contains(r.bare(whole), r.bare(part))
 	}
 	switch in := in.(type) {
 	case *dict:

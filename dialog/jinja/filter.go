@@ -100,7 +100,7 @@ func (r *run) filterInt(v any, args []any) any {
 	case float64:
 		return truncate(v)
 	case string:
-		s := strings.TrimFunc(v, isSpace)
+		s := strings.TrimFunc(r.bare(v), isSpace)
 		if i, ok := new(big.Int).SetString(s, 10); ok {
 			return whole64(i)
 		}
@@ -143,7 +143,7 @@ func (r *run) filterFloat(v any, args []any) any {
 	}
 	switch v := v.(type) {
 	case string:
-		if f, ok := r.parseFloat(strings.TrimFunc(v, isSpace)); ok {
+		if f, ok := r.parseFloat(strings.TrimFunc(r.bare(v), isSpace)); ok {
 			return f
 		}
 	case *undefined:

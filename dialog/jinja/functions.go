@@ -223,7 +223,7 @@ func globalOf(name string) func(r *run, a actual) any {
 		return func(r *run, a actual) any { return r.newDict(name, a) }
 	case "raise_exception":
 		return func(r *run, a actual) any {
-			fail(ErrRaised, r.pos, "%s", r.str(r.bind(name, a, "message")[0]))
+			fail(ErrRaised, r.pos, "%s", r.bare(r.str(r.bind(name, a, "message")[0])))
 			return nil
 		}
 	case "strftime_now":

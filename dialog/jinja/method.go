@@ -79,10 +79,17 @@ func textMethods() definitions {
 		return r.partition(name, s, r.text(name, args[0]))
 	})
 	add("removeprefix", "prefix /", func(r *run, name, s string, args []any) any {
-		return strings.TrimPrefix(s, r.text(name, args[0]))
+		if prefix := r.bare(r.text(name, args[0])); strings.HasPrefix(r.bare(s), prefix) {
+			return s[r.place(s, len(prefix)):]
+		}
+		return s
 	})
 	add("removesuffix", "suffix /", func(r *run, name, s string, args []any) any {
-		return strings.TrimSuffix(s, r.text(name, args[0]))
+		suffix, bare := r.bare(r.text(name, args[0])), r.bare(s)
+		if strings.HasSuffix(bare, suffix) {
+			return s[:r.place(s, len(bare)-len(suffix))]
+		}
+		return s
 	})
 	for name, f := range map[string]func(r *run, s string) string{
 		"upper": (*run).upper, "lower": (*run).lower, "capitalize": (*run).capitalize,
@@ -109,6 +116,17 @@ func (r *run) strings(parts []string) *list {
 // split implements split and rsplit. most is the largest number of cuts; a negative
 // number means all.
 func (r *run) split(name, s string, sep any, most int) any {
+	if !omitted(sep) && r.marked(s) {
+		between := len(r.bare(r.text(name, sep)))
+		parts := r.split(name, r.bare(s), sep, most).(*list)
+		for i, part := range parts.items {
+			end := r.place(s, len(part.(string)))
+			parts.items[i] = s[:end]
+			s = s[end:]
+			s = s[r.place(s, min(between, len(s))):]
+		}
+		return parts
+	}
 	if most < 0 {
 		most = len(s)
 	}
@@ -120,7 +138,7 @@ func (r *run) split(name, s string, sep any, most int) any {
 	width := 0
 	cut := func() (at int) {
 		if !omitted(sep) {
-			between := r.text(name, sep)
+			between := r.bare(r.text(name, sep))
 			if width = len(between); width == 0 {
 				r.wrong("%s at an empty string", name)
 			}
@@ -183,8 +201,8 @@ func (r *run) strip(name, s string, chars any) string {
 	r.step(len(s) / 64)
 	drop := isSpace
 	if !omitted(chars) {
-		set := r.text(name, chars)
-		drop = func(c rune) bool { return strings.ContainsRune(set, c) }
+		set := r.bare(r.text(name, chars))
+		drop = func(c rune) bool { return strings.ContainsRune(set, r.character(c)) }
 	}
 	if name != "rstrip" {
 		s = strings.TrimLeftFunc(s, drop)
@@ -205,7 +223,7 @@ func (r *run) begins(name, s string, with any) bool {
 		parts = l.items
 	}
 	for _, one := range parts {
-		if test(s, r.text(name, one)) {
+		if test(r.bare(s), r.bare(r.text(name, one))) {
 			return true
 		}
 	}
@@ -214,7 +232,8 @@ func (r *run) begins(name, s string, with any) bool {
 
 func (r *run) replace(s, old, by string, count int64) string {
 	r.step(len(s) / 16)
-	n := int64(strings.Count(s, old))
+	old = r.bare(old)
+	n := int64(strings.Count(r.bare(s), old))
 	if count >= 0 {
 		n = min(n, count)
 	}
@@ -223,7 +242,32 @@ func (r *run) replace(s, old, by string, count int64) string {
 	if by != "" {
 		r.make(int(min(n, mostBytes)) * len(by))
 	}
-	return strings.Replace(s, old, by, int(n))
+	if !r.marked(s) {
+		return strings.Replace(s, old, by, int(n))
+	}
+	return r.replaceMarked(s, old, by, int(n))
+}
+
+// replaceMarked replaces what the characters of s have n times. An empty text is before
+// each character and at the end.
+func (r *run) replaceMarked(s, old, by string, n int) string {
+	var out strings.Builder
+	bare := r.bare(s)
+	from, done := 0, 0 // in bare, in s
+	for i := range n {
+		at := strings.Index(bare[from:], old)
+		if old == "" {
+			if at = 0; i > 0 {
+				_, at = utf8.DecodeRuneInString(bare[from:])
+			}
+		}
+		begin := done + r.place(s[done:], at)
+		out.WriteString(s[done:begin])
+		out.WriteString(by)
+		from, done = from+at+len(old), begin+r.place(s[begin:], len(old))
+	}
+	out.WriteString(s[done:])
+	return out.String()
 }
 
 // glue joins texts and counts the memory.
@@ -236,6 +280,7 @@ func (r *run) glue(parts []string, s string) string {
 }
 
 func (r *run) find(name, s, sub string) any {
+	s, sub = r.bare(s), r.bare(sub)
 	at := strings.Index(s, sub)
 	switch name {
 	case "count":
@@ -257,13 +302,14 @@ func (r *run) partition(name, s, sep string) any {
 		r.wrong("%s at an empty string", name)
 	}
 	parts := []any{s, "", ""}
-	at := strings.Index(s, sep)
+	bare, between := r.bare(s), r.bare(sep)
+	at := strings.Index(bare, between)
 	if name == "rpartition" {
 		parts = []any{"", "", s}
-		at = strings.LastIndex(s, sep)
+		at = strings.LastIndex(bare, between)
 	}
 	if at >= 0 {
-		parts = []any{s[:at], sep, s[at+len(sep):]}
+		parts = []any{s[:r.place(s, at)], sep, s[r.place(s, at+len(between)):]}
 	}
 	return &list{items: parts, kind: tupleKind}
 }

@@ -206,8 +206,8 @@ func (r *run) addSafe(op string, left, right any) any {
 	if !leftIs && !rightIs {
 		return nil
 	}
-	a, aIs := escaped(left)
-	b, bIs := escaped(right)
+	a, aIs := r.escaped(left)
+	b, bIs := r.escaped(right)
 	if op != "+" || !aIs || !bIs {
 		r.refuse("%s %s %s", typeName(left), op, typeName(right))
 	}
@@ -215,12 +215,18 @@ func (r *run) addSafe(op string, left, right any) any {
 	return markup(a + b)
 }
 
-func escaped(v any) (string, bool) {
+func (r *run) escaped(v any) (string, bool) {
 	switch v := v.(type) {
 	case markup:
 		return string(v), true
 	case string:
-		return strings.NewReplacer("&", "&amp;", ">", "&gt;", "<", "&lt;", "'", "&#39;", `"`, "&#34;").Replace(v), true
+		pairs := []string{"&", "&amp;", ">", "&gt;", "<", "&lt;", "'", "&#39;", `"`, "&#34;"}
+		for i, c := range r.alphabet {
+			if at := slices.Index(pairs, string(c)); at >= 0 && at%2 == 0 {
+				pairs = append(pairs, string(FirstMark+rune(i)), pairs[at+1])
+			}
+		}
+		return strings.NewReplacer(pairs...).Replace(v), true
 	}
 	return "", false
 }

@@ -19,12 +19,14 @@ type run struct {
 	*functions
 	variables *dict
 	now       time.Time
-	scope     *scope
-	out       []byte
-	captured  string
-	steps     int
-	bytes     int
-	depth     int
+	// alphabet has the characters for which marks in strings stand.
+	alphabet []rune
+	scope    *scope
+	out      []byte
+	captured string
+	steps    int
+	bytes    int
+	depth    int
 	// pos is the current place in the source, for errors.
 	pos int
 }

@@ -55,12 +55,16 @@ func invalid(s string) int {
 // a variable that is not given. strftime_now formats now, in the location of now. The
 // error is an [*Error].
 func (t *Template) Render(variables Value, now time.Time) (text string, err error) {
+	return t.render(variables, now, nil)
+}
+
+func (t *Template) render(variables Value, now time.Time, alphabet []rune) (text string, err error) {
 	defer t.catch(&err)
 	given, is := variables.of.(*dict)
 	if !is {
 		fail(ErrRender, 0, "the variables are a %s, not an object", typeName(variables.inside()))
 	}
-	r := &run{functions: t.functions, variables: given, now: now}
+	r := &run{functions: t.functions, variables: given, now: now, alphabet: alphabet}
 	r.within(t.names, func() { t.body.run(r) })
 	return string(r.out), nil
 }

@@ -62,9 +62,9 @@ func (r *run) field(field string, a actual) any {
 
 // upper implements Python's str.upper. It refuses letters whose upper case has more than
 // one character.
-func (r *run) upper(s string) string { return strings.ToUpper(r.letters(s)) }
+func (r *run) upper(s string) string { return r.marksOf(s, strings.ToUpper(r.letters(r.bare(s)))) }
 
-func (r *run) lower(s string) string { return strings.ToLower(r.letters(s)) }
+func (r *run) lower(s string) string { return r.marksOf(s, strings.ToLower(r.letters(r.bare(s)))) }
 
 // letters refuses characters without a simple upper or lower case.
 func (r *run) letters(s string) string {
@@ -105,27 +105,28 @@ func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 
 // capitalize implements Python's str.capitalize.
 func (r *run) capitalize(s string) string {
-	s = strings.ToLower(r.plainLetters("capitalize", s))
+	low := strings.ToLower(r.plainLetters("capitalize", r.bare(s)))
 	if s == "" {
 		return s
 	}
-	return strings.ToUpper(s[:1]) + s[1:]
+	return r.marksOf(s, strings.ToUpper(low[:1])+low[1:])
 }
 
 // title turns a letter into upper case if it is the first, or if starts is true for the
 // character before it.
 func (r *run) title(s string, starts func(before byte) bool) string {
-	b := []byte(strings.ToLower(r.plainLetters("title", s)))
+	b := []byte(strings.ToLower(r.plainLetters("title", r.bare(s))))
 	for i, c := range b {
 		if isLetter(c) && (i == 0 || starts(b[i-1])) {
 			b[i] = c &^ 0x20
 		}
 	}
-	return string(b)
+	return r.marksOf(s, string(b))
 }
 
 // kindOf implements isalpha, isdigit and the like, and the tests lower and upper.
 func (r *run) kindOf(method, s string) bool {
+	s = r.bare(s)
 	r.step(len(s) / 16)
 	switch method {
 	case "isascii":

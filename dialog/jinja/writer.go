@@ -186,19 +186,20 @@ func (w *writer) quote(s string) {
 	quote, plain := '"', func(c rune) bool { return c >= 0x20 && (!w.ascii || c < 0x7f) }
 	if !w.json {
 		plain = unicode.IsPrint
-		if quote = '\''; strings.Contains(s, "'") && !strings.Contains(s, `"`) {
+		if quote = '\''; strings.Contains(w.run.bare(s), "'") && !strings.Contains(w.run.bare(s), `"`) {
 			quote = '"'
 		}
 	}
 	w.WriteRune(quote)
 	from := 0
 	for i, c := range s {
-		if plain(c) && c != quote && c != '\\' {
+		stands := w.run.character(c)
+		if plain(stands) && stands != quote && stands != '\\' {
 			continue
 		}
 		w.WriteString(s[from:i])
 		from = i + utf8.RuneLen(c)
-		w.escape(c)
+		w.escape(stands)
 	}
 	w.WriteString(s[from:])
 	w.WriteRune(quote)

@@ -37,12 +37,13 @@ func newAddedTokens(tokens []addedToken) *addedTokens {
 	return a
 }
 
-// split passes the parts of text on, in order: ordinary text to plain, and tokens to
-// token. It finds special tokens only if special is true.
-func (a *addedTokens) split(text string, special bool, plain func(string), token func(int32)) {
+// split passes the parts of text on, in order: ordinary text with its place to plain, and
+// tokens to token. It finds special tokens only if special is true, and a token only where
+// it is allowed.
+func (a *addedTokens) split(text string, special bool, allowed func(id int32, begin, end int) bool, plain func(part string, at int), token func(int32)) {
 	done := 0
 	for from := 0; a.any && from < len(text); {
-		t, ok := a.at(text, from)
+		t, ok := a.at(text, from, allowed)
 		if !ok {
 			from++
 			continue
@@ -59,19 +60,19 @@ func (a *addedTokens) split(text string, special bool, plain func(string), token
 			end = len(text) - len(strings.TrimLeftFunc(text[end:], unicode.IsSpace))
 		}
 		if done < begin {
-			plain(text[done:begin])
+			plain(text[done:begin], done)
 		}
 		token(t.ID)
 		done = end
 	}
 	if done < len(text) {
-		plain(text[done:])
+		plain(text[done:], done)
 	}
 }
 
-func (a *addedTokens) at(text string, from int) (addedToken, bool) {
+func (a *addedTokens) at(text string, from int, allowed func(id int32, begin, end int) bool) (addedToken, bool) {
 	for _, t := range a.byFirst[text[from]] {
-		if strings.HasPrefix(text[from:], t.Content) {
+		if strings.HasPrefix(text[from:], t.Content) && allowed(t.ID, from, from+len(t.Content)) {
 			return t, true
 		}
 	}

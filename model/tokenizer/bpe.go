@@ -45,16 +45,18 @@ func (b *BPE) VocabSize() int { return len(b.texts) }
 
 // Encode returns the ids of text. It finds added tokens that are not special, such as a
 // published "<think>"; it does not find special tokens.
-func (b *BPE) Encode(text string) []int32 { return b.encode(text, "", false) }
+func (b *BPE) Encode(text string) []int32 { return b.encode(text, nil, nil, false) }
 
 // EncodeSpecial returns the ids of a text that a template produced: special tokens are
 // found in it. It adds no tokens at the beginning or the end.
-func (b *BPE) EncodeSpecial(text string) []int32 { return b.encode(text, "", true) }
+func (b *BPE) EncodeSpecial(text string) []int32 { return b.encode(text, nil, nil, true) }
 
-// EncodeGuarded is like EncodeSpecial for text without its marks, but finds no token
-// across a mark. So a mark inside the name of a special token turns that name into
-// ordinary text.
-func (b *BPE) EncodeGuarded(text, mark string) []int32 { return b.encode(text, mark, true) }
+// EncodeGuarded is like EncodeSpecial for text in which g's marks stand for characters, but
+// finds none of the guarded tokens where one of its characters is marked.
+func (b *BPE) EncodeGuarded(text string, g *Guard) []int32 {
+	bare, marks := g.bare(text)
+	return b.encode(bare, marks, g, true)
+}
 
 // Decode returns the bytes of ids. It leaves out special tokens and keeps all others. If
 // the tokenizer has a normalizer, the result is the normalized text.
@@ -135,30 +137,26 @@ func (b *BPE) kind(id int32) kind {
 	return b.kinds[id]
 }
 
-func (b *BPE) encode(text, mark string, special bool) []int32 {
+// encode encodes text, at some bytes of which a mark stood for the character.
+func (b *BPE) encode(text string, marks []int, g *Guard, special bool) []int32 {
 	ids, first := make([]int32, 0, len(text)/3+1), true
 	token := func(id int32) { ids, first = append(ids, id), false }
 	m := merger{pairs: b.pairs}
 	piece := func(p string) { ids = b.piece(&m, ids, p) }
-	ordinary := func(part string) {
-		if part = unmarked(part, mark); part != "" {
-			splitAll(b.splitters, part, first, piece)
-			first = false
-		}
+	ordinary := func(part string, _ int) {
+		splitAll(b.splitters, part, first, piece)
+		first = false
 	}
-	b.early.split(text, special, func(part string) {
-		if unmarked(part, mark) != "" { // otherwise a normalizer could turn empty text into something
-			b.late.split(b.normalize(part), special, ordinary, token)
+	b.early.split(text, special, g.allows(marks, 0), func(part string, at int) {
+		normal, inside := b.normalize(part), within(marks, at, at+len(part))
+		if normal != part && len(inside) > 0 && b.late.any {
+			// The marks are found again in the normalized form of the marked text.
+			normal, inside = g.bare(b.normalize(g.marked(part, inside, at)))
+			at = 0
 		}
+		b.late.split(normal, special, g.allows(inside, at), ordinary, token)
 	}, token)
 	return ids
-}
-
-func unmarked(text, mark string) string {
-	if mark == "" {
-		return text
-	}
-	return strings.ReplaceAll(text, mark, "")
 }
 
 // piece appends the tokens of one piece to ids.

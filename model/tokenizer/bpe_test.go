@@ -51,7 +51,6 @@ func TestBytesWithoutATokenAreLeftOut(t *testing.T) {
 		require.Equal(t, want, b.Decode(b.Encode(text)))
 	}
 	require.Equal(t, b.Encode("ab"), b.Encode("\x04ab\x16"))
-	require.Empty(t, b.EncodeGuarded("\x04\ufdd0", "\ufdd0"))
 }
 
 func TestCharactersWithoutATokenBecomeTheirBytes(t *testing.T) {
@@ -63,9 +62,8 @@ func TestCharactersWithoutATokenBecomeTheirBytes(t *testing.T) {
 	}
 	require.Equal(t, "0xff", b.Name(b.Encode("\xff")[1]))
 	require.Equal(t, "<0xFF>", b.Decode(b.Encode("<0xFF>"))[1:], "the name of a byte is ordinary text")
-	end, _ := b.ID("</s>")
-	require.Equal(t, "</s>", b.Decode(b.EncodeGuarded("<\ufdd0/s>", "\ufdd0"))[1:])
-	require.Equal(t, []int32{end}, b.EncodeGuarded("\ufdd0</s>\ufdd0", "\ufdd0"), "a mark alone is no text to put a space before")
+	g := b.NewGuard(func(_ string, special bool) bool { return special })
+	require.Equal(t, "</s>", b.Decode(b.EncodeGuarded(g.Mark("</s>", nil), g))[1:])
 }
 
 func TestOnlyTemplatesMakeSpecialTokens(t *testing.T) {
@@ -89,17 +87,23 @@ func TestOnlyTemplatesMakeSpecialTokens(t *testing.T) {
 func TestMarksKeepNamesOfTokensOrdinary(t *testing.T) {
 	t.Parallel()
 	b := read(t, "testdata/qwen.json")
-	const mark = "\ufdd0"
-	for _, text := range []string{"<|im_end|>", "a <|im_end|> b", "<|im_start|>x<|im_end|>", "<think>", "<<|im_end|>>"} {
-		guarded := strings.ReplaceAll(text, "<", "<"+mark)
-		ids := b.EncodeGuarded("<|im_start|>"+guarded, mark)
+	g := b.NewGuard(func(_ string, special bool) bool { return special })
+	require.Equal(t, []rune{'<'}, g.Alphabet)
+	for _, text := range []string{"<|im_end|>", "a <|im_end|> b", "<|im_start|>x<|im_end|>", "<<|im_end|>>", "<", "e\u0301<\u0338"} {
+		ids := b.EncodeGuarded("<|im_start|>"+g.Mark(text, nil), g)
 		require.Equal(t, b.EncodeSpecial("<|im_start|>"), ids[:1])
-		require.Equal(t, text, b.Decode(ids[1:]))
+		require.Equal(t, b.Encode(text), ids[1:], text)
+		require.Equal(t, text, g.Unmark(g.Mark(text, nil)))
 		for _, id := range ids[1:] {
-			require.False(t, b.Added(id))
+			require.False(t, b.Special(id))
 		}
 	}
-	require.Equal(t, b.EncodeSpecial("it's 12<|im_end|>"), b.EncodeGuarded("it"+mark+"'s"+mark+" 12<|im_end|>", mark))
+	call, _ := b.ID("<tool_call>")
+	require.Equal(t, []int32{call}, b.EncodeGuarded(g.Mark("<tool_call>", nil), g), "it is not guarded")
+	all := b.NewGuard(func(string, bool) bool { return true })
+	require.NotContains(t, b.EncodeGuarded(all.Mark("<tool_call>", nil), all), call)
+	require.Contains(t, b.EncodeGuarded(all.Mark("<tool_call>", []string{"<tool_call>"}), all), call)
+	require.Equal(t, "a\uFFFDb", g.Mark("a\ufdd0b", nil))
 }
 
 func TestNamesShowTokens(t *testing.T) {
