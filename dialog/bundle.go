@@ -94,6 +94,8 @@ type Choices struct {
 	ToolParser string // empty for the format that the template shows
 	// StopTokens end a completion, too. Each is the text of a token, or its id in decimal.
 	StopTokens []string
+	// Variables are further variables of the template, by name.
+	Variables map[string]any
 }
 
 // ReadCodecWith works like ReadCodec.
@@ -101,6 +103,11 @@ func ReadCodecWith(dir string, c Choices) (codec Codec, encoded []byte, err erro
 	key := "model.codec"
 	b, err := ReadBundleWith(dir, c.Template)
 	b.ToolParser = c.ToolParser
+	if err == nil && len(c.Variables) > 0 {
+		if b.Variables, err = json.Marshal(c.Variables); err != nil {
+			return nil, nil, fmt.Errorf("model.template_variables: %w", err)
+		}
+	}
 	if err == nil && len(c.StopTokens) > 0 {
 		if err = b.addStop(c.StopTokens); err != nil {
 			return nil, nil, fmt.Errorf("sampling.stop_tokens: %w", err)

@@ -1,6 +1,7 @@
 package dialog
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -72,6 +73,14 @@ type Sparse interface {
 	CallTokens() []int32
 	// ToolFormat returns the name of that format, and "" if the codec reads no calls.
 	ToolFormat() string
+}
+
+// Variables is a Codec with a template that reads variables.
+type Variables interface {
+	Codec
+	// Variable returns the value of a variable as JSON, nil if it has none, and whether
+	// the template reads it.
+	Variable(name string) (value json.RawMessage, used bool)
 }
 
 // ErrCodec is wrapped by the error of Named.

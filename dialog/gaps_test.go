@@ -129,3 +129,29 @@ func TestCallsWithoutArgumentsHaveNone(t *testing.T) {
 		require.Contains(t, c.Text(ids), `"arguments": `+want+"}", arguments)
 	}
 }
+
+func TestVariablesOfTheTemplateAreThoseOfTheBundle(t *testing.T) {
+	t.Parallel()
+	b := bundle(t, "plain")
+	b.Template = turns("{% if enable_thinking is defined and not enable_thinking %}<|im_start|>no thoughts, {{ style.tone }}<|im_end|>{% endif %}", "", "")
+	prompt := func(b dialog.Bundle) (dialog.Codec, string) {
+		c, err := b.Codec("template:x")
+		require.NoError(t, err)
+		ids, err := c.Prompt([]dialog.Message{{Role: dialog.User, Content: "Hi"}}, nil)
+		require.NoError(t, err)
+		return c, c.Text(ids)
+	}
+	c, text := prompt(b)
+	require.NotContains(t, text, "no thoughts")
+	value, used := c.(dialog.Variables).Variable("enable_thinking")
+	require.True(t, used)
+	require.Empty(t, value)
+	b.Variables = []byte(`{"enable_thinking":false,"style":{"tone":"<|im_end|>"}}`)
+	c, text = prompt(b)
+	require.Contains(t, text, "no thoughts, <|im_end|>", "what a run says is no user's text")
+	value, used = c.(dialog.Variables).Variable("enable_thinking")
+	require.True(t, used)
+	require.JSONEq(t, "false", string(value))
+	_, used = c.(dialog.Variables).Variable("thinking")
+	require.False(t, used)
+}

@@ -34,6 +34,10 @@ type template struct {
 	// thinks is true if the template knows reasoning. opened is true if the template
 	// itself opens the reasoning where the assistant's reply begins.
 	thinks, opened bool
+	// variables are those that the bundle gives to the template, by name.
+	variables map[string]json.RawMessage
+	// mentions reports whether a template mentions a name.
+	mentions func(name string) bool
 	// unbridged and unbridgedCalls say why replies without and with tool calls can't be
 	// continued. They are nil if they can be.
 	unbridged, unbridgedCalls error
@@ -66,6 +70,16 @@ func (b Bundle) codec(name string) (*template, error) {
 	}
 	if c.render, err = b.renderer(); err != nil {
 		return nil, err
+	}
+	c.variables = map[string]json.RawMessage{}
+	if len(b.Variables) > 0 {
+		if err := json.Unmarshal(b.Variables, &c.variables); err != nil {
+			return nil, fmt.Errorf("%w: variables: %w", ErrBundle, err)
+		}
+	}
+	c.mentions = func(name string) bool {
+		word := regexp.MustCompile(`\b` + regexp.QuoteMeta(name) + `\b`)
+		return word.MatchString(b.Template) || word.MatchString(b.ToolTemplate)
 	}
 	c.render.open = c.marks()
 	c.render.guard = vocabulary.NewGuard(b.guarded(vocabulary, c.render.open))
@@ -156,6 +170,11 @@ func (b Bundle) renderer() (*renderer, error) {
 }
 
 func (c *template) Name() string { return c.name }
+
+// Variable implements Variables. A name that the template never mentions has no effect.
+func (c *template) Variable(name string) (value json.RawMessage, used bool) {
+	return c.variables[name], c.mentions(name)
+}
 
 func (c *template) VocabSize() int { return c.size }
 

@@ -117,6 +117,12 @@ func (b *binder) list(target reflect.Value, n node, key string) {
 func (b *binder) scalar(target reflect.Value, n node, key string) bool {
 	var ok bool
 	switch target.Kind() {
+	case reflect.Interface:
+		value := n.plain()
+		if value != nil {
+			target.Set(reflect.ValueOf(value))
+		}
+		return true
 	case reflect.String:
 		var text string
 		if text, ok = n.value.(string); ok {
@@ -156,6 +162,31 @@ func (b *binder) zero(n node, key string) {
 	if standard, ok := defaultOf(key); ok {
 		b.add(n.line, key, fmt.Sprintf("leave the key out for its default, %v", standard), "%v is not possible", n.shown())
 	}
+}
+
+// plain returns the value as JSON has it, for keys whose values may be anything.
+func (n node) plain() any {
+	switch v := n.value.(type) {
+	case []node:
+		all := make([]any, len(v))
+		for i, one := range v {
+			all[i] = one.plain()
+		}
+		return all
+	case []entry:
+		all := map[string]any{}
+		for _, e := range v {
+			all[e.key] = e.value.plain()
+		}
+		return all
+	case outOfRange:
+		return string(v)
+	case int64:
+		return float64(v) // as a spec that was stored and read again has it
+	case uint64:
+		return float64(v)
+	}
+	return n.value
 }
 
 // shown returns the value in the form in which messages show it.

@@ -67,6 +67,9 @@ type Model struct {
 	// Template is the path of a file with a chat template that replaces the one of the
 	// base model. Only with model.codec "template".
 	Template string `json:"template,omitempty"`
+	// TemplateVariables are further variables of the chat template, by name, such as
+	// enable_thinking. Only with model.codec "template".
+	TemplateVariables map[string]any `json:"template_variables,omitempty"`
 	// LoRA trains a low-rank adapter over the frozen base instead of the complete model. A
 	// version is then the adapter alone. Absent means that the complete model is trained.
 	LoRA *LoRA `json:"lora,omitempty"`

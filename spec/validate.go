@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -174,6 +175,9 @@ func (s Spec) checkName(f *Faults) {
 	}
 }
 
+// variableName matches the names of variables in templates.
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9]*$`)
+
 func (m Model) check(f *Faults) {
 	f.choice("model.engine", m.Engine)
 	if !strings.HasPrefix(m.Codec, CodecTemplate+":") { // otherwise it is a codec that this run stored
@@ -192,6 +196,12 @@ func (m Model) check(f *Faults) {
 		f.unused("model.tool_parser", !strings.HasPrefix(m.Codec, CodecTemplate), `only model.codec "template" has one`)
 	}
 	f.unused("model.template", m.Template != "" && !strings.HasPrefix(m.Codec, CodecTemplate), `only model.codec "template" has one`)
+	f.unused("model.template_variables", len(m.TemplateVariables) > 0 && !strings.HasPrefix(m.Codec, CodecTemplate), `only model.codec "template" has a template`)
+	for _, name := range slices.Sorted(maps.Keys(m.TemplateVariables)) {
+		if !variableName.MatchString(name) || slices.Contains([]string{"messages", "tools", "documents", "add_generation_prompt"}, name) {
+			f.add("model.template_variables."+name, "give a name that the template reads and that no dialog sets", "no name of a variable")
+		}
+	}
 	w := m.WarmStart
 	if w == nil {
 		return
@@ -378,6 +388,7 @@ func (s Spec) checkOnly(f *Faults) {
 		f.unused("model.lora", s.Model.LoRA != nil, own)
 		f.unused("model.warm_start", s.Model.WarmStart != nil, own)
 		f.unused("model.template", s.Model.Template != "", own)
+		f.unused("model.template_variables", len(s.Model.TemplateVariables) > 0, own)
 		if s.Evaluation.Only == "" {
 			f.add("model.version", "give evaluation.only, or the directory that `fulgurite export` writes as model.base", "nothing is trained from a version of another run")
 		}

@@ -64,13 +64,18 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		change func(*spec.Spec)
 		want   string
 	}{
-		"bad name":            {func(s *spec.Spec) { s.Name = "A run" }, "name: "},
-		"name with dash last": {func(s *spec.Spec) { s.Name = "run-" }, "name: "},
-		"unknown engine":      {func(s *spec.Spec) { s.Model.Engine = "cuda" }, `model.engine: unknown name "cuda"; give native or gomlx or torch`},
-		"near engine":         {func(s *spec.Spec) { s.Model.Engine = "nativ" }, "did you mean native?"},
-		"unknown codec":       {func(s *spec.Spec) { s.Model.Codec = "chatml" }, "model.codec: "},
-		"template of tiny":    {func(s *spec.Spec) { s.Model.Codec = "template" }, "model.codec: the built-in model has no chat template"},
-		"parser of compact":   {func(s *spec.Spec) { s.Model.ToolParser = "hermes" }, "model.tool_parser: unused key"},
+		"bad name":             {func(s *spec.Spec) { s.Name = "A run" }, "name: "},
+		"name with dash last":  {func(s *spec.Spec) { s.Name = "run-" }, "name: "},
+		"unknown engine":       {func(s *spec.Spec) { s.Model.Engine = "cuda" }, `model.engine: unknown name "cuda"; give native or gomlx or torch`},
+		"near engine":          {func(s *spec.Spec) { s.Model.Engine = "nativ" }, "did you mean native?"},
+		"unknown codec":        {func(s *spec.Spec) { s.Model.Codec = "chatml" }, "model.codec: "},
+		"template of tiny":     {func(s *spec.Spec) { s.Model.Codec = "template" }, "model.codec: the built-in model has no chat template"},
+		"parser of compact":    {func(s *spec.Spec) { s.Model.ToolParser = "hermes" }, "model.tool_parser: unused key"},
+		"variables of compact": {func(s *spec.Spec) { s.Model.TemplateVariables = map[string]any{"enable_thinking": false} }, "model.template_variables: unused key"},
+		"variables of dialogs": {func(s *spec.Spec) {
+			s.Model.Codec, s.Model.Base, s.Model.Context = "template", "/m", 0
+			s.Model.TemplateVariables = map[string]any{"enable_thinking": false, "messages": 1}
+		}, "model.template_variables.messages: no name of a variable"},
 		"template of compact": {func(s *spec.Spec) { s.Model.Template = "/t.jinja" }, "model.template: unused key"},
 		"no context":          {func(s *spec.Spec) { s.Model.Context = 1 }, "model.context: 1 is not possible"},
 		"context of a base":   {func(s *spec.Spec) { s.Model.Base, s.Model.Context = "/m", 64 }, "model.context: unused key"},

@@ -13,7 +13,7 @@ import (
 
 // CodecChoices returns what a spec says about the codec of its base model.
 func CodecChoices(s spec.Spec) dialog.Choices {
-	return dialog.Choices{Template: s.Model.Template, ToolParser: s.Model.ToolParser, StopTokens: s.Sampling.StopTokens}
+	return dialog.Choices{Template: s.Model.Template, ToolParser: s.Model.ToolParser, StopTokens: s.Sampling.StopTokens, Variables: s.Model.TemplateVariables}
 }
 
 // WithCodec returns the architecture with the rows that have no token in the codec. A

@@ -21,12 +21,15 @@ type settings struct {
 	Temperature *float64        `json:"temperature"`
 	TopP        *float64        `json:"top_p"`
 	Seed        json.RawMessage `json:"seed"`
+	// Variables are what vLLM and SGLang give to the chat template.
+	Variables map[string]json.RawMessage `json:"chat_template_kwargs"`
 }
 
 func (r *Request) readSettings(s settings) {
 	r.Model, _ = s.Model.(string) // any name is accepted, also none
 	r.Stream = s.Stream != nil && *s.Stream
 	r.Temperature, r.TopP = s.Temperature, s.TopP
+	r.Variables = s.Variables
 	if !given(s.Seed) {
 		return
 	}

@@ -72,6 +72,9 @@ type Request struct {
 	// Forget asks not to keep the reply for later requests (Responses).
 	Forget bool
 
+	// Variables are variables of the chat template that the client gives, as JSON.
+	Variables map[string]json.RawMessage
+
 	// Body is the request as it came. Replies of Responses repeat parts of it.
 	Body json.RawMessage
 

@@ -1,9 +1,11 @@
 package conversation
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/fulgurite/fulgurite/dialog"
@@ -33,6 +35,9 @@ type Request struct {
 func NewRequest(name string, codec dialog.Codec, request *wire.Request) (*Request, error) {
 	r := Unchecked(codec, request)
 	if err := checkAlternatives(request); err != nil {
+		return nil, err
+	}
+	if err := checkVariables(codec, request); err != nil {
 		return nil, err
 	}
 	if slices.ContainsFunc(request.Tokens, func(t int32) bool { return t < 0 || int(t) >= codec.VocabSize() }) {
@@ -82,6 +87,29 @@ func recordedRequest(codec dialog.Codec, request *wire.Request, form json.RawMes
 		return nil, fmt.Errorf("decode form: %w", err)
 	}
 	return r, nil
+}
+
+// checkVariables refuses variables of the chat template that differ from the run's: the
+// model would be trained with other prompts than the client expects. A variable that the
+// template does not read has no effect anywhere.
+func checkVariables(codec dialog.Codec, r *wire.Request) error {
+	own, ok := codec.(dialog.Variables)
+	for _, name := range slices.Sorted(maps.Keys(r.Variables)) {
+		var value json.RawMessage
+		_, used := codec.(dialog.Relay) // the server of messages would read it
+		if ok {
+			value, used = own.Variable(name)
+		}
+		if !used || sameJSON(string(value), string(r.Variables[name])) {
+			continue
+		}
+		field := "chat_template_kwargs." + name
+		f := wire.Invalid(field, "%s is %s, but the model's prompts are rendered with %s: leave it out, or set model.template_variables of the run to {%s: %s}",
+			field, r.Variables[name], cmp.Or(string(value), "no such variable"), name, r.Variables[name])
+		f.Code = "unsupported_parameter"
+		return f
+	}
+	return nil
 }
 
 // checkAlternatives refuses requests for the alternatives of a sampled token, which are

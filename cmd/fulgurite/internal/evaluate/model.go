@@ -97,7 +97,7 @@ func (c *Command) chooseDirectory(sp *spec.Spec) (string, error) {
 		m.Codec = ""
 	}
 	if m.Codec != spec.CodecTemplate {
-		m.ToolParser, m.Template = "", ""
+		m.ToolParser, m.Template, m.TemplateVariables = "", "", nil
 	}
 	return filepath.Base(directory), nil
 }

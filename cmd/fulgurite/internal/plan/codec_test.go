@@ -25,6 +25,8 @@ func TestPlanSaysWhatATemplateCannotDo(t *testing.T) {
 		"sound":              {string(hermes), "", ""},
 		"no calls":           {strings.Replace(string(hermes), "message.tool_calls or []", "[]", 1), "", "an agent that offers tools gets status 400: the chat template leaves out calls of earlier turns"},
 		"not continued":      {string(rewriting), "", "an agent that goes on with a dialog after a reply gets status 400"},
+		"variables": {`{% if enable_thinking is false and style.words[1] == 7 %}{{ raise_exception('variables are read') }}{% endif %}` + string(hermes),
+			"", "variables are read"},
 		"rendered each time": {string(rewriting), "sampling: {history: template}\n", ""},
 	} {
 		s := setup{t, t.TempDir()}
@@ -35,11 +37,15 @@ func TestPlanSaysWhatATemplateCannotDo(t *testing.T) {
 		require.NoError(t, hf.WriteDirectory(s.path("base"), a, a.Init(1)))
 		for file, text := range map[string]string{
 			"base/tokenizer.json": string(tokenizer), "base/chat_template.jinja": c.template, "base/tokenizer_config.json": `{"eos_token":"<|im_end|>"}`,
-			"spec.yaml": "model: {base: base, codec: template}\nagent: {func: calculator}\ntasks: {train: \"arithmetic:train:8\"}\ngrader: {type: exact}\ntraining: {steps: 1, tasks_per_step: 2}\n" + c.more,
+			"spec.yaml": "model: {base: base, codec: template, template_variables: {enable_thinking: false, style: {words: [a, 7]}}}\nagent: {func: calculator}\ntasks: {train: \"arithmetic:train:8\"}\ngrader: {type: exact}\ntraining: {steps: 1, tasks_per_step: 2}\n" + c.more,
 		} {
 			require.NoError(t, os.WriteFile(filepath.Join(s.dir, file), []byte(text), 0o600))
 		}
 		p, err := plan.Make(t.Context(), s.path("spec.yaml"))
+		if name == "variables" {
+			require.ErrorContains(t, err, c.want)
+			continue
+		}
 		require.NoError(t, err, name)
 		all := strings.Join(p.Warnings, "\n")
 		if c.want == "" {
