@@ -193,13 +193,13 @@ func (w *writer) quote(s string) {
 	w.WriteRune(quote)
 	from := 0
 	for i, c := range s {
-		stands := w.run.character(c)
-		if plain(stands) && stands != quote && stands != '\\' {
+		shown := w.run.character(c)
+		if plain(shown) && shown != quote && shown != '\\' {
 			continue
 		}
 		w.WriteString(s[from:i])
 		from = i + utf8.RuneLen(c)
-		w.escape(stands)
+		w.escape(shown)
 	}
 	w.WriteString(s[from:])
 	w.WriteRune(quote)

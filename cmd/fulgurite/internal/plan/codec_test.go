@@ -22,9 +22,9 @@ func TestPlanSaysWhatATemplateCannotDo(t *testing.T) {
 	rewriting, err := os.ReadFile("../../../../dialog/testdata/templates/rewriting.jinja")
 	require.NoError(t, err)
 	for name, c := range map[string]struct{ template, more, want string }{
-		"sound":              {string(hermes), "", ""},
-		"no calls":           {strings.Replace(string(hermes), "message.tool_calls or []", "[]", 1), "", "an agent that offers tools gets status 400: the chat template leaves out calls of earlier turns"},
-		"not continued":      {string(rewriting), "", "an agent that goes on with a dialog after a reply gets status 400"},
+		"sound":         {string(hermes), "", ""},
+		"no calls":      {strings.Replace(string(hermes), "message.tool_calls or []", "[]", 1), "", "an agent that offers tools gets status 400: the chat template leaves out calls of earlier turns"},
+		"not continued": {string(rewriting), "", "an agent that goes on with a dialog after a reply gets status 400"},
 		"variables": {`{% if enable_thinking is false and style.words[1] == 7 %}{{ raise_exception('variables are read') }}{% endif %}` + string(hermes),
 			"", "variables are read"},
 		"rendered each time": {string(rewriting), "sampling: {history: template}\n", ""},
