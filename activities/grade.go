@@ -89,6 +89,8 @@ func (r *Runner) selfGraded(ctx context.Context, s spec.Spec, result agent.Resul
 	switch {
 	case refusal != "":
 		failAttempt(a, s, agent.Result{Failure: badReward, Message: refusal, Note: result.Note})
+	case reward == nil && !weighsFinal(s.Credit) && a.Address.Kind != trace.Gate && a.Address.Kind != trace.Test:
+		a.Reward = new(float64) // nothing reads it: checkNamed asks for the rewards that count
 	case reward == nil:
 		message := "the agent reported no reward"
 		if s.Grader.Reward != spec.RewardLastLine && agent.EndsWithNumber(result.Text) {
@@ -99,6 +101,12 @@ func (r *Runner) selfGraded(ctx context.Context, s spec.Spec, result agent.Resul
 		a.Reward = reward
 	}
 	return nil
+}
+
+// weighsFinal reports whether the final reward counts in training.
+func weighsFinal(c spec.Credit) bool {
+	_, ok := c.Rewards[credit.Final]
+	return ok || len(c.Rewards) == 0
 }
 
 // checkNamed makes the agent of an attempt fail that is to be trained and lacks a named

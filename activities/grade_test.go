@@ -164,6 +164,18 @@ func TestAnAgentWithoutANamedRewardHasFailed(t *testing.T) {
 	}
 }
 
+func TestNoFinalRewardIsNeededWhereNoneIsWeighed(t *testing.T) {
+	t.Parallel()
+	w := newTestEnv(t)
+	s := w.spec()
+	s.Grader, s.Credit.Rewards = spec.Grader{Type: "agent"}, map[string]float64{"style": 1}
+	w.prepare(s)
+	in := rollout(0, 0)
+	_, err := do[activities.RunAgentResult](t, w.runner(w.serve(w.gateway()), posting("42", `{"name": "style", "value": 1}`)).RunAgent, in)
+	require.NoError(t, err)
+	require.Equal(t, trace.Completed, w.attempt(at(in, 1)).Outcome)
+}
+
 func TestPostedRewardsAreRefusedWhereAGraderDecides(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)

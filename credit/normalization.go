@@ -166,9 +166,18 @@ func scaled(a, divisor float64) float64 {
 // Varies reports whether a group can teach anything relative to its own mean.
 func Varies(rewards []float64) bool { return !constant(rewards) }
 
+// rounding is the largest difference, relative to the larger number, between rewards that
+// count as equal: sums of the same parts in another order differ by less.
+const rounding = 1e-12
+
+// Equal reports whether two rewards are equal but for rounding.
+func Equal(a, b float64) bool {
+	return a == b || math.Abs(a-b) <= rounding*math.Max(math.Abs(a), math.Abs(b))
+}
+
 func constant(x []float64) bool {
 	for _, v := range x {
-		if v != x[0] {
+		if !Equal(v, x[0]) {
 			return false
 		}
 	}

@@ -254,3 +254,12 @@ func TestSkippedCallsGetNothing(t *testing.T) {
 		}
 	})
 }
+
+func TestRewardsThatDifferByRoundingAreEqual(t *testing.T) {
+	t.Parallel()
+	require.False(t, credit.Varies([]float64{0.1 + 0.2, 0.3, 0.3}))
+	require.True(t, credit.Varies([]float64{0.3, 0.3 + 1e-9}))
+	got, err := credit.Normalization{Mean: credit.Group, Std: credit.Group}.Advantages([][]float64{{0.30000000000000004, 0.3}})
+	require.NoError(t, err)
+	require.Equal(t, [][]float64{{0, 0}}, got)
+}

@@ -69,6 +69,8 @@ type ActionInput struct {
 	Values map[string]float64 `json:"values,omitempty"`
 	// Digest is the digest of the spec with which a run is started.
 	Digest string `json:"digest,omitempty"`
+	// Now ends a run at once that is stopped, whatever it waits for.
+	Now bool `json:"now,omitempty"`
 	// Format is the format in which a version is exported.
 	Format string `json:"format,omitempty"`
 }

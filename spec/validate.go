@@ -290,7 +290,7 @@ func (s Spec) checkSampling(f *Faults) {
 	if temperature == 0 {
 		f.add("sampling.temperature", "leave it out for 1", "training at temperature 0 has one sample per task and learns nothing")
 	} else {
-		f.number("sampling.temperature", temperature, positive(100))
+		f.number("sampling.temperature", temperature, bounds{low: 1e-6, high: 100}) // no sampler takes less
 	}
 	f.whole("sampling.max_tokens", s.Sampling.MaxTokens, 1, 1e7)
 	f.unused("sampling.stop_tokens", len(s.Sampling.StopTokens) > 0 && !strings.HasPrefix(s.Model.Codec, CodecTemplate), `only model.codec "template" has tokens with such texts`)
@@ -346,10 +346,10 @@ func (t Training) check(f *Faults, nothing bool) {
 	f.unused("training.optimizer.final_fraction", o.FinalFraction != 0 && o.Schedule == ScheduleConstant, `schedule "constant" does not decay`)
 	f.number("training.optimizer.final_fraction", o.FinalFraction, bounds{low: 0, high: 1})
 	f.number("training.optimizer.weight_decay", o.WeightDecay, bounds{low: 0, high: 1})
-	f.number("training.optimizer.clip_norm", o.ClipNorm, positive(math.Inf(1)))
+	f.number("training.optimizer.clip_norm", o.ClipNorm, positive(1e300))
 	f.number("training.optimizer.beta1", o.Beta1, fraction())
 	f.number("training.optimizer.beta2", o.Beta2, fraction())
-	f.number("training.optimizer.epsilon", o.Epsilon, positive(1))
+	f.number("training.optimizer.epsilon", o.Epsilon, bounds{low: 1e-30, high: 1, below: true}) // engines compute with float32
 	if o.Moments != "" {
 		f.choice("training.optimizer.moments", o.Moments)
 	}

@@ -53,6 +53,9 @@ func (m *Maker) criticPlan(t Target, run Run, parent model.Version, batch model.
 	if len(u.updates) > 0 && batch.Rows[0].Returns == nil {
 		return updatePlan{}, nil, Invalid(fmt.Errorf("batch %s of version %s has no returns to learn", t.Batch, t.ID))
 	}
+	if err := u.adamW.Check(); err != nil {
+		return updatePlan{}, nil, Invalid(fmt.Errorf("version %s: %w", t.ID, err))
+	}
 	key, err := basis(struct {
 		Engine, Fingerprint, Parent, Batch string
 		Seed                               uint64

@@ -44,6 +44,9 @@ func (m *Maker) execute(ctx context.Context, p updatePlan, rate string, metrics 
 	if errors.Is(err, model.ErrDiverged) {
 		return model.Version{}, Invalid(fmt.Errorf("version %s: %w: lower %s", p.ID, err, rate))
 	}
+	if errors.Is(err, model.ErrRow) { // no engine will ever take it
+		return model.Version{}, Invalid(fmt.Errorf("version %s: %w", p.ID, err))
+	}
 	if err != nil {
 		return model.Version{}, fmt.Errorf("version %s: %w", p.ID, err)
 	}
@@ -55,6 +58,9 @@ func (m *Maker) execute(ctx context.Context, p updatePlan, rate string, metrics 
 	o := outcome{state: state, manifest: model.Manifest{Codec: p.codec, Metrics: metrics(done)}}
 	if l.policy != nil {
 		if o.canary, err = m.canary(ctx, p.Target, p.run.Engine, l.policy, state, p.canary); err != nil {
+			if errors.Is(err, model.ErrCanary) { // the update was finite, but what the weights compute is not
+				err = Invalid(fmt.Errorf("%w: lower %s", err, rate))
+			}
 			return model.Version{}, err
 		}
 	}

@@ -80,6 +80,9 @@ func (m *Maker) policyPlan(t Target, run Run, parent model.Version, batch model.
 		aggregation: s.Loss.Aggregation, length: s.Loss.Length, refers: s.Credit.KLInReward != nil,
 		limits: limitsOf(s, t.ID), scores: newTokenScores(t.Batch, batch), warn: m.Warn,
 	}
+	if err := u.adamW.Check(); err != nil {
+		return updatePlan{}, nil, Invalid(fmt.Errorf("version %s: %w", t.ID, err))
+	}
 	key, err := basis(struct {
 		Engine, Fingerprint, Parent, Batch string
 		Seed                               uint64

@@ -48,7 +48,7 @@ func (t *trainingRun) replaceGroups(ctx workflow.Context, g *stepGroups, todo []
 	}
 	if len(g.quarantined) > reservesPerTask*len(g.results) {
 		return nil, temporal.NewNonRetryableApplicationError(fmt.Sprintf(
-			"step %d: %d tasks in a row were quarantined, the last because: %s; fix the agent or the grader and retry the run, or fix the tasks and start another",
+			"step %d: %d draws in a row gave quarantined tasks, the last because: %s; fix the agent or the grader and retry the run, or fix the tasks and start another",
 			g.step, len(g.quarantined), g.quarantined[len(g.quarantined)-1].Reason), activities.ErrTypeInvalid, nil)
 	}
 	indices, err := t.reserveTasks(ctx, g, len(out))

@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"fmt"
+	"slices"
 
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
@@ -126,6 +127,9 @@ func (t *trainingRun) advance(g *stepGroups, point CurvePoint) {
 		t.Tokens += r.Tokens
 	}
 	for _, q := range g.quarantined {
+		if slices.ContainsFunc(t.Quarantined, func(known Quarantine) bool { return known.Index == q.Index }) {
+			continue // met again; it counts once
+		}
 		q.Reason = shortReason(q.Reason)
 		t.Quarantined = append(t.Quarantined, q)
 	}

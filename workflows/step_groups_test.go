@@ -163,7 +163,7 @@ func TestARunWhoseTasksAreAllBrokenEndsWithTheReason(t *testing.T) {
 	fake := &fakeActivities{score: constantScore, taskFaults: taskFaults}
 	env := fake.environment(testSpec())
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
-	require.ErrorContains(t, env.GetWorkflowError(), "step 1: 15 tasks in a row were quarantined, the last because: no calculator installed")
+	require.ErrorContains(t, env.GetWorkflowError(), "step 1: 15 draws in a row gave quarantined tasks, the last because: no calculator installed")
 	require.Empty(t, fake.trained, "nothing is trained in part")
 }
 

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
+	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
@@ -65,6 +67,66 @@ func (o Operator) update(ctx context.Context, a record.Action) (out record.Actio
 		return out, fmt.Errorf("%w within %s: is there a worker for it?", ErrNoAnswer, limit)
 	}
 	return out, err
+}
+
+// The waits of end for a run that was asked to end.
+const (
+	endTimeout = 15 * time.Second
+	endPoll    = 200 * time.Millisecond
+)
+
+// end ends a run at once, whatever it waits for. It cancels the run's workflow, which then
+// closes the record. If nothing does that in time, for example because no worker is there,
+// it terminates the workflow; the record is closed when a worker or a command next looks.
+func (o Operator) end(ctx context.Context, a record.Action) (out record.ActionResult, err error) {
+	c, _, done, err := o.Dial(ctx)
+	if err != nil {
+		return out, err
+	}
+	defer done()
+	var unknown *serviceerror.NotFound
+	ended := func() (bool, error) {
+		d, err := c.DescribeWorkflowExecution(ctx, a.Run, "")
+		if errors.As(err, &unknown) {
+			return true, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("describe workflow %s: %w", a.Run, err)
+		}
+		return d.WorkflowExecutionInfo.Status != enums.WORKFLOW_EXECUTION_STATUS_RUNNING, nil
+	}
+	before, err := ended()
+	if before {
+		return out, refusal{"it is not under way", ErrNotUnderWay}
+	}
+	if err == nil {
+		err = c.CancelWorkflow(ctx, a.Run, "")
+	}
+	if err != nil {
+		return out, fmt.Errorf("cancel workflow %s: %w", a.Run, err)
+	}
+	out.Message = "ended at once by " + a.By
+	limit := time.NewTimer(cmp.Or(o.Timeout, endTimeout))
+	defer limit.Stop()
+	tick := time.NewTicker(endPoll)
+	defer tick.Stop()
+	for {
+		if now, err := ended(); now || err != nil {
+			return out, err
+		}
+		select {
+		case <-ctx.Done():
+			return out, ctx.Err()
+		case <-tick.C:
+			continue
+		case <-limit.C:
+		}
+		reason := strings.TrimSuffix("stopped at once by "+a.By+": "+a.Reason, ": ")
+		if err := c.TerminateWorkflow(ctx, a.Run, "", reason); err != nil && !errors.As(err, &unknown) {
+			return out, fmt.Errorf("terminate workflow %s: %w", a.Run, err)
+		}
+		return out, nil
+	}
 }
 
 // retry makes the run continue where it ended.

@@ -118,7 +118,12 @@ func (o Operator) do(ctx context.Context, a record.Action) (record.ActionResult,
 		return o.move(ctx, a)
 	case record.ActionRetry:
 		return o.retry(ctx, a)
-	case record.ActionPause, record.ActionResume, record.ActionStop, record.ActionSet, record.ActionApprove, record.ActionReject:
+	case record.ActionStop:
+		if a.Input.Now {
+			return o.end(ctx, a)
+		}
+		return o.update(ctx, a)
+	case record.ActionPause, record.ActionResume, record.ActionSet, record.ActionApprove, record.ActionReject:
 		return o.update(ctx, a)
 	}
 	return record.ActionResult{}, Refuse("there is no action %q", a.Name)

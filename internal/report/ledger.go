@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/record"
@@ -131,7 +132,7 @@ func (l *ledger) flat(p prompt, uses int) bool {
 	first, ok := l.rewards[p][0]
 	for i := range n {
 		r, has := l.rewards[p][i]
-		ok = ok && has && (byCredit || r == first)
+		ok = ok && has && (byCredit || credit.Equal(r, first))
 	}
 	return ok && n > 1 && (!byCredit || uses == 0)
 }

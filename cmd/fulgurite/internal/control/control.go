@@ -86,11 +86,12 @@ func (c *Resume) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) 
 // Stop is `fulgurite stop`.
 type Stop struct {
 	Message message `embed:""`
+	Now     bool    `help:"End the run at once, also one that is blocked. What its unfinished steps did is lost; fulgurite retry makes them again."`
 }
 
 // Run sends the action to the run.
 func (c *Stop) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
-	return c.Message.send(ctx, s, t, record.ActionStop, record.ActionInput{})
+	return c.Message.send(ctx, s, t, record.ActionStop, record.ActionInput{Now: c.Now})
 }
 
 // Set is `fulgurite set`.
