@@ -8,6 +8,13 @@ import (
 	"strings"
 )
 
+// maxVariable is Linux's MAX_ARG_STRLEN: the bytes of one variable or argument with the zero
+// at its end. maxEnvironment keeps a spec below what Temporal takes as an input, 2 MB.
+const (
+	maxVariable    = 128 << 10
+	maxEnvironment = 1 << 20
+)
+
 // Agent says how to run the agent. Exactly one of Func, Command, Service and
 // Temporal is given.
 type Agent struct {
@@ -125,6 +132,16 @@ func (a Agent) check(f *Faults) {
 		f.unused("agent.before", len(a.Before) > 0, "agent.temporal runs in your own worker")
 		f.unused("agent.tool_servers", len(a.ToolServers) > 0, "agent.temporal runs in your own worker")
 		f.unused("agent.after", len(a.After) > 0, "agent.temporal runs in your own worker")
+	}
+	total := 0
+	for _, name := range sortedKeys(a.Environment) {
+		size := len(name) + len("=") + len(a.Environment[name])
+		if total += size; size >= maxVariable {
+			f.add("agent.environment."+name, "put it into a file, and give the file's path", "its %d bytes are more than Linux gives to a program in one variable, %d", size, maxVariable-1)
+		}
+	}
+	if total > maxEnvironment {
+		f.add("agent.environment", "put large values into files, and give their paths", "its %d bytes are more than %d", total, maxEnvironment)
 	}
 	for _, name := range sortedKeys(a.Environment) {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(a.Environment[name], 0) {

@@ -1,14 +1,17 @@
 package spec
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // eachPath calls visit with each path in s and its key. visit may change the path.
@@ -128,6 +131,11 @@ func (s Spec) Check() error {
 // the default queue: the workers of another queue may be on other machines.
 func (s Spec) CheckFiles() error {
 	f := &Faults{}
+	s.eachPath(func(key string, path *string) {
+		if !utf8.ValidString(*path) { // JSON, which carries specs, can't hold it
+			f.add(key, "rename the file or directory", "the path %q is not UTF-8", *path)
+		}
+	})
 	if base := s.Model.Base; base != "" && base != BaseTiny {
 		f.directory("model.base", base)
 		for _, name := range []string{"config.json", "model.safetensors"} {
@@ -213,13 +221,47 @@ func (f *Faults) executable(key string, command []string) {
 	if len(command) == 0 || command[0] == "" {
 		return
 	}
-	_, err := exec.LookPath(command[0])
+	path, err := exec.LookPath(command[0])
 	switch {
 	case err == nil, errors.Is(err, exec.ErrDot):
+		f.script(key, path)
 	case errors.Is(err, exec.ErrNotFound):
 		f.add(key, "install it, or give its path", "program %s is not in PATH", command[0])
 	default:
 		f.add(key, "", "program %s: %s", command[0], reason(err))
+	}
+}
+
+// script reports what keeps the system from starting a script, because the system itself
+// then says that there is no such file, whatever is missing.
+func (f *Faults) script(key, path string) {
+	file, err := os.Open(path)
+	if err != nil {
+		return // a program may be executable without being readable
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	begin := make([]byte, 256)
+	n, _ := io.ReadFull(file, begin) // a program may be shorter
+	begin = begin[:n]
+	first, _, ended := bytes.Cut(begin, []byte("\n"))
+	line, isScript := bytes.CutPrefix(first, []byte("#!"))
+	words := strings.Fields(string(line))
+	switch {
+	case bytes.HasPrefix(begin, []byte("\ufeff")):
+		f.add(key, "save it without", "program %s begins with a byte order mark", path)
+	case !isScript && n > 0 && !bytes.ContainsRune(begin, 0) && utf8.Valid(begin[:max(0, n-utf8.UTFMax)]):
+		f.add(key, "begin it with a line such as #!/bin/sh, or name the interpreter before it", "program %s is a text without an interpreter", path)
+	case !isScript || !ended:
+	case bytes.HasSuffix(first, []byte("\r")):
+		f.add(key, "save it with LF alone", "program %s has lines that end with CR LF, so its interpreter is not found", path)
+	case len(words) == 0:
+		f.add(key, "write #!/bin/sh, for example", "program %s names no interpreter in its first line", path)
+	case filepath.IsAbs(words[0]) && !exists(words[0]):
+		f.add(key, "install it, or correct the line", "program %s: its first line names %s, which is not there", path, words[0])
+	case filepath.Base(words[0]) == "env" && len(words) == 2:
+		if _, err := exec.LookPath(words[1]); errors.Is(err, exec.ErrNotFound) {
+			f.add(key, "install it, or correct the line", "program %s: its first line names %s, which is not in PATH", path, words[1])
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"unicode/utf8"
 )
 
 // Parse reads the spec in data, which is JSON if name ends in ".json" and YAML otherwise.
@@ -27,6 +28,11 @@ func Parse(data []byte, name string) (Spec, error) {
 // parse does the work of Parse, and returns the readable parts of a faulty spec too.
 func parse(data []byte, name string) (Spec, error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	if line := notUTF8(data); line > 0 {
+		faults := syntaxFault(line, "not UTF-8: save the file in UTF-8 (it may be in Latin-1)")
+		faults.Name = name
+		return Spec{}, faults
+	}
 	read := readYAML
 	if strings.EqualFold(filepath.Ext(name), ".json") {
 		read = readJSON
@@ -53,6 +59,20 @@ func parse(data []byte, name string) (Spec, error) {
 		b.faults.join(s.Validate())
 	}
 	return s, &b.faults
+}
+
+// notUTF8 returns the first line that is not UTF-8, 0 if all are. YAML may also be in
+// UTF-16, which its first two bytes say.
+func notUTF8(data []byte) int {
+	if utf8.Valid(data) || bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
+		return 0
+	}
+	for line, text := range bytes.Split(data, []byte("\n")) {
+		if !utf8.Valid(text) {
+			return line + 1
+		}
+	}
+	return 0
 }
 
 // Load reads the spec file at path and resolves its relative paths against the file's
