@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -34,12 +36,13 @@ type database struct {
 	Blobs string `help:"Directory of blobs, the same for every process." required:"" env:"FULGURITE_BLOBS" placeholder:"DIR" type:"path"`
 }
 
+// defaultName differs among processes: containers may have the same host and process id.
 func defaultName() string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "worker"
 	}
-	return host + "-" + strconv.Itoa(os.Getpid())
+	return host + "-" + strconv.Itoa(os.Getpid()) + "-" + strings.ToLower(rand.Text()[:5])
 }
 
 // process is the environment of a command, and everything that the command has started.

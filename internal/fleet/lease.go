@@ -137,13 +137,16 @@ func (h *HeldLease) renew(ctx context.Context) error {
 	return nil
 }
 
-// regain takes the lease again. A lease for one process alone is never taken from
-// another.
+// regain takes the lease again. A lease for one process alone is never taken from another,
+// and neither is that of a process with the same name, which would take it back.
 func (h *HeldLease) regain(ctx context.Context) error {
-	if h.alone {
-		others, err := h.leases.Leases(ctx, h.wanted.Role)
-		if err != nil || len(others) > 0 {
-			return err
+	others, err := h.leases.Leases(ctx, h.wanted.Role)
+	if err != nil || h.alone && len(others) > 0 {
+		return err
+	}
+	for _, other := range others {
+		if other.Name == h.wanted.Name {
+			return fmt.Errorf("the %s at %s has the same name, %s, and began later: give each process its own --name (FULGURITE_NAME)", other.Role, other.URL, other.Name)
 		}
 	}
 	return h.acquire(ctx)

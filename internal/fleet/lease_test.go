@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/internal/fleet"
@@ -162,4 +163,32 @@ func TestAFinderKnowsTheLatestAndKeepsItWhileTheStoreIsAway(t *testing.T) {
 	f.Invalidate()
 	require.Equal(t, "http://b", f.URL())
 	require.Equal(t, "http://c", fleet.NewFinder(fleet.Fixed("http://c"), record.Gateway, zap.NewNop()).URL())
+}
+
+// Containers that are started from one definition may give their processes one name.
+func TestProcessesOfOneNameDoNotTakeTheLeaseFromEachOther(t *testing.T) {
+	t.Parallel()
+	l := newLeases(t)
+	log, lines := observer.New(zap.WarnLevel)
+	begin := func(url string) *fleet.HeldLease {
+		h, err := fleet.AcquireLease(t.Context(), l, record.Lease{Role: record.Sampler, Name: "one", URL: url}, false, ttl, zap.New(log))
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(context.Background())
+		var run sync.WaitGroup
+		run.Go(func() { h.Run(ctx) })
+		t.Cleanup(func() { cancel(); run.Wait() })
+		return h
+	}
+	first := begin("http://first")
+	second := begin("http://second")
+	held, err := l.Leases(t.Context(), record.Sampler)
+	require.NoError(t, err)
+	eventually(t, func() bool { return lines.FilterMessage("lease not renewed").Len() >= 3 }, "the first one says what is wrong")
+	require.Contains(t, lines.FilterMessage("lease not renewed").All()[0].ContextMap()["error"], "the sampler at http://second has the same name, one, and began later: give each process its own --name")
+	require.False(t, first.Valid())
+	require.True(t, second.Valid())
+	now, err := l.Leases(t.Context(), record.Sampler)
+	require.NoError(t, err)
+	require.Len(t, now, 1)
+	require.Equal(t, held[0].Epoch, now[0].Epoch, "nobody took it")
 }
