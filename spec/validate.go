@@ -295,7 +295,9 @@ func (s Spec) checkSampling(f *Faults) {
 	f.whole("sampling.max_tokens", s.Sampling.MaxTokens, 1, 1e7)
 	f.unused("sampling.stop_tokens", len(s.Sampling.StopTokens) > 0 && !strings.HasPrefix(s.Model.Codec, CodecTemplate), `only model.codec "template" has tokens with such texts`)
 	for i, token := range s.Sampling.StopTokens {
-		if key := fmt.Sprintf("sampling.stop_tokens[%d]", i); token == "" {
+		if key := fmt.Sprintf("sampling.stop_tokens[%d]", i); !strings.HasPrefix(s.Model.Codec, CodecTemplate) {
+			break // the fault above is enough
+		} else if token == "" {
 			f.add(key, "give the text of a token, or its id as text", "empty")
 		} else if slices.Contains(s.Sampling.StopTokens[:i], token) {
 			f.add(key, "name each token once", "%q is given twice", token)

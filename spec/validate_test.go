@@ -76,17 +76,18 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 			s.Model.Codec, s.Model.Base, s.Model.Context = "template", "/m", 0
 			s.Model.TemplateVariables = map[string]any{"enable_thinking": false, "messages": 1}
 		}, "model.template_variables.messages: no name of a variable"},
-		"template of compact": {func(s *spec.Spec) { s.Model.Template = "/t.jinja" }, "model.template: unused key"},
-		"no context":          {func(s *spec.Spec) { s.Model.Context = 1 }, "model.context: 1 is not possible"},
-		"context of a base":   {func(s *spec.Spec) { s.Model.Base, s.Model.Context = "/m", 64 }, "model.context: unused key"},
-		"adapter of gomlx":    {func(s *spec.Spec) { s.Model.Engine, s.Model.LoRA = "gomlx", &spec.LoRA{} }, "model.lora: engine gomlx trains whole models only"},
-		"8 bits of native":    {func(s *spec.Spec) { s.Training.Optimizer.Moments = "int8" }, "training.optimizer.moments: engine native keeps moments in F32"},
-		"bits of moments":     {func(s *spec.Spec) { s.Training.Optimizer.Moments = "int4" }, `training.optimizer.moments: unknown name "int4"`},
-		"adapter of no rank":  {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Rank: -1} }, "model.lora.rank: -1 is not possible"},
-		"adapter of alpha":    {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Alpha: -1} }, "model.lora.alpha: "},
-		"adapter of the head": {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Targets: []string{"lm_head"}} }, `model.lora.targets: "lm_head" is not a linear layer`},
-		"precision of a base": {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{BasePrecision: "q4_0"} }, `model.lora.base_precision: unknown name "q4_0"`},
-		"layer twice":         {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Targets: []string{"q_proj", "q_proj"}} }, `model.lora.targets: "q_proj" is given twice`},
+		"stop tokens of compact": {func(s *spec.Spec) { s.Sampling.StopTokens = []string{"</s>", "</s>"} }, "sampling.stop_tokens: unused key"},
+		"template of compact":    {func(s *spec.Spec) { s.Model.Template = "/t.jinja" }, "model.template: unused key"},
+		"no context":             {func(s *spec.Spec) { s.Model.Context = 1 }, "model.context: 1 is not possible"},
+		"context of a base":      {func(s *spec.Spec) { s.Model.Base, s.Model.Context = "/m", 64 }, "model.context: unused key"},
+		"adapter of gomlx":       {func(s *spec.Spec) { s.Model.Engine, s.Model.LoRA = "gomlx", &spec.LoRA{} }, "model.lora: engine gomlx trains whole models only"},
+		"8 bits of native":       {func(s *spec.Spec) { s.Training.Optimizer.Moments = "int8" }, "training.optimizer.moments: engine native keeps moments in F32"},
+		"bits of moments":        {func(s *spec.Spec) { s.Training.Optimizer.Moments = "int4" }, `training.optimizer.moments: unknown name "int4"`},
+		"adapter of no rank":     {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Rank: -1} }, "model.lora.rank: -1 is not possible"},
+		"adapter of alpha":       {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Alpha: -1} }, "model.lora.alpha: "},
+		"adapter of the head":    {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Targets: []string{"lm_head"}} }, `model.lora.targets: "lm_head" is not a linear layer`},
+		"precision of a base":    {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{BasePrecision: "q4_0"} }, `model.lora.base_precision: unknown name "q4_0"`},
+		"layer twice":            {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Targets: []string{"q_proj", "q_proj"}} }, `model.lora.targets: "q_proj" is given twice`},
 		"adapter of a server": {func(s *spec.Spec) {
 			s.Model.LoRA = &spec.LoRA{}
 			s.Sampling.Server = &spec.Server{Type: "sglang", URLs: []string{"http://a"}, Model: "m", Directory: "/d"}
