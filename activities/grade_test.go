@@ -311,7 +311,7 @@ func TestGraderThatCannotBeStartedTellsNothingOfTheTask(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
 	program := filepath.Join(w.dir, "grader")
-	require.NoError(t, os.WriteFile(program, []byte("no program"), 0o700))
+	require.NoError(t, os.WriteFile(program, []byte("\x7fELF\x00\x00 no program"), 0o700))
 	_, err := w.grading(program)
 	require.ErrorContains(t, err, "grader can't be started")
 }
