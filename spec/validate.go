@@ -2,7 +2,6 @@ package spec
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"regexp"
 	"slices"
@@ -197,7 +196,7 @@ func (m Model) check(f *Faults) {
 	}
 	f.unused("model.template", m.Template != "" && !strings.HasPrefix(m.Codec, CodecTemplate), `only model.codec "template" has one`)
 	f.unused("model.template_variables", len(m.TemplateVariables) > 0 && !strings.HasPrefix(m.Codec, CodecTemplate), `only model.codec "template" has a template`)
-	for _, name := range slices.Sorted(maps.Keys(m.TemplateVariables)) {
+	for _, name := range sortedKeys(m.TemplateVariables) {
 		if !variableName.MatchString(name) || slices.Contains([]string{"messages", "tools", "documents", "add_generation_prompt"}, name) {
 			f.add("model.template_variables."+name, "give a name that the template reads and that no dialog sets", "no name of a variable")
 		}

@@ -59,7 +59,8 @@ func TestASecondSignalEndsWhatDoesNotSeeTheFirst(t *testing.T) {
 			defer tick.Stop()
 			for signals := 0; ; {
 				select {
-				case <-ended:
+				case err := <-ended:
+					require.Error(t, err)
 					require.LessOrEqual(t, signals, 10, "%s", &out)
 					require.Equal(t, exitInterrupted, tool.ProcessState.ExitCode(), "%s", &out)
 					return

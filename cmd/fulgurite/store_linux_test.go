@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"database/sql"
+	"errors"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -93,7 +94,7 @@ func TestCommandsThatReadWorkWhereNothingCanBeWritten(t *testing.T) {
 			tool.SysProcAttr = anotherUser()
 			out, err := tool.CombinedOutput()
 			var exit *exec.ExitError
-			if err != nil && !asExit(err, &exit) {
+			if err != nil && !errors.As(err, &exit) {
 				t.Skipf("no other user id can be had here: %v", err)
 			}
 			require.Equal(t, want[command[0]], string(out), "%v, logged %t", command, logged)
@@ -109,22 +110,16 @@ func TestCommandsThatReadWorkWhereNothingCanBeWritten(t *testing.T) {
 // protect takes away the right to write from a directory and all that is in it.
 func protect(t *testing.T, dir string) {
 	t.Helper()
-	change := func(clear, set fs.FileMode) {
+	change := func(without, with fs.FileMode) {
 		_ = filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 			if stat, statErr := os.Stat(path); err == nil && statErr == nil {
-				_ = os.Chmod(path, stat.Mode().Perm()&^clear|set)
+				_ = os.Chmod(path, stat.Mode().Perm()&^without|with)
 			}
 			return nil
 		})
 	}
 	change(0o222, 0o444)
 	t.Cleanup(func() { change(0, 0o200) })
-}
-
-func asExit(err error, exit **exec.ExitError) bool {
-	e, ok := err.(*exec.ExitError)
-	*exit = e
-	return ok
 }
 
 // anotherUser lets a process run with a user id that has no name and no rights beyond

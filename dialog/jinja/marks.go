@@ -6,9 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// FirstMark is the first of 32 noncharacters that can stand for other characters.
-// Noncharacters have no meaning in any text.
-const FirstMark, LastMark = '\uFDD0', '\uFDEF'
+// The 32 noncharacters that can stand for other characters. Noncharacters have no meaning
+// in any text.
+const (
+	FirstMark = '\uFDD0'
+	LastMark  = '\uFDEF'
+)
 
 // RenderMarked is like Render for variables in whose strings FirstMark+i stands for
 // alphabet[i]. The template can't tell a mark from its character: lengths, comparisons,

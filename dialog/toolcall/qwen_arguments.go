@@ -66,7 +66,7 @@ func (p parameter) others() string {
 		pattern  string
 	}{
 		{p.types.Object(), `\{[\x{0}-\x{10FFFF}]*`}, {p.types.Array(), `\[[\x{0}-\x{10FFFF}]*`},
-		{p.types.Boolean(), `[Tt]rue|[Ff]alse`}, {p.types.Null(), `null|None`},
+		{p.types.Boolean(), `true|True|false|False`}, {p.types.Null(), `null|None`},
 		{p.types.Fraction(), `-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?`}, {p.types.Integer() && !p.types.Fraction(), `-?[0-9]+`},
 	} {
 		if one.possible {

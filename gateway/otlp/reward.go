@@ -44,7 +44,7 @@ func (e evidence) rewards(s trace.Span) []Reward {
 		return []Reward{r}
 	}
 	out := e.emitted(s)
-	call, refusal := e.linked(s)
+	call, refusal := e.linked()
 	for i := range out {
 		out[i].Source, out[i].CallID, out[i].Emitted = "agent", call, s.Started
 		if refusal != "" {
@@ -118,7 +118,7 @@ var replyKeys = regexp.MustCompile(`(^|\.)(response[._]id|completion[._]id|id)$`
 
 // linked returns the id of the call that the span's links name, or why there is none
 // although it has links. Without links the rewards are about the attempt.
-func (e evidence) linked(s trace.Span) (call, refusal string) {
+func (e evidence) linked() (call, refusal string) {
 	for _, i := range e.indices(emittedLinks) {
 		at := fmt.Sprintf("%s.%d.", emittedLinks, i)
 		key, value := e.text(at+"key_match"), e.text(at+"value_match")

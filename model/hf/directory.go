@@ -37,7 +37,7 @@ func ReadDirectory(dir string) (model.Architecture, model.Weights, error) {
 	var all model.Weights
 	for _, name := range names {
 		w, err := readFile(filepath.Join(dir, name))
-		if err = absent(dir, name, err); err != nil {
+		if err = absent(dir, err); err != nil {
 			return model.Architecture{}, nil, fmt.Errorf("read model %s: %s: %w", dir, name, err)
 		}
 		all = append(all, w...)
@@ -117,7 +117,7 @@ func carriesHead(tensors model.Weights) bool {
 		return false
 	}
 	table, err := tensors.Tensor(inputLayer)
-	return err == nil && !(slices.Equal(head.Shape, table.Shape) && slices.Equal(head.Data, table.Data))
+	return err == nil && (!slices.Equal(head.Shape, table.Shape) || !slices.Equal(head.Data, table.Data))
 }
 
 // ArrangeTensors puts tensors into the order of w, whose names and shapes they must

@@ -75,7 +75,7 @@ func OpenFiles(dir string) (*Files, error) {
 	for _, name := range names {
 		file, header, err := openFile(filepath.Join(dir, name))
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, absent(dir, name, err)
+			return nil, absent(dir, err)
 		}
 		if err != nil {
 			return nil, err

@@ -181,7 +181,7 @@ func ReadPEFT(dir string, base *model.Base) (model.Checkpoint, error) {
 	}
 	c := model.Checkpoint{Architecture: base.Architecture, Adapter: &model.Adapter{LoRA: l, Base: base}}
 	tensors, err := readFile(filepath.Join(dir, model.AdapterFile))
-	err = absent(dir, model.AdapterFile, err)
+	err = absent(dir, err)
 	if err == nil {
 		c.Weights, err = ArrangePEFT(c, tensors)
 	}

@@ -72,7 +72,7 @@ func (s *Stored) openAll(dir string) (err error) {
 	for _, name := range s.Files {
 		f, h, err := openFile(filepath.Join(dir, name))
 		if err != nil {
-			return absent(dir, name, err)
+			return absent(dir, err)
 		}
 		s.open = append(s.open, f)
 		for _, e := range h.entries {
@@ -176,7 +176,7 @@ func ignored(a model.Architecture, name string) bool {
 }
 
 // absent adds the way on to the error of a file of weights that is not there.
-func absent(dir, name string, err error) error {
+func absent(dir string, err error) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -185,8 +185,8 @@ func absent(dir, name string, err error) error {
 		more, _ := filepath.Glob(filepath.Join(dir, pattern))
 		others = append(others, more...)
 	}
-	for _, other := range others {
-		base := filepath.Base(other)
+	if len(others) > 0 {
+		base := filepath.Base(others[0])
 		if filepath.Ext(base) == ".gguf" {
 			return fmt.Errorf("%w; the directory has %s: make a model directory of it with `fulgurite import`", err, base)
 		}
