@@ -77,6 +77,9 @@ func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttem
 		a.PartlyRead = settled.PartlyRead
 		result, fault = r.assess(ctx, in, v.spec.Grader, settled)
 	}
+	if fault == nil {
+		fault = r.checkSampled(ctx, in.Address)
+	}
 	if fault == nil && result.Failure.Unclear() {
 		fault = r.classify(ctx, in.Address, &result)
 		a.Failure = string(result.Failure)
@@ -95,6 +98,8 @@ func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttem
 		return EndAttemptResult{Fault: truncate.Ellipsis(err.Error(), failureBytes)}, nil // a later one has begun, and no worker has it
 	case err != nil:
 		return EndAttemptResult{}, fmt.Errorf("seal attempt %s: %w", in.Address, err)
+	case permanent(fault):
+		return EndAttemptResult{}, fmt.Errorf("attempt %s: %w", in.Address, fault)
 	}
 	return r.ended(ctx, a, task)
 }

@@ -13,13 +13,18 @@ import (
 // is wrapped on its way out of the activity.
 func invalid(err error) error { return update.Invalid(err) }
 
+// permanent reports whether err is one that another try can't fix.
+func permanent(err error) bool {
+	var mark update.InvalidError
+	return errors.As(err, &mark)
+}
+
 // temporalError turns an invalid error into a non-retryable error of Temporal. Every
 // activity that can get an invalid error defers it. Only the outermost error decides
 // whether Temporal tries again, so the mark has to be outermost. The new error has no
 // cause: with a cause, Temporal would repeat the same words for each wrapping.
 func temporalError(err *error) {
-	var mark update.InvalidError
-	if errors.As(*err, &mark) {
+	if permanent(*err) {
 		*err = temporal.NewNonRetryableApplicationError((*err).Error(), ErrTypeInvalid, nil)
 	}
 }

@@ -2,10 +2,12 @@ package activities
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -16,6 +18,21 @@ func (r *Runner) refusedRewards(ctx context.Context, address trace.Address) ([]t
 		return nil, fmt.Errorf("read refusals: %w", err)
 	}
 	return slices.DeleteFunc(all, func(f trace.Refusal) bool { return !f.OfReward() }), nil
+}
+
+// checkSampled returns an error that ends the run if a sampler refused the settings of a
+// call of the attempt: no try can help, and the agent is not to blame.
+func (r *Runner) checkSampled(ctx context.Context, address trace.Address) error {
+	all, err := r.Attempts.Refusals(ctx, address)
+	if err != nil {
+		return fmt.Errorf("read refusals: %w", err)
+	}
+	for _, one := range all {
+		if one.Code == protocol.CodeUnsampled {
+			return invalid(errors.New(one.Message))
+		}
+	}
+	return nil
 }
 
 // addRefusals adds the calls and rewards that the gateway refused to the error of a failed

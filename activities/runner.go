@@ -133,6 +133,9 @@ func (r *Runner) task(ctx context.Context, id trace.RolloutID, index int) (*cach
 // error, and closed the streams of some exchanges.
 func (r *Runner) finishAttempt(ctx context.Context, o begunAttempt, result agent.Result, partlyRead []string, err error) (RunAgentResult, error) {
 	a := trace.Attempt{Address: o.address, TaskID: o.task.ID, Output: result.Output, PartlyRead: partlyRead}
+	if err == nil {
+		err = r.checkSampled(ctx, o.address)
+	}
 	if err == nil && result.Failure.Unclear() {
 		err = r.classify(ctx, o.address, &result)
 		a.Failure = string(result.Failure)

@@ -76,6 +76,8 @@ func explain(api wire.API, err error) *wire.Failure {
 		return promptTooLong(api, err)
 	case errors.Is(err, model.ErrRefused):
 		return &wire.Failure{Status: http.StatusBadRequest, Code: "refused_by_server", Message: model.ErrRefused.Error() + ": " + detail(err, model.ErrRefused), Cause: err}
+	case errors.Is(err, model.ErrRow):
+		return &wire.Failure{Status: http.StatusBadRequest, Code: protocol.CodeUnsampled, Message: "no sampler can answer this: " + detail(err, model.ErrRow), Cause: err}
 	case errors.Is(err, model.ErrForm):
 		return unsupportedForm("", detail(err, model.ErrForm), err)
 	case errors.Is(err, dialog.ErrDialog):

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/fulgurite/fulgurite/spec/bounds"
 )
 
 var (
@@ -52,39 +54,42 @@ func (r DecodeRequest) Check(a Architecture) error {
 	if err := a.CheckTokens(r.Prompt); err != nil {
 		return fmt.Errorf("prompt: %w", err)
 	}
-	switch nucleus := r.TopP >= 0 && r.TopP <= 1; {
+	switch {
 	case len(r.Prompt) >= a.MaxPositions:
 		return &PromptTooLong{Tokens: len(r.Prompt), Positions: a.MaxPositions}
-	case r.MaxTokens < 1:
+	case r.MaxTokens < int(bounds.MaxTokens().Low):
 		return fmt.Errorf("%w: at most %d tokens asked for, want at least 1", ErrRow, r.MaxTokens)
-	case !nucleus: // also if TopP is NaN
-		return fmt.Errorf("%w: top_p is %v, want 0 to 1", ErrRow, r.TopP)
+	case !bounds.TopP().Hold(r.TopP):
+		return fmt.Errorf("%w: top_p is %v, want %s", ErrRow, r.TopP, bounds.TopP())
 	}
 	return checkTemperature(r.Temperature)
 }
 
 func checkTemperature(t float64) error {
-	if t != 0 && !(t >= 1e-6 && t <= 1e6) { // also refuses NaN
-		return fmt.Errorf("%w: temperature is %v, want 0 or 1e-6 to 1e6", ErrRow, t)
+	if t != 0 && !bounds.Temperature().Hold(t) {
+		return fmt.Errorf("%w: temperature is %v, want 0 or %s", ErrRow, t, bounds.Temperature())
 	}
 	return nil
 }
 
-// Check refuses settings that could put a NaN into weights even with a finite gradient.
+// Check refuses settings that could put a NaN into weights even with a finite gradient. It
+// takes what a spec may have, and 0, which means that a part of AdamW is off, except for
+// epsilon.
 func (o AdamW) Check() error {
 	for _, n := range []struct {
-		name         string
-		value, below float64
+		name   string
+		value  float64
+		within bounds.Bounds
 	}{
-		{"learning_rate", o.LearningRate, math.MaxFloat32}, {"beta1", o.Beta1, 1}, {"beta2", o.Beta2, 1},
-		{"epsilon", o.Epsilon, 1}, {"weight_decay", o.WeightDecay, math.MaxFloat32}, {"clip_norm", o.ClipNorm, math.MaxFloat64},
+		{"learning_rate", o.LearningRate, bounds.LearningRate()}, {"beta1", o.Beta1, bounds.Beta()}, {"beta2", o.Beta2, bounds.Beta()},
+		{"weight_decay", o.WeightDecay, bounds.WeightDecay()}, {"clip_norm", o.ClipNorm, bounds.ClipNorm()},
 	} {
-		if within := n.value >= 0 && n.value < n.below; !within { // also refuses NaN
-			return fmt.Errorf("adamw: %s is %v, want at least 0 and below %g", n.name, n.value, n.below)
+		if n.value != 0 && !n.within.Hold(n.value) {
+			return fmt.Errorf("adamw: %s is %v, want 0 or %s", n.name, n.value, n.within)
 		}
 	}
-	if float32(o.Epsilon) == 0 { // the update divides by it where a gradient has always been 0
-		return fmt.Errorf("adamw: epsilon is %v, want a positive float32", o.Epsilon)
+	if !bounds.Epsilon().Hold(o.Epsilon) {
+		return fmt.Errorf("adamw: epsilon is %v, want %s", o.Epsilon, bounds.Epsilon())
 	}
 	return nil
 }

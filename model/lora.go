@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+
+	"github.com/fulgurite/fulgurite/spec/bounds"
 )
 
 // LoRA holds the numbers of a low-rank adapter (Hu et al., 2021, arXiv:2106.09685). An
@@ -107,16 +109,13 @@ func LoRATargets() []string {
 	return []string{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
 }
 
-// MaxLoRARank is the largest rank that an adapter may have.
-const MaxLoRARank = 1024
-
 // Check returns an error that names the field if l is impossible.
 func (l LoRA) Check() error {
 	switch {
-	case l.Rank < 1 || l.Rank > MaxLoRARank:
-		return fmt.Errorf("%w: rank is %d, want 1 to %d", ErrAdapter, l.Rank, MaxLoRARank)
-	case !finite(l.Alpha) || l.Alpha <= 0 || l.Alpha > 1e6:
-		return fmt.Errorf("%w: alpha is %v, want a positive number of at most 1e6", ErrAdapter, l.Alpha)
+	case !bounds.LoRARank().Hold(float64(l.Rank)):
+		return fmt.Errorf("%w: rank is %d, want %s", ErrAdapter, l.Rank, bounds.LoRARank())
+	case !bounds.LoRAAlpha().Hold(l.Alpha):
+		return fmt.Errorf("%w: alpha is %v, want %s", ErrAdapter, l.Alpha, bounds.LoRAAlpha())
 	case len(l.Targets) == 0:
 		return fmt.Errorf("%w: targets is empty", ErrAdapter)
 	}

@@ -35,7 +35,7 @@ func RangesOf(vocab int, in func(id int32) bool) TokenRanges {
 // Each calls use for the first and the last id of each range.
 func (r TokenRanges) Each(use func(first, last int)) {
 	for part := range strings.SplitSeq(string(r), ",") {
-		if first, last, err := bounds(part); err == nil {
+		if first, last, err := rangeOf(part); err == nil {
 			use(first, last)
 		}
 	}
@@ -53,7 +53,7 @@ func (r TokenRanges) Has(id int32) (has bool) {
 	return has
 }
 
-func bounds(part string) (first, last int, err error) {
+func rangeOf(part string) (first, last int, err error) {
 	low, high, several := strings.Cut(part, "-")
 	if !several {
 		high = low
@@ -72,7 +72,7 @@ func (r TokenRanges) check(vocab int) error {
 	}
 	next := 0
 	for part := range strings.SplitSeq(string(r), ",") {
-		first, last, err := bounds(part)
+		first, last, err := rangeOf(part)
 		if err != nil || first < next || last < first || last >= vocab {
 			return fmt.Errorf("%w: unused_tokens has %q, want ascending ids below %d", ErrArchitecture, part, vocab)
 		}

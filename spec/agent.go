@@ -6,6 +6,8 @@ import (
 	"net/textproto"
 	"slices"
 	"strings"
+
+	"github.com/fulgurite/fulgurite/spec/bounds"
 )
 
 // maxVariable is Linux's MAX_ARG_STRLEN: the bytes of one variable or argument with the zero
@@ -151,11 +153,11 @@ func (a Agent) check(f *Faults) {
 	if a.Queue != "" {
 		f.queue("agent.queue", a.Queue)
 	}
-	f.number("agent.failure_reward", a.FailureReward, bounds{low: math.Inf(-1), high: math.Inf(1)})
+	f.number("agent.failure_reward", a.FailureReward, bounds.Between(math.Inf(-1), math.Inf(1)))
 	f.whole("agent.limits.calls", a.Limits.Calls, 1, 1e6)
 	f.whole("agent.limits.tokens", a.Limits.Tokens, 0, 1e9)
-	f.number("agent.limits.seconds", a.Limits.Seconds, positive(7*24*3600))
-	f.number("agent.limits.idle_seconds", a.Limits.IdleSeconds, bounds{low: 0, high: 7 * 24 * 3600})
+	f.number("agent.limits.seconds", a.Limits.Seconds, bounds.Positive(7*24*3600))
+	f.number("agent.limits.idle_seconds", a.Limits.IdleSeconds, bounds.Between(0, 7*24*3600))
 	if len(a.Command) > 0 {
 		f.whole("agent.limits.output_bytes", a.Limits.OutputBytes, 1, 1<<30)
 		f.whole("agent.limits.memory_bytes", a.Limits.MemoryBytes, 1<<20, 1<<50)

@@ -7,6 +7,7 @@ import (
 	"regexp"
 
 	"github.com/fulgurite/fulgurite/credit"
+	"github.com/fulgurite/fulgurite/spec/bounds"
 )
 
 // Credit says how rewards become advantages.
@@ -228,17 +229,17 @@ func (c Credit) check(f *Faults, t Training) {
 	f.choice("credit.std", string(c.Std))
 	f.choice("credit.whiten", string(c.Whiten))
 	if c.discounts() {
-		f.number("credit.discount", c.Discount, positive(1))
+		f.number("credit.discount", c.Discount, bounds.Positive(1))
 	} else {
 		f.unused("credit.discount", c.Discount != 0, "neither credit.assignment nor credit.tokens discounts")
 	}
 	if c.UsesCritic() {
-		f.number("credit.lambda", c.Lambda, positive(1))
+		f.number("credit.lambda", c.Lambda, bounds.Positive(1))
 	} else {
 		f.unused("credit.lambda", c.Lambda != 0, `only credit.assignment "turn_gae" and credit.tokens "gae" have it`)
 	}
 	if c.Assignment == credit.GiGPO {
-		f.number("credit.step_weight", c.StepWeight, positive(math.Inf(1)))
+		f.number("credit.step_weight", c.StepWeight, bounds.Positive(math.Inf(1)))
 	} else {
 		f.unused("credit.step_weight", c.StepWeight != 0, `only credit.assignment "gigpo" compares steps`)
 	}
@@ -292,19 +293,19 @@ func (c Credit) checkRewards(f *Faults) {
 	if o := c.Overlong; o != nil {
 		f.whole("credit.overlong.tokens", o.Tokens, 1, 1e9)
 		f.whole("credit.overlong.buffer", o.Buffer, 1, 1e9)
-		f.number("credit.overlong.penalty", o.Penalty, positive(math.Inf(1)))
+		f.number("credit.overlong.penalty", o.Penalty, bounds.Positive(math.Inf(1)))
 		if o.Buffer > o.Tokens && o.Tokens > 0 {
 			f.add("credit.overlong.buffer", "give at most credit.overlong.tokens", "%d of %d tokens", o.Buffer, o.Tokens)
 		}
 	}
 	if c.KLInReward != nil {
 		f.choice("credit.kl_in_reward.estimator", string(c.KLInReward.Estimator))
-		f.number("credit.kl_in_reward.weight", c.KLInReward.Weight, positive(math.Inf(1)))
+		f.number("credit.kl_in_reward.weight", c.KLInReward.Weight, bounds.Positive(math.Inf(1)))
 		if c.Combine == CombineSeparate {
 			f.add("credit.kl_in_reward", `give credit.combine "sum", or loss.kl`, "compared by itself and divided by its own deviation, a penalty has no weight")
 		}
 	}
-	f.number("credit.format_penalty", c.FormatPenalty, bounds{low: 0, high: math.Inf(1)})
+	f.number("credit.format_penalty", c.FormatPenalty, bounds.Between(0, math.Inf(1)))
 	if _, err := regexp.Compile(c.TrainAgents); err != nil {
 		f.add("credit.train_agents", "write it in RE2's syntax", "%q is not a regular expression: %v", c.TrainAgents, err)
 	}
@@ -326,7 +327,7 @@ func (c Credit) checkJudge(f *Faults, rollouts int) {
 			f.add("credit.judge.model", "give the model's name at the judge", "missing")
 		}
 		f.whole("credit.judge.requests", j.Requests, 1, 1e9)
-		f.number("credit.judge.seconds", j.Seconds, positive(3600))
+		f.number("credit.judge.seconds", j.Seconds, bounds.Positive(3600))
 		if j.Requests > 0 && j.Requests < rollouts {
 			f.add("credit.judge.requests", fmt.Sprintf("give at least %d", rollouts), "%d are too few for the %d rollouts of a step", j.Requests, rollouts)
 		}
@@ -338,7 +339,7 @@ func (s Spec) checkCritic(f *Faults) {
 		return // WithDefaults adds a critic if one is needed
 	}
 	f.unused("critic", !s.Credit.UsesCritic(), "neither credit.assignment nor credit.tokens asks for one")
-	f.number("critic.learning_rate", s.Critic.LearningRate, positive(1))
+	f.number("critic.learning_rate", s.Critic.LearningRate, bounds.LearningRate())
 	f.whole("critic.passes", s.Critic.Passes, 1, 100)
-	f.number("critic.clip", s.Critic.Clip, bounds{low: 0, high: math.Inf(1)})
+	f.number("critic.clip", s.Critic.Clip, bounds.Between(0, math.Inf(1)))
 }

@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/fulgurite/fulgurite/spec/bounds"
 )
 
 // Ways to choose a step's tasks.
@@ -181,9 +183,9 @@ func (s Spec) checkCurriculum(f *Faults) {
 		f.unused(at+"."+key, written, "only "+types+" has one")
 	}
 	if band {
-		f.number(at+".low", *c.Low, bounds{low: 0, high: 1, below: true})
-		f.number(at+".high", c.High, positive(1))
-		f.number(at+".explore", *c.Explore, bounds{low: 0, high: 1})
+		f.number(at+".low", *c.Low, bounds.Bounds{Low: 0, High: 1, Below: true})
+		f.number(at+".high", c.High, bounds.Positive(1))
+		f.number(at+".explore", *c.Explore, bounds.Between(0, 1))
 		if *c.Low >= c.High {
 			f.add(at+".low", "give less than training.curriculum.high", "no pass rate is above %g and below %g", *c.Low, c.High)
 		}
@@ -192,12 +194,12 @@ func (s Spec) checkCurriculum(f *Faults) {
 	only("high", c.High != 0 && !band, "type band")
 	only("explore", c.Explore != nil && !band, "type band")
 	if band || easiest && c.Difficulty == "" {
-		f.number(at+".forget", c.Forget, bounds{low: 0.001, high: 0.9})
+		f.number(at+".forget", c.Forget, bounds.Between(0.001, 0.9))
 	} else {
 		only("forget", c.Forget != 0, "type band, or easiest_first without difficulty,")
 	}
 	if easiest {
-		f.number(at+".start", c.Start, positive(1))
+		f.number(at+".start", c.Start, bounds.Positive(1))
 		f.whole(at+".steps", c.Steps, 0, 1e9)
 	}
 	only("difficulty", c.Difficulty != "" && !easiest, "type easiest_first")
@@ -251,7 +253,7 @@ func (w *Where) check(f *Faults, key string) {
 		f.add(key, "give values, at_least or at_most", "no condition")
 	}
 	f.unused(key+".values", len(w.Values) > 0 && (w.AtLeast != nil || w.AtMost != nil), "at_least and at_most compare numbers")
-	all := bounds{low: math.Inf(-1), high: math.Inf(1)}
+	all := bounds.Between(math.Inf(-1), math.Inf(1))
 	for _, number := range []struct {
 		key   string
 		value *float64
@@ -266,7 +268,7 @@ func (w *Where) check(f *Faults, key string) {
 }
 
 func (s Spec) checkUntil(f *Faults, key string, u Until, last bool) {
-	all := bounds{low: math.Inf(-1), high: math.Inf(1)}
+	all := bounds.Between(math.Inf(-1), math.Inf(1))
 	given := u.Steps != 0 || u.Reward != nil || u.Evaluation != nil
 	switch {
 	case last:

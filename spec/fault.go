@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/fulgurite/fulgurite/spec/bounds"
 )
 
 // Fault is one thing wrong with a spec.
@@ -49,7 +51,7 @@ type Faults struct {
 	List []Fault
 	// bounds records the bounds of the numbers that were checked, by key. Nothing is
 	// recorded if it is nil.
-	bounds map[string]bounds
+	bounds map[string]bounds.Bounds
 }
 
 // Error returns the faults, one on each line.

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/fulgurite/fulgurite/spec/bounds"
 )
 
 // mostServedRank is the largest rank that vLLM can serve, by its flag --max-lora-rank.
@@ -64,10 +66,10 @@ func (l LoRA) withDefaults() LoRA {
 
 func (l LoRA) check(f *Faults, all Spec) {
 	if l.Adapter == "" || l.Rank != 0 {
-		f.whole("model.lora.rank", l.Rank, 1, 1024)
+		f.number("model.lora.rank", float64(l.Rank), bounds.LoRARank())
 	}
 	if l.Adapter == "" || l.Alpha != 0 {
-		f.number("model.lora.alpha", l.Alpha, positive(1e6))
+		f.number("model.lora.alpha", l.Alpha, bounds.LoRAAlpha())
 	}
 	if l.AdapterDigest != "" {
 		f.unused("model.lora.adapter_digest", l.Adapter == "", "there is no model.lora.adapter")

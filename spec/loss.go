@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/fulgurite/fulgurite/credit"
+	"github.com/fulgurite/fulgurite/spec/bounds"
 )
 
 // Loss is the policy loss.
@@ -132,8 +133,8 @@ func (s Spec) checkLoss(f *Faults) {
 	f.choice("loss.type", string(l.Type))
 	f.choice("loss.aggregation", string(l.Aggregation))
 	if l.clips() {
-		f.number("loss.clip_low", l.ClipLow, positive(1))
-		f.number("loss.clip_high", l.ClipHigh, positive(math.Inf(1)))
+		f.number("loss.clip_low", l.ClipLow, bounds.Positive(1))
+		f.number("loss.clip_high", l.ClipHigh, bounds.Positive(math.Inf(1)))
 	} else {
 		f.unused("loss.clip_low", l.ClipLow != 0, "loss.type "+string(l.Type)+" clips nothing")
 		f.unused("loss.clip_high", l.ClipHigh != 0, "loss.type "+string(l.Type)+" clips nothing")
@@ -143,7 +144,7 @@ func (s Spec) checkLoss(f *Faults) {
 	case l.Type != credit.LossPPOClip:
 		f.unused("loss.dual_clip", true, `only loss.type "ppo_clip" has it`)
 	default:
-		f.number("loss.dual_clip", l.DualClip, bounds{low: 1, high: math.Inf(1), above: true})
+		f.number("loss.dual_clip", l.DualClip, bounds.Bounds{Low: 1, High: math.Inf(1), Above: true})
 	}
 	if l.Aggregation == credit.Constant {
 		f.whole("loss.length", l.Length, 1, 1e9)
@@ -152,9 +153,9 @@ func (s Spec) checkLoss(f *Faults) {
 	}
 	if l.KL != nil {
 		f.choice("loss.kl.estimator", string(l.KL.Estimator))
-		f.number("loss.kl.weight", l.KL.Weight, positive(math.Inf(1)))
+		f.number("loss.kl.weight", l.KL.Weight, bounds.Positive(math.Inf(1)))
 	}
-	f.number("loss.entropy", l.Entropy, bounds{low: 0, high: math.Inf(1)})
+	f.number("loss.entropy", l.Entropy, bounds.Between(0, math.Inf(1)))
 	l.checkCorrection(f)
 }
 
@@ -165,12 +166,12 @@ func (l Loss) checkCorrection(f *Faults) {
 	}
 	floor, most := l.importance()
 	if most > 0 {
-		f.number("loss.importance_cap", l.ImportanceCap, positive(math.Inf(1)))
+		f.number("loss.importance_cap", l.ImportanceCap, bounds.Positive(math.Inf(1)))
 	} else {
 		f.unused("loss.importance_cap", l.ImportanceCap != 0, `loss.correction "none" weighs nothing`)
 	}
 	if floor > 0 {
-		f.number("loss.importance_floor", l.ImportanceFloor, positive(math.Inf(1)))
+		f.number("loss.importance_floor", l.ImportanceFloor, bounds.Positive(math.Inf(1)))
 	} else {
 		f.unused("loss.importance_floor", l.ImportanceFloor != 0, `only loss.correction "mis" and "geometric" have a lower bound`)
 	}

@@ -1,63 +1,26 @@
 package spec
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/fulgurite/fulgurite/spec/bounds"
 )
 
-// bounds are the limits of a number. above and below exclude the limits themselves.
-type bounds struct {
-	low, high    float64
-	above, below bool
-}
-
-// positive returns the bounds of a number that is more than 0 and at most high.
-func positive(high float64) bounds { return bounds{low: 0, high: high, above: true} }
-
-// fraction returns the bounds of a number that is more than 0 and less than 1.
-func fraction() bounds { return bounds{low: 0, high: 1, above: true, below: true} }
-
-func (b bounds) hold(v float64) bool {
-	return !math.IsNaN(v) && !math.IsInf(v, 0) && v >= b.low && v <= b.high && !(b.above && v == b.low) && !(b.below && v == b.high)
-}
-
-func (b bounds) String() string {
-	var words []string
-	switch {
-	case math.IsInf(b.low, -1):
-	case b.above:
-		words = append(words, fmt.Sprintf("more than %g", b.low))
-	default:
-		words = append(words, fmt.Sprintf("at least %g", b.low))
-	}
-	switch {
-	case math.IsInf(b.high, 1):
-	case b.below:
-		words = append(words, fmt.Sprintf("less than %g", b.high))
-	default:
-		words = append(words, "at most "+strconv.FormatFloat(b.high, 'f', -1, 64))
-	}
-	if len(words) == 0 {
-		return "give a finite number"
-	}
-	return "give " + strings.Join(words, " and ")
-}
-
-func (f *Faults) number(key string, v float64, b bounds) {
+func (f *Faults) number(key string, v float64, b bounds.Bounds) {
 	if f.bounds != nil {
 		f.bounds[key] = b
 	}
-	if !b.hold(v) {
-		f.add(key, b.String(), "%v is not possible", v)
+	if !b.Hold(v) {
+		f.add(key, "give "+cmp.Or(b.String(), "a finite number"), "%v is not possible", v)
 	}
 }
 
 func (f *Faults) whole(key string, v, low, high int) {
-	f.number(key, float64(v), bounds{low: float64(low), high: float64(high)})
+	f.number(key, float64(v), bounds.Between(float64(low), float64(high)))
 }
 
 func (f *Faults) choice(key, v string) { f.oneOf(key, v, choices(key)) }

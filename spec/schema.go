@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/invopop/jsonschema"
+
+	"github.com/fulgurite/fulgurite/spec/bounds"
 )
 
 //go:embed spec.go agent.go lora.go server.go credit.go loss.go curriculum.go
@@ -37,7 +39,7 @@ func Schema() ([]byte, error) {
 	}
 	schema := reflector.Reflect(Spec{})
 	schema.ID, schema.Title = SchemaID, "Fulgurite training spec"
-	checked := Faults{bounds: map[string]bounds{}}
+	checked := Faults{bounds: map[string]bounds.Bounds{}}
 	complete().check(&checked)
 	refine(schema, "", checked.bounds)
 	data, err := json.MarshalIndent(schema, "", "  ")
@@ -48,7 +50,7 @@ func Schema() ([]byte, error) {
 }
 
 // refine adds the restrictions that Go types can't express to the properties below key.
-func refine(schema *jsonschema.Schema, key string, limits map[string]bounds) {
+func refine(schema *jsonschema.Schema, key string, limits map[string]bounds.Bounds) {
 	for pair := schema.Properties.Oldest(); pair != nil; pair = pair.Next() {
 		path, property := join(key, pair.Key), pair.Value
 		if property.Properties != nil {
@@ -58,7 +60,7 @@ func refine(schema *jsonschema.Schema, key string, limits map[string]bounds) {
 			property.Enum = append(property.Enum, name)
 		}
 		if b, ok := limits[path]; ok {
-			b.refine(property)
+			limit(property, b)
 		}
 		if standard, ok := defaultOf(path); ok && property.Properties == nil {
 			property.Default = standard
@@ -66,21 +68,22 @@ func refine(schema *jsonschema.Schema, key string, limits map[string]bounds) {
 	}
 }
 
-func (b bounds) refine(property *jsonschema.Schema) {
+// limit adds the bounds of a number to its property.
+func limit(property *jsonschema.Schema, b bounds.Bounds) {
 	number := func(v float64) json.Number { return json.Number(strconv.FormatFloat(v, 'f', -1, 64)) }
 	switch {
-	case math.IsInf(b.low, -1):
-	case b.above:
-		property.ExclusiveMinimum = number(b.low)
+	case math.IsInf(b.Low, -1):
+	case b.Above:
+		property.ExclusiveMinimum = number(b.Low)
 	default:
-		property.Minimum = number(b.low)
+		property.Minimum = number(b.Low)
 	}
 	switch {
-	case math.IsInf(b.high, 1):
-	case b.below:
-		property.ExclusiveMaximum = number(b.high)
+	case math.IsInf(b.High, 1):
+	case b.Below:
+		property.ExclusiveMaximum = number(b.High)
 	default:
-		property.Maximum = number(b.high)
+		property.Maximum = number(b.High)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+
+	"github.com/fulgurite/fulgurite/spec/bounds"
 )
 
 // Server is an external inference server that samples.
@@ -111,10 +113,10 @@ func (s Server) check(f *Faults, all Spec) {
 		f.add("sampling.temperature", "give at most 2", "a server of type %s takes no %g", s.Type, *t)
 	}
 	f.unused(at+"share_gpu", s.ShareGPU && (s.Type != ServerVLLM || s.Versions != VersionsAdapters), `only a server of type vllm with versions "adapters" sleeps`)
-	f.number(at+"tolerance", s.Tolerance, bounds{low: 0, high: 100})
+	f.number(at+"tolerance", s.Tolerance, bounds.Between(0, 100))
 	f.unused(at+"tolerance", s.Tolerance != 0 && s.Versions != VersionsAdapters, `only sampling.server.versions "adapters" is compared with the trainer`)
-	f.number(at+"mismatch", s.Mismatch, bounds{low: 0, high: 100})
-	f.number(at+"worst_mismatch", s.WorstMismatch, bounds{low: 0, high: 1000})
+	f.number(at+"mismatch", s.Mismatch, bounds.Between(0, 100))
+	f.number(at+"worst_mismatch", s.WorstMismatch, bounds.Between(0, 1000))
 	if s.Versions == VersionsNone {
 		const untrained = `nothing is trained with sampling.server.versions "none"`
 		f.unused(at+"mismatch", s.Mismatch != 0, untrained)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/credit"
+	"github.com/fulgurite/fulgurite/spec/bounds"
 )
 
 // Names that decide which other keys have an effect.
@@ -137,7 +138,7 @@ func (s Spec) Validate() error {
 func (s Spec) check(f *Faults) {
 	s.checkName(f)
 	s.checkAlgorithm(f)
-	f.number("seed", float64(s.Seed), bounds{low: 1, high: math.Inf(1)})
+	f.number("seed", float64(s.Seed), bounds.Between(1, math.Inf(1)))
 	s.Model.check(f)
 	if s.Model.LoRA != nil {
 		s.Model.LoRA.check(f, s)
@@ -212,7 +213,7 @@ func (m Model) check(f *Faults) {
 	}
 	f.whole("model.warm_start.updates", w.Updates, 1, 1e9)
 	f.whole("model.warm_start.batch", w.Batch, 1, 1e6)
-	f.number("model.warm_start.learning_rate", w.LearningRate, positive(1))
+	f.number("model.warm_start.learning_rate", w.LearningRate, bounds.LearningRate())
 }
 
 func (t Tasks) check(f *Faults, g Grader, only string, train []string) {
@@ -239,10 +240,10 @@ func (g Grader) check(f *Faults) {
 	}
 	f.choice("grader.type", g.Type)
 	f.unused("grader.tolerance", g.Tolerance != 0 && g.Type != GraderNumeric, `only grader.type "numeric" has a tolerance`)
-	f.number("grader.tolerance", g.Tolerance, bounds{low: 0, high: math.Inf(1)})
-	f.number("grader.limit", g.Limit, positive(math.Inf(1)))
+	f.number("grader.tolerance", g.Tolerance, bounds.Between(0, math.Inf(1)))
+	f.number("grader.limit", g.Limit, bounds.Positive(math.Inf(1)))
 	if g.Minimum != nil {
-		f.number("grader.minimum", *g.Minimum, bounds{low: math.Inf(-1), high: math.Inf(1)})
+		f.number("grader.minimum", *g.Minimum, bounds.Between(math.Inf(-1), math.Inf(1)))
 		f.unused("grader.minimum", !g.mayBeNegative(), "grader.type "+g.Type+" gives nothing below 0")
 	}
 	g.checkMetric(f)
@@ -252,7 +253,7 @@ func (g Grader) check(f *Faults) {
 	}
 	f.unused("grader.reward", g.Reward != "" && g.Type != GraderAgent, `only grader.type "agent" has one`)
 	if g.Type == GraderSQL || g.Type == GraderTasks {
-		f.number("grader.seconds", g.Seconds, positive(24*3600))
+		f.number("grader.seconds", g.Seconds, bounds.Positive(24*3600))
 	}
 	if g.Type != GraderCommand {
 		const why = `only grader.type "command" runs one`
@@ -265,7 +266,7 @@ func (g Grader) check(f *Faults) {
 		f.add("grader.command", "give the program and its arguments", "missing")
 	}
 	f.program("grader.command", g.Command)
-	f.number("grader.seconds", g.Seconds, positive(24*3600))
+	f.number("grader.seconds", g.Seconds, bounds.Positive(24*3600))
 }
 
 // checkMetric checks what "qa" measures, and by whose rules "sql" compares.
@@ -289,9 +290,9 @@ func (s Spec) checkSampling(f *Faults) {
 	if temperature == 0 {
 		f.add("sampling.temperature", "leave it out for 1", "training at temperature 0 has one sample per task and learns nothing")
 	} else {
-		f.number("sampling.temperature", temperature, bounds{low: 1e-6, high: 100}) // no sampler takes less
+		f.number("sampling.temperature", temperature, bounds.Temperature())
 	}
-	f.whole("sampling.max_tokens", s.Sampling.MaxTokens, 1, 1e7)
+	f.number("sampling.max_tokens", float64(s.Sampling.MaxTokens), bounds.MaxTokens())
 	f.unused("sampling.stop_tokens", len(s.Sampling.StopTokens) > 0 && !strings.HasPrefix(s.Model.Codec, CodecTemplate), `only model.codec "template" has tokens with such texts`)
 	for i, token := range s.Sampling.StopTokens {
 		if key := fmt.Sprintf("sampling.stop_tokens[%d]", i); !strings.HasPrefix(s.Model.Codec, CodecTemplate) {
@@ -343,14 +344,14 @@ func (t Training) check(f *Faults, nothing bool) {
 	}
 	o := t.Optimizer
 	f.choice("training.optimizer.schedule", o.Schedule)
-	f.number("training.optimizer.learning_rate", o.LearningRate, positive(1))
+	f.number("training.optimizer.learning_rate", o.LearningRate, bounds.LearningRate())
 	f.unused("training.optimizer.final_fraction", o.FinalFraction != 0 && o.Schedule == ScheduleConstant, `schedule "constant" does not decay`)
-	f.number("training.optimizer.final_fraction", o.FinalFraction, bounds{low: 0, high: 1})
-	f.number("training.optimizer.weight_decay", o.WeightDecay, bounds{low: 0, high: 1})
-	f.number("training.optimizer.clip_norm", o.ClipNorm, positive(1e300))
-	f.number("training.optimizer.beta1", o.Beta1, fraction())
-	f.number("training.optimizer.beta2", o.Beta2, fraction())
-	f.number("training.optimizer.epsilon", o.Epsilon, bounds{low: 1e-30, high: 1, below: true}) // engines compute with float32
+	f.number("training.optimizer.final_fraction", o.FinalFraction, bounds.Between(0, 1))
+	f.number("training.optimizer.weight_decay", o.WeightDecay, bounds.WeightDecay())
+	f.number("training.optimizer.clip_norm", o.ClipNorm, bounds.ClipNorm())
+	f.number("training.optimizer.beta1", o.Beta1, bounds.Beta())
+	f.number("training.optimizer.beta2", o.Beta2, bounds.Beta())
+	f.number("training.optimizer.epsilon", o.Epsilon, bounds.Epsilon())
 	if o.Moments != "" {
 		f.choice("training.optimizer.moments", o.Moments)
 	}
@@ -365,7 +366,7 @@ func (s Spec) checkEvaluation(f *Faults) {
 		f.unused("evaluation.every", s.Evaluation.Every != 0, "there is no tasks.gate to evaluate")
 	}
 	if s.Evaluation.Success != nil {
-		f.number("evaluation.success", *s.Evaluation.Success, bounds{low: math.Inf(-1), high: math.Inf(1)})
+		f.number("evaluation.success", *s.Evaluation.Success, bounds.Between(math.Inf(-1), math.Inf(1)))
 	}
 	if gate || test || only {
 		f.whole("evaluation.samples", s.Evaluation.Samples, 1, 1e4)
@@ -425,10 +426,10 @@ func (s Spec) checkPromotion(f *Faults) {
 		}
 		return
 	}
-	f.number("promotion.margin", p.Margin, bounds{low: 0, high: math.Inf(1)})
-	f.number("promotion.significance", p.Significance, positive(1))
+	f.number("promotion.margin", p.Margin, bounds.Between(0, math.Inf(1)))
+	f.number("promotion.significance", p.Significance, bounds.Positive(1))
 	if p.Approval {
-		f.number("promotion.approval_hours", p.ApprovalHours, positive(24*365))
+		f.number("promotion.approval_hours", p.ApprovalHours, bounds.Positive(24*365))
 	} else {
 		f.unused("promotion.approval_hours", p.ApprovalHours != 0, "promotion.approval is off")
 	}

@@ -56,7 +56,7 @@ func (m *Maker) values(ctx context.Context, critic model.Critic, rows []model.Ro
 	return m.score(rows, func(rows []model.Row) ([][]float32, error) {
 		values, err := critic.Values(ctx, rows)
 		if err != nil {
-			return nil, fmt.Errorf("estimate values: %w", err)
+			return nil, unrowed(fmt.Errorf("estimate values: %w", err))
 		}
 		return values, nil
 	})

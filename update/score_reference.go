@@ -2,6 +2,7 @@ package update
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -35,10 +36,18 @@ func (m *Maker) logprobs(ctx context.Context, policy model.RowScorer, b model.Ba
 	return m.score(b.EngineRows(), func(rows []model.Row) ([][]float32, error) {
 		logprobs, _, err := policy.Score(ctx, rows)
 		if err != nil {
-			return nil, fmt.Errorf("score the batch: %w", err)
+			return nil, unrowed(fmt.Errorf("score the batch: %w", err))
 		}
 		return logprobs, nil
 	})
+}
+
+// unrowed marks an error of an engine that takes none of the rows: no other try helps.
+func unrowed(err error) error {
+	if errors.Is(err, model.ErrRow) {
+		return Invalid(err)
+	}
+	return err
 }
 
 // ScoreReference computes log-probabilities under version 0 of a policy, for the sampled

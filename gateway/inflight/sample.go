@@ -99,10 +99,10 @@ func (m *Maker) sample(ctx context.Context, p *pendingCall, record *trace.Exchan
 	return nil
 }
 
-// samplingError separates prompts and forms that can't be answered from other errors of a
-// sampler, which are faults of ours.
+// samplingError separates requests that no sampler would ever answer from other errors of
+// a sampler, which are faults of ours.
 func samplingError(err error, v model.VersionID) error {
-	if errors.Is(err, model.ErrPromptTooLong) || errors.Is(err, model.ErrForm) || errors.Is(err, model.ErrRefused) {
+	if errors.Is(err, model.ErrPromptTooLong) || errors.Is(err, model.ErrForm) || errors.Is(err, model.ErrRefused) || errors.Is(err, model.ErrRow) {
 		return err
 	}
 	return &conversation.Fault{Cause: fmt.Errorf("sample %s: %w", v, err)}

@@ -49,6 +49,7 @@ const (
 	CodeTooLarge       = "request_too_large"
 	CodeTimeout        = "request_timeout" // the request did not come whole in time
 	CodeNotFound       = "not_found"
+	CodeUnsampled      = "not_sampled" // no sampler can answer with the run's settings; the run ends
 )
 
 // IsFault reports whether a reply shows a fault of the infrastructure: one that the

@@ -116,6 +116,7 @@ type kind struct {
 func kinds() []kind {
 	return []kind{
 		{"prompt_too_long", http.StatusBadRequest, model.ErrPromptTooLong, false},
+		{"bad_row", http.StatusBadRequest, model.ErrRow, false},
 		{"unsupported_form", http.StatusBadRequest, model.ErrForm, false},
 		{"not_found", http.StatusNotFound, trace.ErrNotFound, false},
 		{"wrong_weights", http.StatusServiceUnavailable, model.ErrWrongWeights, true},
