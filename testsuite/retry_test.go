@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/internal/operator"
 	"github.com/fulgurite/fulgurite/internal/runstate"
 	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/record"
@@ -89,6 +90,51 @@ func TestAFailedRunThatIsRetriedEndsInTheSameWeights(t *testing.T) {
 			require.NoError(t, st.Close())
 		})
 	}
+}
+
+// A step that diverged repeats itself with the same numbers, so it goes on with others.
+func TestARunThatDivergedGoesOnWithOtherNumbers(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := start(ctx, t, t.TempDir())
+	defer func() { require.NoError(t, st.Close()) }()
+	s := deciding(1, 3)
+	want := mustTrain(ctx, t, st, "undisturbed", s)
+	s.Loss.Entropy = 1e300
+	_, err := train(ctx, st, "run", s)
+	require.ErrorContains(t, err, "lower training.optimizer.learning_rate: fulgurite retry run --set training.optimizer.learning_rate=")
+	_, err = retry(ctx, st, "run")
+	require.ErrorContains(t, err, "fulgurite retry run --set", "a plain retry repeats the step")
+
+	o := operator.Operator{Store: st.Store, Dial: func(context.Context) (client.Client, string, func(), error) {
+		return st.Client, client.DefaultNamespace, func() {}, nil
+	}}
+	bad := record.Action{ID: "other-key", Run: "run", Name: record.ActionRetry, By: "ada", Input: record.ActionInput{Values: map[string]float64{"sampling.temperature": 2}}}
+	_, err = o.Act(ctx, bad)
+	require.ErrorIs(t, err, operator.ErrRefused)
+	require.ErrorContains(t, err, "sampling.temperature")
+	asked := record.Action{ID: "without-bonus", Run: "run", Name: record.ActionRetry, By: "ada", Input: record.ActionInput{Values: map[string]float64{"loss.entropy": 0}}}
+	run, err := st.Store.Run(ctx, "run")
+	require.NoError(t, err)
+	retrier := runstate.Retrier{Client: st.Client, Namespace: client.DefaultNamespace, Store: st.Store}
+	set := workflows.SetInput{By: asked.By, Values: asked.Input.Values}
+	execution, step, err := retrier.RetryWith(ctx, run, asked.ID, set)
+	require.NoError(t, err)
+	require.Equal(t, 1, step)
+	done, err := o.Act(ctx, asked) // the one who asked was killed before the answer
+	require.NoError(t, err)
+	require.Equal(t, record.ActionResult{Message: "it goes on with step 1, set and retried by ada", Step: 1, Execution: execution}, done.Result)
+	var got workflows.TrainingResult
+	require.NoError(t, st.Client.GetWorkflow(ctx, "run", execution).Get(ctx, &got))
+	require.Equal(t, want.Weights, got.Weights)
+	require.Equal(t, want.After, got.After)
+	requireWhole(ctx, t, st, "run")
+	acts, err := st.Store.Actions(ctx, "run", 1)
+	require.NoError(t, err)
+	require.Equal(t, done.Input.Values, acts[0].Input.Values)
+	asked.ID = "once-more"
+	_, err = o.Act(ctx, asked)
+	require.ErrorContains(t, err, "it has completed")
 }
 
 func TestARunThatFailsInItsPreparationIsRetried(t *testing.T) {

@@ -42,7 +42,7 @@ type updatePlan struct {
 func (m *Maker) execute(ctx context.Context, p updatePlan, rate string, metrics func(tally) map[string]float64) (model.Version, error) {
 	l, done, err := m.resumeUpdates(ctx, p)
 	if errors.Is(err, model.ErrDiverged) {
-		return model.Version{}, Invalid(fmt.Errorf("version %s: %w: lower %s", p.ID, err, rate))
+		return model.Version{}, Invalid(fmt.Errorf("version %s: %w: %s", p.ID, err, p.lower(rate)))
 	}
 	if errors.Is(err, model.ErrRow) { // no engine will ever take it
 		return model.Version{}, Invalid(fmt.Errorf("version %s: %w", p.ID, err))
@@ -59,7 +59,7 @@ func (m *Maker) execute(ctx context.Context, p updatePlan, rate string, metrics 
 	if l.policy != nil {
 		if o.canary, err = m.canary(ctx, p.Target, p.run.Engine, l.policy, state, p.canary); err != nil {
 			if errors.Is(err, model.ErrCanary) { // the update was finite, but what the weights compute is not
-				err = Invalid(fmt.Errorf("%w: lower %s", err, rate))
+				err = Invalid(fmt.Errorf("%w: %s", err, p.lower(rate)))
 			}
 			return model.Version{}, err
 		}
@@ -75,6 +75,12 @@ func (m *Maker) execute(ctx context.Context, p updatePlan, rate string, metrics 
 	}
 	m.manifest = made // if another executor's version counts, no later step asks for this one
 	return v, nil
+}
+
+// lower says how to go on with a lower learning rate: a tenth of it.
+func (p updatePlan) lower(rate string) string {
+	const tenth = 10
+	return fmt.Sprintf("lower %s: fulgurite retry %s --set %s=%g", rate, p.run.Name, rate, p.run.Spec.SettableValues()[rate]/tenth)
 }
 
 // resumeUpdates makes the updates of p that are not saved yet. It returns a resident

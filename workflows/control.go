@@ -125,11 +125,14 @@ func (t *trainingRun) awaitResume(ctx workflow.Context) error {
 	return workflow.Await(ctx, func() bool { return !t.Paused || t.Step >= t.last() })
 }
 
-func (t *trainingRun) checkSet(in SetInput) error {
-	if len(t.Splits) == 0 {
+func (t *trainingRun) checkSet(in SetInput) error { return t.checkSetting(t.started()+1, in) }
+
+// checkSetting reports why keys can't be set from a step on.
+func (s *TrainingState) checkSetting(from int, in SetInput) error {
+	if len(s.Splits) == 0 {
 		return errors.New("the run is still being prepared; try again in a moment")
 	}
-	if len(t.Settings) >= mostSettings {
+	if len(s.Settings) >= mostSettings {
 		return fmt.Errorf("keys were set %d times already, which is as often as a run carries; start another with the spec as it should be", mostSettings)
 	}
 	if len(in.By) > byBytes {
@@ -138,7 +141,7 @@ func (t *trainingRun) checkSet(in SetInput) error {
 	if len(in.Values) == 0 {
 		return errors.New("nothing to set: give KEY=NUMBER")
 	}
-	_, err := t.specAt(t.started() + 1).Set(in.Values)
+	_, err := s.specAt(from).Set(in.Values)
 	return err
 }
 
@@ -147,6 +150,22 @@ func (t *trainingRun) set(_ workflow.Context, in SetInput) (UpdateResult, error)
 	s := Setting{From: t.started() + 1, By: in.By, Values: in.Values}
 	t.Settings = append(t.Settings, s)
 	return UpdateResult{s.From, fmt.Sprintf("set by %s from step %d", in.By, s.From)}, nil
+}
+
+// Set changes keys of the spec from the first step that is not finished. It is for the
+// state of a run that has ended and goes on in another execution.
+func (s *TrainingState) Set(in SetInput) error {
+	switch {
+	case len(s.Splits) == 0:
+		return errors.New("nothing can be set, because it ended before it was prepared; start another with the spec as it should be")
+	case s.Spec.Evaluation.Only != "":
+		return errors.New("nothing can be set, because it trains nothing")
+	}
+	if err := s.checkSetting(s.Step+1, in); err != nil {
+		return err
+	}
+	s.Settings = append(s.Settings, Setting{From: s.Step + 1, By: in.By, Values: in.Values})
+	return nil
 }
 
 func (t *trainingRun) checkVerdict(in VerdictInput) error {

@@ -66,7 +66,8 @@ func (t *trainingRun) replaceGroups(ctx workflow.Context, g *stepGroups, todo []
 }
 
 // flatGroups marks the groups that are flat: they would get no advantage. If the credit
-// compares only final rewards, equal rewards decide. Otherwise an activity looks at
+// compares only final rewards, equal rewards decide, and a group that sampled nothing is
+// flat whatever its rewards are. Otherwise an activity looks at
 // everything that the credit depends on.
 func (t *trainingRun) flatGroups(ctx workflow.Context, g *stepGroups, todo []groupTask) error {
 	var positions []int
@@ -74,7 +75,7 @@ func (t *trainingRun) flatGroups(ctx workflow.Context, g *stepGroups, todo []gro
 	for _, task := range todo {
 		r := g.results[task.position]
 		if r.Quarantine == "" {
-			g.isFlat[task.position] = !credit.Varies(r.Group.Rewards)
+			g.isFlat[task.position] = r.Tokens == 0 || !credit.Varies(r.Group.Rewards)
 			positions, in.Groups = append(positions, task.position), append(in.Groups, r.Group)
 		}
 	}

@@ -219,6 +219,21 @@ func TestFinalRewardsAloneNeedNoCreditToBeFlat(t *testing.T) {
 	require.Empty(t, fake.flatChecks)
 }
 
+// A group whose agents asked no model has nothing to train, however its rewards differ.
+func TestAGroupThatSampledNothingIsFlat(t *testing.T) {
+	t.Parallel()
+	s := testSpec()
+	s.Training.DynamicSampling, s.Training.Steps, s.Evaluation.Every = 10, 1, 1
+	fake := &fakeActivities{score: constantScore, reward: func(r activities.RunAgentInput) float64 { return float64(r.Rollout.Sample) }}
+	fake.silent = func(r activities.RunAgentInput) bool { return r.Rollout.Kind == trace.Train && r.Rollout.Task == 1 }
+	env := fake.environment(s)
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	require.NoError(t, env.GetWorkflowError())
+	require.Equal(t, activities.Group{Kind: trace.Reserve, Task: 0, Attempts: []int{1, 1}, Rewards: []float64{0, 1}}, fake.batches[0].Groups[1])
+	require.Empty(t, fake.flatChecks)
+	require.InDelta(t, 1, fake.recorded[0].Metrics["batch/refilled_groups"], 0)
+}
+
 func metricsOf(fake *fakeActivities) (all []map[string]float64) {
 	for _, r := range fake.recorded {
 		all = append(all, r.Metrics)

@@ -48,6 +48,8 @@ type fakeActivities struct {
 	means       map[int]float64 // of versions on the gate split
 	decided     []activities.RecordDecisionInput
 	quarantined []activities.RecordQuarantineInput
+	// silent, if not nil, says whose agent asks no model.
+	silent func(activities.RunAgentInput) bool
 	// trainStep, if not nil, is called before each update.
 	trainStep func(activities.TrainStepInput)
 	// recordStep, if not nil, is called when a step is put on record.
@@ -214,6 +216,9 @@ func (fake *fakeActivities) runAgent(_ context.Context, in activities.RunAgentIn
 		reward = fake.reward(in)
 	}
 	result := activities.RunAgentResult{Attempt: 1, Outcome: trace.Completed, Reward: &reward, Calls: 2, Tokens: 10}
+	if fake.silent != nil && fake.silent(in) {
+		result.Calls, result.Tokens = 0, 0
+	}
 	if fake.attemptFault != nil {
 		result.TaskFault = fake.attemptFault(in)
 	}

@@ -16,6 +16,10 @@ const (
 // QueryProgress answers with a Progress, in an evaluation with a Count.
 const QueryProgress = "progress"
 
+// QueryState answers with the TrainingState after the last finished step, also of a run that
+// has ended.
+const QueryState = "state"
+
 // rolloutID returns the id of the child that runs one task's group, for example
 // "demo/train-3/17".
 func rolloutID(run string, kind trace.Kind, step, task int) string {

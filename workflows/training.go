@@ -20,6 +20,9 @@ func TrainingWorkflow(ctx workflow.Context, in TrainingInput) (TrainingResult, e
 	if err := workflow.SetQueryHandler(ctx, QueryProgress, t.progress); err != nil {
 		return TrainingResult{}, err
 	}
+	if err := workflow.SetQueryHandler(ctx, QueryState, func() (*TrainingState, error) { return t.TrainingState, nil }); err != nil {
+		return TrainingResult{}, err
+	}
 	if err := t.handleUpdates(ctx); err != nil {
 		return TrainingResult{}, err
 	}

@@ -147,11 +147,30 @@ func (o Operator) retry(ctx context.Context, a record.Action) (out record.Action
 	if a.Reason != "" {
 		reason += ": " + a.Reason
 	}
-	execution, err := runstate.Retrier{Client: c, Namespace: namespace, Store: o.Store}.Retry(ctx, run, reason)
+	retrier := runstate.Retrier{Client: c, Namespace: namespace, Store: o.Store}
+	if len(a.Input.Values) > 0 {
+		return o.retryWith(ctx, retrier, run, a)
+	}
+	execution, err := retrier.Retry(ctx, run, reason)
 	if errors.Is(err, runstate.ErrNotRetried) {
 		return out, Refuse("%s", err)
 	}
 	return record.ActionResult{Message: "it goes on, retried by " + a.By, Execution: execution}, err
+}
+
+// retryWith makes the run continue with other numbers for keys of its spec.
+func (o Operator) retryWith(ctx context.Context, retrier runstate.Retrier, run record.Run, a record.Action) (out record.ActionResult, err error) {
+	limit := cmp.Or(o.Timeout, answerTimeout)
+	limited, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	execution, step, err := retrier.RetryWith(limited, run, a.ID, workflows.SetInput{By: a.By, Values: a.Input.Values})
+	switch {
+	case errors.Is(err, runstate.ErrNotRetried):
+		return out, Refuse("%s", err)
+	case err != nil && ctx.Err() == nil && errors.Is(limited.Err(), context.DeadlineExceeded):
+		return out, fmt.Errorf("%w within %s: is there a worker for it?", ErrNoAnswer, limit)
+	}
+	return record.ActionResult{Message: fmt.Sprintf("it goes on with step %d, set and retried by %s", step, a.By), Step: step, Execution: execution}, err
 }
 
 // move moves the promoted pointer, even if the run has ended.

@@ -36,6 +36,7 @@ type Store interface {
 	pointer.Store
 	runstate.Store
 	ForgetQuarantines(ctx context.Context, run string) error
+	RebindRun(ctx context.Context, r record.Run, execution string) error
 	BeginAction(ctx context.Context, a record.Action) (record.Action, error)
 	EndAction(ctx context.Context, id string, outcome record.ActionOutcome, r record.ActionResult) error
 }

@@ -37,12 +37,30 @@ func (run *testRun) rewarded(step int, kind trace.Kind, task int, train bool, re
 		id := trace.RolloutID{Run: "demo", Kind: kind, Step: step, Task: task, Sample: sample}
 		run.seal(run.begin(id), trace.InfraFault)
 		a := run.begin(id)
+		require.NoError(run.t, run.store.AppendCall(run.t.Context(), &trace.Exchange{Call: trace.Call{
+			Address: a, Parent: -1, Policy: "main", Version: step - 1, Key: "k", Prompt: []int32{1}, Completion: []int32{2}, Logprobs: []float32{-1}, Temperature: 1,
+		}}))
 		run.sealWith(a, reward)
 		if train {
 			run.batches[step] = append(run.batches[step], a)
 			run.earned[a] = reward
 		}
 	}
+}
+
+// A group that sampled nothing can be replaced, whatever its rewards are.
+func TestAReplacedGroupThatSampledNothingIsAccountedFor(t *testing.T) {
+	t.Parallel()
+	run := newEmptyRun(t, spec.Training{Steps: 2, TasksPerStep: 2, SamplesPerTask: samples, DynamicSampling: 2})
+	for sample := range samples {
+		run.sealWith(run.begin(trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 1, Sample: sample}), float64(sample))
+	}
+	run.rewarded(1, trace.Train, 1, true, 0, 1)
+	run.rewarded(1, trace.Reserve, 0, true, 1, 0)
+	r := run.report()
+	require.Empty(t, r.Faults)
+	require.Equal(t, 1, r.Prompts.Flat)
+	require.Equal(t, 2, r.Prompts.Trained)
 }
 
 func TestReplacedFlatPromptsAreAccountedFor(t *testing.T) {

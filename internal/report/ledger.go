@@ -29,6 +29,7 @@ type ledger struct {
 	trials      map[trace.Address]record.Trial
 	attempts    map[prompt]int
 	rewards     map[prompt]map[int]float64 // by sample: the reward of the last attempt that got one
+	tokens      map[prompt]int             // sampled by the attempts that got a reward
 	taskIDs     map[prompt]string
 	quarantined map[prompt]bool
 	outcomes    map[prompt]map[int]trace.Outcome // by sample: the outcome of the last attempt
@@ -87,7 +88,7 @@ func inOrder[V any](m map[prompt]V) []prompt {
 func newLedger(m records) *ledger {
 	l := &ledger{
 		records: m, trials: make(map[trace.Address]record.Trial, len(m.trials)), attempts: map[prompt]int{},
-		rewards: map[prompt]map[int]float64{}, taskIDs: map[prompt]string{}, quarantined: map[prompt]bool{}, outcomes: map[prompt]map[int]trace.Outcome{}, used: map[prompt][]use{}, made: make(map[int]model.Version, len(m.versions)),
+		rewards: map[prompt]map[int]float64{}, tokens: map[prompt]int{}, taskIDs: map[prompt]string{}, quarantined: map[prompt]bool{}, outcomes: map[prompt]map[int]trace.Outcome{}, used: map[prompt][]use{}, made: make(map[int]model.Version, len(m.versions)),
 	}
 	for _, v := range m.versions {
 		l.made[v.Number] = v
@@ -120,15 +121,17 @@ func (l *ledger) add(t record.Trial) {
 		l.rewards[p] = map[int]float64{}
 	}
 	l.rewards[p][t.Sample] = *t.Reward
+	l.tokens[p] += t.Tokens
 }
 
 // flat reports whether the step could replace a prompt that was used this often, because
-// all its samples got the same reward. If credit depends on more than rewards, the run
+// all its samples got the same reward or none sampled a token. If credit depends on more than rewards, the run
 // decided by the calls. This decision is not recomputed here: such a prompt is flat if
 // all its samples got some reward and none was trained.
 func (l *ledger) flat(p prompt, uses int) bool {
 	n := l.spec.Training.SamplesPerTask
 	byCredit := l.spec.Credit.FlatByCredit()
+	byCredit = byCredit || l.tokens[p] == 0
 	first, ok := l.rewards[p][0]
 	for i := range n {
 		r, has := l.rewards[p][i]

@@ -30,6 +30,7 @@ type Retrier struct {
 	Store     interface {
 		Store
 		ForgetQuarantines(ctx context.Context, run string) error
+		RebindRun(ctx context.Context, r record.Run, execution string) error
 	}
 }
 

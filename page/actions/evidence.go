@@ -107,7 +107,7 @@ func (p *Pages) settings(ctx context.Context, run record.Run) ([]setting, error)
 		return nil, err
 	}
 	for _, a := range slices.Backward(acted) { // the oldest first
-		if a.Name != record.ActionSet || a.Outcome != record.ActionDone {
+		if len(a.Input.Values) == 0 || a.Outcome != record.ActionDone { // set, or a retry that sets
 			continue
 		}
 		if changed, err := sp.Set(a.Input.Values); err == nil {

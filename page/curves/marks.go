@@ -38,7 +38,7 @@ func Decided(moves []record.Promotion, decisions []record.Decision) []figure.Mar
 func Settings(actions []record.Action) []figure.Mark {
 	var out []figure.Mark
 	for _, a := range actions {
-		if a.Name != record.ActionSet || a.Outcome != record.ActionDone {
+		if len(a.Input.Values) == 0 || a.Outcome != record.ActionDone { // set, or a retry that sets
 			continue
 		}
 		var values []string

@@ -102,16 +102,28 @@ type Set struct {
 
 // Run sends the action to the run.
 func (c *Set) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
-	values := map[string]float64{}
-	for _, v := range c.Values {
+	values, err := numbers(c.Values)
+	if err != nil {
+		return err
+	}
+	return c.Message.send(ctx, s, t, record.ActionSet, record.ActionInput{Values: values})
+}
+
+// numbers reads KEY=NUMBER.
+func numbers(words []string) (map[string]float64, error) {
+	var values map[string]float64
+	for _, v := range words {
 		key, text, _ := strings.Cut(v, "=")
 		number, err := strconv.ParseFloat(text, 64)
 		if err != nil {
-			return terminal.Usagef("%q: want KEY=NUMBER", v)
+			return nil, terminal.Usagef("%q: want KEY=NUMBER", v)
+		}
+		if values == nil {
+			values = map[string]float64{}
 		}
 		values[key] = number
 	}
-	return c.Message.send(ctx, s, t, record.ActionSet, record.ActionInput{Values: values})
+	return values, nil
 }
 
 // updateResult is the JSON output of these commands.

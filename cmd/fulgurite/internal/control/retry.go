@@ -13,7 +13,8 @@ import (
 
 // Retry is `fulgurite retry`.
 type Retry struct {
-	Message message `embed:""`
+	Message message  `embed:""`
+	Set     []string `help:"Another number for a key of the spec from the first step that is not finished, for example training.optimizer.learning_rate=1e-5. Repeatable." placeholder:"KEY=NUMBER" sep:"none"`
 }
 
 // retryResult is the JSON output of `fulgurite retry --json`.
@@ -25,6 +26,10 @@ type retryResult struct {
 
 // Run lets the run go on.
 func (c *Retry) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	values, err := numbers(c.Set)
+	if err != nil {
+		return err
+	}
 	records, err := s.OpenRecords(ctx, t, c.Message.Records)
 	if err != nil {
 		return err
@@ -35,7 +40,7 @@ func (c *Retry) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) e
 		return fmt.Errorf("run %s: %w", name, err)
 	}
 	o := operator.Operator{Store: records.Store, Dial: dial(s, t)}
-	a, err := o.Act(ctx, c.Message.action(record.ActionRetry, record.ActionInput{}))
+	a, err := o.Act(ctx, c.Message.action(record.ActionRetry, record.ActionInput{Values: values}))
 	if errors.Is(err, operator.ErrRefused) {
 		return c.Message.explain(err, a, s)
 	}
