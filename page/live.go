@@ -168,7 +168,7 @@ func (s *Server) look(ctx context.Context, r *http.Request) (string, error) {
 	}
 	text := fmt.Sprintf("%s %d %q", run.Status, step, move.DecisionID)
 	if state, _ := s.state(ctx, run); state != nil {
-		text += fmt.Sprintf(" %s %s %d %d %v %d %d %d", state.Phase, format.Clean(state.Subject), state.Done, state.Total, state.Paused, state.Pending, len(state.Idle), len(state.Blocked))
+		text += fmt.Sprintf(" %s %s %d %d %v %d %d", state.Phase, format.Clean(state.Subject), state.Done, state.Total, state.Paused, state.Pending, len(state.Waits))
 	}
 	return format.FirstLine(text), nil
 }

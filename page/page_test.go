@@ -198,8 +198,8 @@ func TestWhatKeepsARunFromGoingOnIsShown(t *testing.T) {
 	t.Parallel()
 	r := newRecorded(t, "plain")
 	server := r.serve(asked{state: page.State{
-		Phase: "rollouts", Done: 3, Total: 8, Pending: 2, Idle: []string{"gpu-queue"}, Paused: true,
-		Blocked: []page.Blockage{{Workflow: "demo/train-3", Activity: "RunAgent", Attempt: 7, Failure: "no <b>such</b> program"}},
+		Phase: "rollouts", Done: 3, Total: 8, Pending: 2, Paused: true,
+		Waits: []string{"no worker polls queue gpu-queue", "RunAgent of demo/train-3 is blocked, attempt 7: no <b>such</b> program"},
 	}})
 	for _, path := range []string{"/", "/runs/demo"} {
 		body, _ := get(t, server.URL+path)

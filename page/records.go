@@ -80,14 +80,6 @@ type State struct {
 	Paused  bool
 	// Pending is the version that waits for approval, or -1 if none does.
 	Pending int
-	Idle    []string // queues that no worker polls
-	Blocked []Blockage
-}
-
-// Blockage is an activity that is tried again and again.
-type Blockage struct {
-	Workflow string
-	Activity string
-	Attempt  int
-	Failure  string
+	// Waits says what keeps the run from going on, a sentence for each obstacle.
+	Waits []string
 }

@@ -170,16 +170,18 @@ func (s *Server) obstacles(ctx context.Context, run record.Run, now State) []not
 		query := fmt.Sprintf("?version=%d", now.Pending)
 		out = append(out, note{fmt.Sprintf("version %d waits for somebody to approve or reject it", now.Pending), []link{act("Approve", "approve", query), act("Reject", "reject", query)}})
 	}
-	if s.Operator == nil || !access.Of(ctx).May(access.Operate) {
+	acts := s.Operator != nil && access.Of(ctx).May(access.Operate)
+	if !acts {
 		for i := range out {
 			out[i].Links = nil
 		}
 	}
-	for _, q := range now.Idle {
-		out = append(out, note{Text: "no worker polls queue " + format.Clean(q) + ": the run waits until one does"})
-	}
-	for _, b := range now.Blocked {
-		out = append(out, note{Text: fmt.Sprintf("%s of %s is blocked, attempt %d: %s", format.Clean(b.Activity), format.Clean(b.Workflow), b.Attempt, format.FirstLine(b.Failure))})
+	for i, text := range now.Waits {
+		n := note{Text: format.FirstLine(text)}
+		if i == len(now.Waits)-1 && acts {
+			n.Links = []link{act("Stop now", string(actions.StopNow))}
+		}
+		out = append(out, n)
 	}
 	return out
 }

@@ -127,7 +127,7 @@ func (a Action) Check() error {
 
 // Same reports whether the same person asks for the same thing in both actions.
 func (a Action) Same(b Action) bool {
-	same := a.Run == b.Run && a.Name == b.Name && a.By == b.By && a.Reason == b.Reason && a.Input.Digest == b.Input.Digest && a.Input.Format == b.Input.Format && len(a.Input.Values) == len(b.Input.Values)
+	same := a.Run == b.Run && a.Name == b.Name && a.By == b.By && a.Reason == b.Reason && a.Input.Digest == b.Input.Digest && a.Input.Format == b.Input.Format && a.Input.Now == b.Input.Now && len(a.Input.Values) == len(b.Input.Values)
 	if v, w := a.Input.Version, b.Input.Version; (v == nil) != (w == nil) || v != nil && *v != *w {
 		return false
 	}

@@ -117,7 +117,10 @@ const detailRows = 20
 // details describes the run in Markdown, with a table of the last steps.
 func (t *trainingRun) details() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "**%s**: %s (%s). Step %d of %d, promoted version %d.\n\n", t.Run, t.phase, t.subject, t.Step, t.last(), t.Promoted)
+	fmt.Fprintf(&b, "**%s**: %s (%s) since %s. Step %d of %d, promoted version %d.\n\n",
+		t.Run, t.phase, t.subject, t.entered.UTC().Format(time.DateTime), t.Step, t.last(), t.Promoted)
+	// A workflow does not learn of the tries of its activities.
+	fmt.Fprintf(&b, "If it takes long, `fulgurite status %s` says what it waits for; so do the pending activities, here and in the workflows below it.\n\n", t.Run)
 	if t.phase == PhaseRollouts && len(t.inFlight) > 0 {
 		g := t.inFlight[0]
 		p, _ := t.progress() // it has no error

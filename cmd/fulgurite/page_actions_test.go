@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -328,4 +329,27 @@ func (s *served) answerCandidate(action string, act func(version string) string)
 		}
 		require.Regexp(s.t, `^Refused: (version \d+ waits for approval, not version \d+|no candidate waits for approval)`, text)
 	}
+}
+
+// A run that waits for something that never comes says so on the page, which offers what
+// ends it.
+func TestABlockedRunIsEndedFromThePage(t *testing.T) {
+	t.Setenv("TEMPORAL_ADDRESS", "")
+	dir := t.TempDir()
+	s := servePage(t, dir, "dev", "--page-port", "0", "--gateway-port", "0")
+	file := filepath.Join(t.TempDir(), "spec.yaml")
+	lonely := "name: acted\nagent: {func: calculator, queue: nobody}\ntasks: {train: \"arithmetic:train:4\"}\ngrader: {type: exact}\ntraining: {steps: 1, tasks_per_step: 1, samples_per_task: 2}\nmodel: {base: base}\n"
+	require.NoError(t, os.WriteFile(file, []byte(lonely), 0o600))
+	require.NoError(t, unpack(filepath.Join(filepath.Dir(file), "base")))
+	var out, errs bytes.Buffer
+	require.Zero(t, run(t.Context(), []string{"train", file, "--detach", "--dir", dir}, &terminal.Terminal{Out: &out, Err: &errs}), errs.String())
+
+	s.await(`no worker polls queue nobody: the run waits until one does <a href="/runs/acted/actions/stop-now">`)
+	require.Regexp(t, "^Done: ended at once by ", strings.Join(strings.Fields(s.act("stop-now", "reason", "wrong queue")), " "))
+	s.await(`cancelled`)
+	last := s.recorded()[0]
+	require.Equal(t, record.ActionStop, last.Name)
+	require.True(t, last.Input.Now)
+	require.Equal(t, "wrong queue", last.Reason)
+	require.NotContains(t, s.get("/runs/acted").Body, "actions/stop-now")
 }

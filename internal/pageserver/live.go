@@ -119,12 +119,9 @@ func (l *live) State(ctx context.Context, run string) (page.State, error) {
 	if err != nil {
 		return page.State{}, err
 	}
-	out := page.State{Phase: "running", Pending: -1, Idle: found.idle}
-	for _, b := range found.blocked {
-		out.Blocked = append(out.Blocked, page.Blockage(b))
-	}
+	out := page.State{Phase: "running", Pending: -1, Waits: found.lines}
 	if unknown != nil {
-		if len(found.idle)+len(found.blocked) > 0 {
+		if len(found.lines) > 0 {
 			unknown = nil // the obstacles are the reason
 		}
 		return out, unknown
@@ -137,12 +134,10 @@ func (l *live) State(ctx context.Context, run string) (page.State, error) {
 	return out, nil
 }
 
-// obstacles holds the queues of a run that no worker polls, and the run's blocked
-// activities, as Temporal reported them at a time.
+// obstacles holds what keeps a run from going on, in words, as it was at a time.
 type obstacles struct {
-	idle    []string
-	blocked []runstate.Blockage
-	at      time.Time
+	lines []string
+	at    time.Time
 	// moved is when progress last changed, and progress is what it changed to.
 	moved    time.Time
 	progress string
@@ -150,7 +145,7 @@ type obstacles struct {
 
 // every returns for how long the obstacles are used.
 func (o obstacles) every() time.Duration {
-	if len(o.idle)+len(o.blocked) == 0 && time.Since(o.moved) < obstaclesEvery {
+	if len(o.lines) == 0 && time.Since(o.moved) < obstaclesEvery {
 		return obstaclesMoving
 	}
 	return obstaclesEvery
@@ -171,13 +166,15 @@ func (l *live) obstacles(ctx context.Context, c client.Client, run, agents strin
 		return found, nil
 	}
 	found.at = time.Now()
-	var err error
-	if found.idle, err = runstate.IdleQueues(ctx, c, agents); err != nil {
+	var services runstate.Leases // the services of a stack are in the page's process and hold none
+	if l.gateway == nil {
+		services = l.records.Store
+	}
+	all, err := runstate.Find(ctx, c, run, agents, services)
+	if err != nil {
 		return obstacles{}, err
 	}
-	if found.blocked, err = runstate.Blockages(ctx, c, run); err != nil {
-		return obstacles{}, err
-	}
+	found.lines = all.Lines()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.put(run, found)

@@ -70,21 +70,18 @@ func TrainerWorks(ctx context.Context, c client.Client) (bool, error) {
 	return false, nil
 }
 
-// Ask asks Temporal for the progress of a run under way, for its queues that no worker
-// polls, and for its blocked activities. If the run itself does not answer, progress is
-// nil and unanswered says why. agents is the queue of the run's agents.
-func Ask(ctx context.Context, c client.Client, run, agents string) (progress *workflows.Progress, idle []string, blocked []Blockage, unanswered, err error) {
-	if idle, err = IdleQueues(ctx, c, agents); err != nil {
-		return nil, nil, nil, nil, err
-	}
-	if blocked, err = Blockages(ctx, c, run); err != nil {
-		return nil, nil, nil, nil, err
+// Ask asks for the progress of a run under way and for its obstacles. If the run itself
+// does not answer, progress is nil and unanswered says why. agents is the queue of the
+// run's agents.
+func Ask(ctx context.Context, c client.Client, run, agents string, l Leases) (progress *workflows.Progress, found Obstacles, unanswered, err error) {
+	if found, err = Find(ctx, c, run, agents, l); err != nil {
+		return nil, found, nil, err
 	}
 	var p workflows.Progress
 	if unanswered = Query(ctx, c, run, &p); unanswered == nil {
 		progress = &p
 	}
-	return progress, idle, blocked, unanswered, nil
+	return progress, found, unanswered, nil
 }
 
 // Query asks a workflow for its progress.

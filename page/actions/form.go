@@ -169,6 +169,9 @@ func read(run string, name record.ActionName, sent formBody) (record.Action, err
 	if !ok {
 		return a, errors.New("there is no such action")
 	}
+	if name == StopNow {
+		a.Name, a.Input.Now = record.ActionStop, true
+	}
 	if k.TakesVersion && strings.TrimSpace(sent.Version) != "" {
 		v, err := strconv.Atoi(strings.TrimSpace(sent.Version))
 		if err != nil {

@@ -62,7 +62,11 @@ func (p *Pages) history(w http.ResponseWriter, r *http.Request) {
 // rowOf describes an action in words.
 func rowOf(a record.Action) row {
 	what := "Start"
-	if k, ok := kindOf(a.Name); ok {
+	name := a.Name
+	if a.Input.Now {
+		name = StopNow
+	}
+	if k, ok := kindOf(name); ok {
 		what = k.Verb
 	}
 	if a.Input.Version != nil {

@@ -9,6 +9,10 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 )
 
+// StopNow names the form that stops a run at once. The action is record.ActionStop with its
+// own input.
+const StopNow record.ActionName = "stop-now"
+
 // kind describes a kind of action in words.
 type kind struct {
 	Name   record.ActionName
@@ -37,6 +41,7 @@ func kinds() []kind {
 		{Name: record.ActionPin, Verb: "Pin", Effect: "The version is promoted and held: the run promotes no other until somebody unpins it.", TakesVersion: true, NeedsVersion: true},
 		{Name: record.ActionUnpin, Verb: "Unpin", Effect: "The promoted version stays, and the run may promote others again."},
 		{Name: record.ActionStop, Verb: "Stop", Effect: "The run ends after the steps that have begun, with the evaluations that follow the last step. It can't be resumed.", Heavy: true},
+		{Name: StopNow, Verb: "Stop now", Effect: "The run ends at once, whatever it waits for, even if no worker is there. What its unfinished steps did is lost; a retry makes them again.", Heavy: true},
 		{Name: record.ActionExport, Verb: "Export", Effect: "The files of the version come as a tar archive, as `fulgurite export` writes them. Nothing about the run changes.", TakesVersion: true, NeedsVersion: true, TakesFormat: true},
 	}
 }
@@ -176,6 +181,8 @@ func offered(name record.ActionName, run record.Run, s State) bool {
 		return going && !s.Paused && !s.Only
 	case record.ActionResume:
 		return going && s.Paused
+	case StopNow:
+		return going
 	case record.ActionStop, record.ActionSet:
 		return going && !s.Only
 	case record.ActionApprove, record.ActionReject:

@@ -76,7 +76,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	}
 	held, release := serve.WhileHeld(ctx, st)
 	defer release()
-	result, err := c.train(held, t, st, p.URL(), sp)
+	result, err := c.train(held, s, t, st, p.URL(), sp)
 	if err != nil && ctx.Err() != nil {
 		t.Printf("\nStopped. The same command goes on with the run.\n")
 	}
@@ -127,7 +127,7 @@ func unpackBase(l stack.Layout) (string, error) {
 }
 
 // train starts the run, or goes on with the one under way, and follows it.
-func (c *Command) train(ctx context.Context, t *terminal.Terminal, st *stack.Stack, page string, sp spec.Spec) (workflows.TrainingResult, error) {
+func (c *Command) train(ctx context.Context, s *state.Flags, t *terminal.Terminal, st *stack.Stack, page string, sp spec.Spec) (workflows.TrainingResult, error) {
 	name, going, err := c.next(ctx, st, sp)
 	if err != nil {
 		return workflows.TrainingResult{}, err
@@ -143,7 +143,7 @@ func (c *Command) train(ctx context.Context, t *terminal.Terminal, st *stack.Sta
 	}
 	display := progress.New(t.Out, t.TTY)
 	defer display.Close()
-	result, err := training.Follow(ctx, st.Client, run, sp, display)
+	result, err := training.Follower{Client: st.Client, Display: display, DirFlag: s.DirFlag()}.Follow(ctx, run, sp)
 	if err != nil && ctx.Err() == nil {
 		return result, fmt.Errorf("run %s: %w", name, err)
 	}

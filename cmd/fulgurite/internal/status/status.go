@@ -48,7 +48,9 @@ type Status struct {
 	Idle []string `json:"idle_queues,omitempty"`
 	// Blocked has the activities that are tried again and again, with the reasons.
 	Blocked []runstate.Blockage `json:"blocked,omitempty"`
-	Warning string              `json:"warning,omitempty"`
+	// Absent lists the services that are not up and without which agents wait.
+	Absent  []record.Role `json:"absent_services,omitempty"`
+	Warning string        `json:"warning,omitempty"`
 	// Warnings say what is wrong with how the run learns, or learned.
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -115,11 +117,12 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	if text := report.CollectedText(out.Collected); text != "" {
 		t.Printf("  versions %s\n", text)
 	}
-	for _, q := range out.Idle {
-		t.Printf("  no worker polls queue %s: the run waits until one does\n", q)
+	obstacles := runstate.Obstacles{Idle: out.Idle, Blocked: out.Blocked, Absent: out.Absent}.Lines()
+	for _, text := range obstacles {
+		t.Printf("  %s\n", terminal.Escape(text))
 	}
-	for _, b := range out.Blocked {
-		t.Printf("  %s\n", b)
+	if len(obstacles) > 0 {
+		t.Printf("  once that is mended it goes on by itself; `fulgurite stop%s %s --now` ends it\n", s.DirFlag(), out.Run)
 	}
 	if out.Warning != "" {
 		t.Printf("  %s\n", out.Warning)
@@ -170,10 +173,15 @@ func read(ctx context.Context, s *state.Flags, t *terminal.Terminal, name string
 	if err != nil {
 		return out, err
 	}
-	var failed error
-	if out.Progress, out.Idle, out.Blocked, failed, err = runstate.Ask(ctx, temporal, name, sp.Agent.Queue); err != nil {
+	var services runstate.Leases // the services of a stack are in one process and hold none
+	if r.Store != "" {
+		services = records.Store
+	}
+	progress, found, failed, err := runstate.Ask(ctx, temporal, name, sp.Agent.Queue, services)
+	if err != nil {
 		return out, err
 	}
+	out.Progress, out.Idle, out.Blocked, out.Absent = progress, found.Idle, found.Blocked, found.Absent
 	if failed != nil {
 		out.Warning = fmt.Sprintf("the run does not answer: %v", failed)
 		return out, nil

@@ -63,7 +63,11 @@ func (e Execution) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal
 	}
 	out.Printf("Run %s %s. Ctrl-C does not stop it; fulgurite status%s %s shows its progress.\n", e.Name, verb, s.DirFlag(), e.Name)
 	display := progress.New(out.Out, out.TTY)
-	result, err = followThrough(ctx, temporal, run, e.Plan.Spec, display, fmt.Sprintf("; `fulgurite dev%s` starts it again", s.DirFlag()), s.SpaceWarning)
+	f := Follower{
+		Client: temporal, Display: display, DirFlag: s.DirFlag(),
+		remedy: fmt.Sprintf("; `fulgurite dev%s` starts it again", s.DirFlag()), space: s.SpaceWarning,
+	}
+	result, err = f.Follow(ctx, run, e.Plan.Spec)
 	display.Close()
 	if err != nil && ctx.Err() != nil {
 		out.Printf("Run %s continues without this terminal: fulgurite status %s\n", e.Name, e.Name)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"go.temporal.io/sdk/client"
@@ -20,14 +21,26 @@ import (
 // pollEvery is how often a followed run is asked for its progress.
 const pollEvery = 200 * time.Millisecond
 
-// Follow shows a run's progress until it ends or ctx does.
-func Follow(ctx context.Context, c client.Client, run client.WorkflowRun, s spec.Spec, d *progress.Display) (workflows.TrainingResult, error) {
-	return followThrough(ctx, c, run, s, d, "", nil)
+// Follower shows what a run does.
+type Follower struct {
+	Client  client.Client
+	Display *progress.Display
+	// DirFlag is the flag by which other commands find the run's directory, or empty.
+	DirFlag string
+	// remedy says what brings a Temporal back that is away, and space whether there is
+	// space for the state.
+	remedy string
+	space  func() (string, bool)
 }
 
-// followThrough also says when Temporal is away and when it is back; remedy says what
-// brings it back, and space whether there is space for the state.
-func followThrough(ctx context.Context, c client.Client, run client.WorkflowRun, s spec.Spec, d *progress.Display, remedy string, space func() (string, bool)) (workflows.TrainingResult, error) {
+// Follow shows a run's progress until it ends or ctx does. It also says what keeps the run
+// from going on, and when Temporal is away and when it is back.
+func (f Follower) Follow(ctx context.Context, run client.WorkflowRun, s spec.Spec) (workflows.TrainingResult, error) {
+	watched, end := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() { watch(watched, f.Client, run.GetID(), s.Agent.Queue, f.DirFlag, f.Display) })
+	defer watching.Wait()
+	defer end()
 	type ended struct {
 		result workflows.TrainingResult
 		err    error
@@ -38,7 +51,7 @@ func followThrough(ctx context.Context, c client.Client, run client.WorkflowRun,
 		e.err = retryUnavailable(ctx, func() error { return run.Get(ctx, &e.result) })
 		done <- e
 	}()
-	v := viewer{client: c, run: run.GetID(), spec: s, display: d, outage: outage{remedy: remedy, space: space}}
+	v := viewer{client: f.Client, run: run.GetID(), spec: s, display: f.Display, outage: outage{remedy: f.remedy, space: f.space}}
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
