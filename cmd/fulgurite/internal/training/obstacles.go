@@ -21,14 +21,14 @@ const (
 	lookEvery = 4 * time.Second
 	// lookTimeout bounds one look.
 	lookTimeout = 3 * time.Second
-	// mostTold is how many new obstacles are told at once.
-	mostTold = 4
+	// mostAtOnce is how many new obstacles are told at once.
+	mostAtOnce = 4
 )
 
 // watch tells the user who follows a run what keeps it from going on, each obstacle once,
 // and when it goes on. It ends with ctx.
 func watch(ctx context.Context, c client.Client, run, agents, dirFlag string, d *progress.Display) {
-	t := teller{run: run, dirFlag: dirFlag, display: d}
+	t := obstacleView{run: run, dirFlag: dirFlag, display: d}
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
@@ -42,7 +42,7 @@ func watch(ctx context.Context, c client.Client, run, agents, dirFlag string, d 
 		going := err == nil && isGoing(limited, c, run)
 		cancel()
 		if going { // else the outage, or the run's end, is what tells
-			t.tell(found)
+			t.show(found)
 		}
 	}
 }
@@ -53,15 +53,15 @@ func isGoing(ctx context.Context, c client.Client, run string) bool {
 	return err == nil && d.WorkflowExecutionInfo.Status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING
 }
 
-// teller remembers which obstacles a user was told of.
-type teller struct {
+// obstacleView remembers which obstacles a user was told of.
+type obstacleView struct {
 	run, dirFlag string
 	display      *progress.Display
-	seen, told   []string // keys, of the last look and since the run last went on
+	seen, shown  []string // keys, of the last look and since the run last went on
 }
 
-// tell takes the result of a look.
-func (t *teller) tell(o runstate.Obstacles) {
+// show takes the result of a look.
+func (t *obstacleView) show(o runstate.Obstacles) {
 	var keys, lines []string
 	more := 0
 	for _, one := range each(o) {
@@ -71,11 +71,11 @@ func (t *teller) tell(o runstate.Obstacles) {
 			continue // in another workflow of the run
 		}
 		keys = append(keys, key)
-		if !slices.Contains(t.seen, key) || slices.Contains(t.told, key) {
+		if !slices.Contains(t.seen, key) || slices.Contains(t.shown, key) {
 			continue
 		}
-		t.told = append(t.told, key)
-		if len(lines) == mostTold {
+		t.shown = append(t.shown, key)
+		if len(lines) == mostAtOnce {
 			more++
 			continue
 		}
@@ -91,8 +91,8 @@ func (t *teller) tell(o runstate.Obstacles) {
 	if len(lines) > 0 {
 		t.display.Println(fmt.Sprintf("  once that is mended it goes on by itself; `fulgurite stop%s %s --now` ends it", t.dirFlag, t.run))
 	}
-	if len(keys) == 0 && len(t.told) > 0 {
-		t.told = nil
+	if len(keys) == 0 && len(t.shown) > 0 {
+		t.shown = nil
 		t.display.Println("the run goes on: nothing that was named keeps it waiting")
 	}
 }

@@ -17,18 +17,18 @@ func TestEachObstacleIsToldOnceAndItsEnd(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	d := progress.New(&out, false)
-	tell := teller{run: "demo", dirFlag: " --dir 'my state'", display: d}
+	v := obstacleView{run: "demo", dirFlag: " --dir 'my state'", display: d}
 	blocked := func(workflow, failure string, attempt int) runstate.Blockage {
 		return runstate.Blockage{Workflow: workflow, Activity: "RunAgent", Attempt: attempt, Failure: failure}
 	}
-	tell.tell(runstate.Obstacles{Idle: []string{"gpu"}}) // it is only seen once
+	v.show(runstate.Obstacles{Idle: []string{"gpu"}}) // it is only seen once
 	for attempt := 3; attempt < 7; attempt++ {
-		tell.tell(runstate.Obstacles{Blocked: []runstate.Blockage{
+		v.show(runstate.Obstacles{Blocked: []runstate.Blockage{
 			blocked("demo/train-1/0", "port 4021\x1b[2J is closed", attempt), blocked("demo/train-1/1", "port 4022\x1b[2J is closed", attempt),
 		}})
 	}
-	tell.tell(runstate.Obstacles{})
-	tell.tell(runstate.Obstacles{})
+	v.show(runstate.Obstacles{})
+	v.show(runstate.Obstacles{})
 	d.Close()
 	require.Equal(t, []string{
 		`the run waits: RunAgent of demo/train-1/0 is blocked, attempt 4: port 4021\x1b[2J is closed`,
