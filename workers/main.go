@@ -24,7 +24,7 @@ type cli struct {
 	Gateway gatewayCommand `cmd:"" help:"Answer the model calls of agents, and serve promoted versions at /v1."`
 	Tools   toolsCommand   `cmd:"" help:"Find paragraphs of a corpus for agents, over HTTP and MCP."`
 	Page    pageCommand    `cmd:"" help:"Show the runs on a page in the browser, and act on them."`
-	Migrate migrateCommand `cmd:"" help:"Bring the store's schema and Temporal's search attributes up to date."`
+	Migrate migrateCommand `cmd:"" help:"Make the store's tables and Temporal's search attributes."`
 	Health  healthCommand  `cmd:"" help:"Ask a process whether it works, as a container's health check."`
 	Version versionCommand `cmd:"" help:"Print what this program was built from and for."`
 }
