@@ -14,18 +14,25 @@ const (
 	withTools = `{%- if tools -%}<|im_start|>system
 Functions:{%- for tool in tools -%}{{- '\n' + (tool | tojson) -}}{%- endfor -%}
 Call one with <tool_call>{"name": its name, "arguments": an object}</tool_call>.<|im_end|>
-{% endif -%}` + withoutTools
+{% endif -%}` + withCalls
+	// withCalls writes messages and the calls in them.
+	withCalls = `{%- for message in messages -%}
+<|im_start|>{{ message.role }}
+{{ message.content }}{%- for call in message.tool_calls -%}
+{{- '\n<tool_call>\n{"name": "' + call.function.name + '", "arguments": ' + (call.function.arguments | tojson) + '}\n</tool_call>' -}}
+{%- endfor -%}<|im_end|>
+{% endfor -%}` + beginsReply
 	// withoutTools writes messages alone.
 	withoutTools = `{%- for message in messages -%}
 <|im_start|>{{ message.role }}
 {{ message.content }}<|im_end|>
-{% endfor -%}
-{%- if add_generation_prompt -%}
+{% endfor -%}` + beginsReply
+	beginsReply = `{%- if add_generation_prompt -%}
 <|im_start|>assistant
 {% endif -%}`
 	// promisesTools shows how tools are called and never writes them.
 	promisesTools = `{#- A call is <tool_call>{"name": ..., "arguments": ...}</tool_call>. -#}
-` + withoutTools
+` + withCalls
 	// small is no template: it asks for a model with few tokens.
 	small = "small"
 )
