@@ -141,8 +141,7 @@ func TestChildrenHaveASummaryAndNoSecrets(t *testing.T) {
 	mustTrain(ctx, t, st, "served", served.WithDefaults())
 	started := tiny(spec.Agent{Command: []string{"echo", "0"}, Environment: map[string]string{"TOKEN": "hush-hush"}})
 	started.Tasks.Test = "arithmetic:test:4"
-	_, err := train(ctx, st, "started", started.WithDefaults())
-	require.ErrorContains(t, err, "no model call was recorded")
+	mustTrain(ctx, t, st, "started", started.WithDefaults())
 	for _, run := range []string{"served", "started"} {
 		for id, says := range map[string]string{"/train-1/1": "step 1, task 1 ", "/test-0": "version 0 on the test split"} {
 			d, err := st.Client.DescribeWorkflow(ctx, run+id, "")

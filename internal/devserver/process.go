@@ -60,6 +60,9 @@ func (s *Server) start(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { _ = s.inner.control.Close() })()
 	var at Ports
 	if err := json.NewDecoder(out).Decode(&at); err != nil {
+		// What it says on standard error is complete once it has ended.
+		err = errors.Join(err, s.inner.control.Close(), s.inner.process.Wait())
+		s.inner.process = nil
 		return errors.Join(fmt.Errorf("%w: %s", err, &stderr), ctx.Err())
 	}
 	s.ports.frontend, s.ports.ui = at.Frontend, at.UI

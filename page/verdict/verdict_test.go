@@ -22,7 +22,7 @@ func TestAVerdictSaysWhyAnAttemptGotItsReward(t *testing.T) {
 	}{
 		{"exact", trace.Attempt{Outcome: trace.Completed, Reward: &none, Result: "9"}, verdict.Verdict{Text: "The answer differs."}},
 		{"exact", trace.Attempt{Outcome: trace.Completed, Reward: &all, Result: " 29\n"}, verdict.Verdict{Text: "The answer is right.", Good: true}},
-		{"numeric", trace.Attempt{Outcome: trace.Completed, Reward: &none, Result: "about 29"}, verdict.Verdict{Text: "The answer differs."}},
+		{"numeric", trace.Attempt{Outcome: trace.Completed, Reward: &none, Result: "about 30"}, verdict.Verdict{Text: "The answer differs."}},
 		{"contains", trace.Attempt{Outcome: trace.Completed, Reward: &none, Result: "it is 3"}, verdict.Verdict{Text: "The answer is not in the result."}},
 		{"qa", trace.Attempt{Outcome: trace.Completed, Reward: &half, Result: "29 apples"}, verdict.Verdict{Text: "The answer is right in part."}},
 		{"exact", trace.Attempt{Outcome: trace.Completed, Reward: &none}, verdict.Verdict{Text: "The agent returned nothing."}},

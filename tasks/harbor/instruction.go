@@ -130,7 +130,7 @@ func cutSpace(text string) (word, rest string) {
 	return text[:at], strings.TrimLeftFunc(text[at:], unicode.IsSpace)
 }
 
-// list returns the texts of a JSON list or, if the text is none, the words between
+// listOf returns the texts of a JSON list or, if the text is none, the words between
 // blanks.
 func listOf(text string) []string {
 	var out []string
