@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"go.temporal.io/api/common/v1"
 	"go.temporal.io/api/enums/v1"
@@ -27,10 +28,29 @@ type Blockage struct {
 	Activity string `json:"activity"`
 	Attempt  int    `json:"attempt"`
 	Failure  string `json:"failure,omitempty"`
+	// Others counts further activities that the same failure blocks, of this workflow and
+	// of others of the run.
+	Others int `json:"others,omitempty"`
 }
 
 func (b Blockage) String() string {
-	return fmt.Sprintf("%s of %s is blocked, attempt %d: %s", b.Activity, b.Workflow, b.Attempt, b.Failure)
+	text := fmt.Sprintf("%s of %s is blocked, attempt %d: %s", b.Activity, b.Workflow, b.Attempt, b.Failure)
+	if b.Others > 0 {
+		text += fmt.Sprintf(" (and %d more are)", b.Others)
+	}
+	return text
+}
+
+// Key tells blockages apart. Numbers in a failure, such as addresses of attempts, ports and
+// process ids, differ from try to try and from sample to sample, and make no other
+// blockage.
+func (b Blockage) Key() string {
+	return b.Activity + " " + strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return -1
+		}
+		return r
+	}, b.Failure)
 }
 
 // Blockages lists what is blocked in a workflow and in those below it.
@@ -100,12 +120,13 @@ func taskFailure(ctx context.Context, c client.Client, of *common.WorkflowExecut
 	return failure, nil
 }
 
-// add appends a blockage. Samples of a task that are blocked by one failure count once, at
-// the attempt of the one that was tried most often.
+// add appends a blockage. What is blocked by one failure counts once, at the attempt of the
+// one that was tried most often.
 func add(all []Blockage, b Blockage) []Blockage {
 	for i, other := range all {
-		if other.Workflow == b.Workflow && other.Activity == b.Activity && other.Failure == b.Failure {
+		if other.Key() == b.Key() {
 			all[i].Attempt = max(other.Attempt, b.Attempt)
+			all[i].Others++
 			return all
 		}
 	}

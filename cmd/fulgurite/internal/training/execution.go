@@ -70,7 +70,7 @@ func (e Execution) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal
 	result, err = f.Follow(ctx, run, e.Plan.Spec)
 	display.Close()
 	if err != nil && ctx.Err() != nil {
-		out.Printf("Run %s continues without this terminal: fulgurite status %s\n", e.Name, e.Name)
+		out.Printf("Run %s continues without this terminal: fulgurite status%s %s\n", e.Name, s.DirFlag(), e.Name)
 		return result, err
 	}
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"go.temporal.io/api/enums/v1"
@@ -109,17 +108,10 @@ func each(o runstate.Obstacles) []runstate.Obstacles {
 	return out
 }
 
-// keyOf tells obstacles apart. Numbers in a failure, such as ports and process ids, differ
-// from try to try and don't make another obstacle.
+// keyOf tells obstacles apart.
 func keyOf(o runstate.Obstacles, line string) string {
 	if len(o.Blocked) == 0 {
 		return line
 	}
-	b := o.Blocked[0]
-	return b.Activity + " " + strings.Map(func(r rune) rune {
-		if r >= '0' && r <= '9' {
-			return -1
-		}
-		return r
-	}, b.Failure)
+	return o.Blocked[0].Key()
 }
