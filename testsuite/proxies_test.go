@@ -32,18 +32,14 @@ func TestEveryCallObeysTheProxiesOfTheEnvironment(t *testing.T) {
 		return
 	}
 	t.Parallel()
-	var mu sync.Mutex
-	asked := map[string]bool{}
-	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		mu.Lock()
-		defer mu.Unlock()
-		asked[r.URL.Host] = true
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{}`)
-	}))
-	t.Cleanup(proxy.Close)
 	for exceptions, want := range map[string]bool{"": true, ".invalid": false} {
-		clear(asked)
+		var asked sync.Map // hosts
+		proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked.Store(r.URL.Host, true)
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{}`)
+		}))
+		t.Cleanup(proxy.Close)
 		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestEveryCallObeysTheProxiesOfTheEnvironment$")
 		for _, v := range os.Environ() {
 			if !strings.Contains(strings.ToLower(v), "_proxy=") {
@@ -54,19 +50,24 @@ func TestEveryCallObeysTheProxiesOfTheEnvironment(t *testing.T) {
 		out, err := child.CombinedOutput()
 		require.NoError(t, err, string(out))
 		for _, host := range []string{"server.invalid:8000", "sampler.invalid:8081", "peer.invalid"} {
-			require.Equal(t, want, asked[host], "%s, asked were %v", host, asked)
+			_, was := asked.Load(host)
+			require.Equal(t, want, was, host)
 		}
 	}
 }
 
 func callThroughProxy(t *testing.T) {
-	ctx, end := context.WithTimeout(t.Context(), time.Second)
-	defer end()
+	during := func(call func(ctx context.Context)) {
+		ctx, end := context.WithTimeout(t.Context(), 2*time.Second)
+		defer end()
+		call(ctx)
+	}
 	server, err := upstream.New(upstream.Options{Type: upstream.VLLM, Versions: upstream.None, URLs: []string{"http://server.invalid:8000"}, Model: "m", Retry: time.Millisecond})
 	require.NoError(t, err)
 	request := model.DecodeRequest{Prompt: []int32{1}, MaxTokens: 1}
-	_, _, _ = server.Sample(ctx, model.VersionID{}, request) // its reply is none
-	_, _, _ = remote.NewClient("http://sampler.invalid:8081", remote.Options{}).Sample(ctx, model.VersionID{}, request)
+	during(func(ctx context.Context) { _, _, _ = server.Sample(ctx, model.VersionID{}, request) }) // its reply is none
+	sampler := remote.NewClient("http://sampler.invalid:8081", remote.Options{})
+	during(func(ctx context.Context) { _, _, _ = sampler.Sample(ctx, model.VersionID{}, request) })
 	reply, err := (&http.Client{Transport: health.NewTransport()}).Get("http://peer.invalid/healthz")
 	if err == nil {
 		_ = reply.Body.Close()
