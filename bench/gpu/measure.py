@@ -177,7 +177,7 @@ def learned(state):
     else:
         made.load(tensors)
         made.freeze()
-        state.bases["base", state.ranks] = made
+        state.bases["base", state.ranks, ()] = made
         held.adapt(made, lora(), adapter(made.module))
     held.moments(None, None, False)
     state.learners[0] = held
