@@ -16,6 +16,7 @@ import (
 	"go.temporal.io/api/enums/v1"
 
 	"github.com/fulgurite/fulgurite/internal/builtin"
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/spec"
 )
 
@@ -118,9 +119,9 @@ func installProgram(name, directory string) []string {
 	case strings.HasPrefix(base, "python") && strings.Contains(name, "/"):
 		// bin/python of a virtual environment
 		environment := filepath.Dir(filepath.Dir(name))
-		line := "python3 -m venv " + quoted(environment)
+		line := "python3 -m venv " + shell.Quote(environment)
 		if requirements := filepath.Join(directory, "requirements.txt"); directory != "" && isFile(requirements) {
-			line += " && " + quoted(name) + " -m pip install -r " + quoted(requirements)
+			line += " && " + shell.Quote(name) + " -m pip install -r " + shell.Quote(requirements)
 		}
 		return []string{line}
 	case strings.Contains(name, "/"):
@@ -134,7 +135,7 @@ func installProgram(name, directory string) []string {
 		wanted = p
 	}
 	if runtime.GOOS == "darwin" {
-		return []string{"brew install " + quoted(strings.TrimSuffix(base, "3"))}
+		return []string{"brew install " + shell.Quote(strings.TrimSuffix(base, "3"))}
 	}
 	if _, err := exec.LookPath("apt-get"); err == nil && (wanted != base || packages[base] != "") {
 		return []string{"sudo apt-get install " + wanted}

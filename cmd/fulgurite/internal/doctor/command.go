@@ -15,6 +15,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model/torch"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/update"
@@ -131,7 +132,7 @@ func (c *Command) install(ctx context.Context, s *state.Flags, t *terminal.Termi
 		return err
 	}
 	if dir != s.TorchDir() {
-		fmt.Fprintf(t.Err, "For commands and workers that are to use it:\n  export %s=%s\n", torch.EnvPython, quoted(e.python()))
+		fmt.Fprintf(t.Err, "For commands and workers that are to use it:\n  export %s=%s\n", torch.EnvPython, shell.Quote(e.python()))
 	}
 	if err := os.Setenv(torch.EnvPython, e.python()); err != nil {
 		return fmt.Errorf("name the Python of engine torch: %w", err)

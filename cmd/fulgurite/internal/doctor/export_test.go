@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model/torch"
 	"github.com/fulgurite/fulgurite/spec"
 )
@@ -52,7 +53,7 @@ func FindServer(ctx context.Context, s spec.Spec, address string) []Finding {
 
 func WithoutCUDA(python, cuda, driver string) []string { return withoutCUDA(python, cuda, driver) }
 
-func Quoted(word string) string { return quoted(word) }
+func Quoted(word string) string { return shell.Quote(word) }
 
 func Output(ctx context.Context, name string, args ...string) (string, error) {
 	return output(ctx, name, args...)

@@ -11,6 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/memory"
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/torch"
 	"github.com/fulgurite/fulgurite/spec"
@@ -146,13 +147,13 @@ func fixFault(fault spec.Fault, s spec.Spec) []string {
 // importBase returns the command that makes the directory of a base model.
 func importBase(dir string) []string {
 	if isFile(filepath.Join(dir, model.WeightsFile+".index.json")) || isFile(filepath.Join(dir, "config.json")) {
-		return []string{fmt.Sprintf("fulgurite import %s %s-imported # and name that directory in model.base", quoted(dir), quoted(dir))}
+		return []string{fmt.Sprintf("fulgurite import %s %s-imported # and name that directory in model.base", shell.Quote(dir), shell.Quote(dir))}
 	}
 	name := filepath.Base(dir)
 	for _, owner := range [][2]string{{"Qwen", "Qwen"}, {"SmolLM", "HuggingFaceTB"}, {"Llama-", "meta-llama"}, {"Mistral-", "mistralai"}} {
 		if strings.HasPrefix(name, owner[0]) {
-			return []string{fmt.Sprintf("fulgurite import hf:%s/%s %s", owner[1], name, quoted(dir))}
+			return []string{fmt.Sprintf("fulgurite import hf:%s/%s %s", owner[1], name, shell.Quote(dir))}
 		}
 	}
-	return []string{fmt.Sprintf("fulgurite import hf:OWNER/NAME %s # or a GGUF file, or another Hugging Face directory", quoted(dir))}
+	return []string{fmt.Sprintf("fulgurite import hf:OWNER/NAME %s # or a GGUF file, or another Hugging Face directory", shell.Quote(dir))}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/store"
 )
 
@@ -30,7 +31,7 @@ func findStore(s *state.Flags, r state.RecordFlags) func(context.Context) []Find
 		f := Finding{Subject: "blobs", State: Found, Text: r.Blobs}
 		if stat, err := os.Stat(r.Blobs); err != nil || !stat.IsDir() || !writable(r.Blobs) {
 			f.State, f.Text = Missing, r.Blobs+" is not a directory that can be written here"
-			f.Fix = []string{"mount the directory of blobs that all machines share there, or make it: mkdir -p " + quoted(r.Blobs)}
+			f.Fix = []string{"mount the directory of blobs that all machines share there, or make it: mkdir -p " + shell.Quote(r.Blobs)}
 		}
 		return append(out, f)
 	}

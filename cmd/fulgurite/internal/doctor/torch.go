@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model/torch"
 )
 
@@ -80,7 +81,7 @@ func withoutCUDA(python, cuda, driver string) []string {
 	if major < leastDriver {
 		index = "https://download.pytorch.org/whl/cu126"
 	}
-	fix := []string{fmt.Sprintf("%s -m pip install --force-reinstall torch --index-url %s", quoted(python), index)}
+	fix := []string{fmt.Sprintf("%s -m pip install --force-reinstall torch --index-url %s", shell.Quote(python), index)}
 	if cuda != "" && major < leastDriver {
 		fix = append([]string{fmt.Sprintf("install NVIDIA's driver %d or later, which CUDA 13 needs", leastDriver)}, fix...)
 	}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model/upstream"
 	"github.com/fulgurite/fulgurite/spec"
 )
@@ -138,7 +139,7 @@ func (v VLLM) apiServers() int {
 // sample. part is the fraction of the GPU that a server may take if it shares the GPU; 0
 // means that it is not known.
 func serveCommand(s spec.Spec, address string, part float64) string {
-	line, port := "vllm serve "+quoted(s.Model.Base)+" --served-model-name "+quoted(s.Sampling.Server.Model), vllmPort
+	line, port := "vllm serve "+shell.Quote(s.Model.Base)+" --served-model-name "+shell.Quote(s.Sampling.Server.Model), vllmPort
 	if u, err := url.Parse(address); err == nil {
 		port = cmp.Or(u.Port(), port)
 	}
