@@ -33,8 +33,11 @@ const (
 	ping    = "event: ping\ndata: {\"type\": \"ping\"}\n\n"
 )
 
-// streamsWhole streams the pieces and then ends, or breaks off if the last one is "!".
-func streamsWhole(pieces ...string) http.HandlerFunc { return streams(closedAfter(pieces...)) }
+// streamsWhole streams the pieces and then ends, or breaks off if the last one is "!". It
+// does so for each request: a forwarder on a busy machine may ask more often.
+func streamsWhole(pieces ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) { streams(closedAfter(pieces...))(w, r) }
+}
 
 // withoutKeepalives returns a stream without its keepalives.
 func withoutKeepalives(stream string) string {
