@@ -1,6 +1,7 @@
 "use strict";
-// Four things that a page can't do without a script: values under the pointer, tokens by
-// the arrow keys, following a run, and keeping a long text while somebody types it. Without it everything else is still there.
+// Three things that a page can't do without a script: values under the pointer, tokens by
+// the arrow keys, and keeping a long text while somebody types it. Following a run is in
+// live.js. Without scripts everything else is still there.
 
 // number writes a value as the server does.
 function number(v) {
@@ -20,16 +21,28 @@ function keep(text) {
 
 // figure shows the values of a curve where the pointer is, or where the arrow keys led.
 function figure(element) {
-  const data = JSON.parse(element.dataset.figure);
-  data.lines.forEach((l) => { l.points = l.points.map(([x, y, low, high]) => ({ x, y, low, high })); });
   const svg = element.querySelector("svg");
   const cursor = element.querySelector(".cursor");
   const output = element.querySelector("output");
   const note = element.querySelector("small");
-  const before = [output.textContent, note.textContent];
   const left = 40, right = 350, width = 360; // as the server draws
-  const xs = [...new Set(data.lines.flatMap((l) => l.points.map((p) => p.x)))].sort((a, b) => a - b);
+  let data, xs, before; // before is what the texts say while no value is shown
   let at = -1;
+
+  function read() {
+    data = JSON.parse(element.dataset.figure);
+    data.lines.forEach((l) => { l.points = l.points.map(([x, y, low, high]) => ({ x, y, low, high })); });
+    xs = [...new Set(data.lines.flatMap((l) => l.points.map((p) => p.x)))].sort((a, b) => a - b);
+    before = [output.textContent, note.textContent];
+  }
+  read();
+  // A renewal has put newer values in place: the step that is shown stays so.
+  element.addEventListener("renewed", () => {
+    const x = at < 0 ? null : xs[at];
+    read();
+    if (x !== null && xs.includes(x)) show(xs.indexOf(x));
+    else if (x !== null) hide();
+  });
 
   function show(i) {
     at = Math.max(0, Math.min(i, xs.length - 1));
@@ -37,7 +50,7 @@ function figure(element) {
     const place = left + ((x - data.from) / (data.to - data.from)) * (right - left);
     cursor.setAttribute("x1", place);
     cursor.setAttribute("x2", place);
-    element.classList.add("active");
+    element.dataset.active = "";
     const parts = [];
     for (const line of data.lines) {
       const p = line.points.find((p) => p.x === x);
@@ -52,7 +65,7 @@ function figure(element) {
   }
   function hide() {
     at = -1;
-    element.classList.remove("active");
+    delete element.dataset.active;
     [output.textContent, note.textContent] = before;
   }
   const selection = svg.querySelector(".selection");
@@ -170,84 +183,15 @@ function copyable(link) {
 
 // enliven gives a part of the page what it needs.
 function enliven(part) {
-  part.querySelectorAll("[data-figure]").forEach(figure);
-  part.querySelectorAll("[data-copy]").forEach(copyable);
+  const all = (css) => [...(part !== document && part.matches(css) ? [part] : []), ...part.querySelectorAll(css)];
+  all("[data-figure]").forEach(figure);
+  all("[data-copy]").forEach(copyable);
   const readout = document.getElementById("readout");
-  part.querySelectorAll(".tokens").forEach((box) => tokens(box, readout));
-}
-
-// renew loads the page again and puts what has changed in place. What has the focus or is
-// open stays as it is until the next time.
-let renewing = false, again = false;
-async function renew() {
-  if (renewing) {
-    again = true;
-    return;
-  }
-  renewing = true;
-  try {
-    const reply = await fetch(location.href);
-    if (!reply.ok) return;
-    const fresh = new DOMParser().parseFromString(await reply.text(), "text/html");
-    document.querySelectorAll("[data-part]").forEach((part) => {
-      const now = fresh.querySelector('[data-part="' + part.dataset.part + '"]');
-      if (!now || part.contains(document.activeElement) || part.querySelector("details[open]:not([id])")) return;
-      if (now.outerHTML === part.dataset.was || now.innerHTML === part.innerHTML) return;
-      // What a reader opened or ticked stays so.
-      part.querySelectorAll("details[id]").forEach((d) => { const same = now.querySelector("#" + CSS.escape(d.id)); if (same) same.open = d.open; });
-      part.querySelectorAll("input:checked").forEach((i) => now.querySelectorAll("input").forEach((n) => { if (n.name === i.name && n.value === i.value) n.checked = true; }));
-      part.replaceChildren(...now.childNodes);
-      enliven(part);
-    });
-    wait();
-  } catch {
-    // the server is away: the events say when it is back
-  } finally {
-    renewing = false;
-    if (again) {
-      again = false;
-      renew();
-    }
-  }
-}
-
-// wait asks again while the server still counts.
-function wait() {
-  if (document.querySelector("[data-again]")) setTimeout(renew, 1000);
-}
-
-// follow renews the page whenever its run went on, as long as somebody looks.
-function follow(path) {
-  const status = document.getElementById("follow");
-  let source = null, last = "";
-  function open() {
-    if (source || document.hidden) return;
-    source = new EventSource(path);
-    source.addEventListener("begin", (e) => {
-      if (last !== "" && last !== e.data) renew();
-      last = e.data;
-      status.textContent = "following";
-    });
-    source.addEventListener("change", (e) => {
-      last = e.data;
-      renew();
-    });
-    source.onerror = () => { status.textContent = "not following: the server is away"; };
-  }
-  document.addEventListener("visibilitychange", () => {
-    if (!document.hidden) return open();
-    if (source) source.close();
-    source = null;
-  });
-  open();
+  all(".tokens").forEach((box) => tokens(box, readout));
 }
 
 enliven(document);
-wait();
 document.querySelectorAll("[data-keep]").forEach(keep);
 document.querySelectorAll("form[data-forget]").forEach((form) => {
   form.addEventListener("submit", () => sessionStorage.removeItem("kept " + form.dataset.forget));
 });
-if (document.body.dataset.follow) follow(document.body.dataset.follow);
-// Lists follow no run: they are looked at again and again, as long as somebody looks at them.
-if (document.body.dataset.every) setInterval(() => { if (!document.hidden) renew(); }, Number(document.body.dataset.every));
