@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/dialog/jinja"
+	"github.com/fulgurite/fulgurite/internal/textfile"
 	"github.com/fulgurite/fulgurite/model"
 )
 
@@ -78,7 +79,10 @@ func ReadTokenizer(dir string) (json.RawMessage, error) {
 }
 
 func readTokenizer(dir string, settings tokenSettings) (json.RawMessage, error) {
-	text, err := os.ReadFile(filepath.Join(dir, tokenizerFile))
+	text, err := textfile.Read(filepath.Join(dir, tokenizerFile))
+	if errors.Is(err, textfile.ErrText) {
+		return nil, fmt.Errorf("%w: %w", ErrBundle, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: the directory of a model has its tokenizer: %w", ErrBundle, err)
 	}
@@ -91,7 +95,7 @@ func readTokenizer(dir string, settings tokenSettings) (json.RawMessage, error) 
 // readOptional reads a JSON file into a value. A file that does not exist changes
 // nothing.
 func readOptional(dir, name string, into any) error {
-	text, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
+	text, err := textfile.Read(filepath.Join(dir, filepath.FromSlash(name)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -141,7 +145,7 @@ func specialTokens(settings map[string]json.RawMessage) map[string]string {
 }
 
 func (b *Bundle) readTemplate(file string) error {
-	text, err := os.ReadFile(file)
+	text, err := textfile.Read(file)
 	if err == nil {
 		_, err = jinja.Parse(string(text))
 	}
@@ -173,7 +177,7 @@ func (b *Bundle) readTemplates(dir string, setting json.RawMessage) error {
 		return fmt.Errorf("%w: tokenizer_config.json: chat_template: want a template or a list of named ones", ErrBundle)
 	}
 	for name, file := range map[string]string{"default": "chat_template.jinja", "tool_use": "additional_chat_templates/tool_use.jinja"} {
-		text, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(file)))
+		text, err := textfile.Read(filepath.Join(dir, filepath.FromSlash(file)))
 		if err == nil {
 			named[name] = string(text)
 		} else if !errors.Is(err, fs.ErrNotExist) {

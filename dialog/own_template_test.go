@@ -98,7 +98,8 @@ func TestABadTemplateOfOnesOwnIsRefusedWithFileAndPlace(t *testing.T) {
 		"{{ 'a' }}\n{% if %}{% endif %}":  "model.template, " + file + ": chat template, line 2, column 7: syntax error",
 		"{{ messages|unheard_of }}":       "model.template, " + file + ": chat template, line 1, column 13: not supported: filter unheard_of",
 		"x\n{{ raise_exception('no!') }}": "model.template: ",
-		"\xff":                            "the template is not UTF-8",
+		"a\ncaf\xe9":                      "mine.jinja: line 2 is not UTF-8: save the file in UTF-8 (it may be in Latin-1)",
+		"\xff\xfea\x00b\x00":              "it is in UTF-16: save it in UTF-8",
 	} {
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		_, _, err := dialog.ReadCodec(dir, file, "")
@@ -113,4 +114,33 @@ func TestABadTemplateOfOnesOwnIsRefusedWithFileAndPlace(t *testing.T) {
 	_, _, err = dialog.ReadCodec(dir, file, "hermes")
 	require.ErrorContains(t, err, "model.template: ")
 	require.ErrorContains(t, err, "leaves out the tools that are offered")
+}
+
+func TestAByteOrderMarkIsNoPartOfAModelsFiles(t *testing.T) {
+	t.Parallel()
+	dir := withoutTemplate(t)
+	template, err := os.ReadFile(chatML)
+	require.NoError(t, err)
+	own := filepath.Join(dir, "chat_template.jinja")
+	require.NoError(t, os.WriteFile(own, template, 0o600))
+	want, _, err := dialog.ReadCodec(dir, "", "")
+	require.NoError(t, err)
+
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	require.NoError(t, err)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(file, append([]byte("\ufeff"), text...), 0o600))
+		got, _, err := dialog.ReadCodec(dir, "", "")
+		require.NoError(t, err, file)
+		require.Equal(t, want.Name(), got.Name(), file)
+	}
+	got, _, err := dialog.ReadCodec(dir, own, "")
+	require.NoError(t, err)
+	require.Equal(t, want.Name(), got.Name())
+
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "tokenizer_config.json"), []byte("\xff\xfe{\x00}\x00"), 0o600))
+	_, _, err = dialog.ReadCodec(dir, "", "")
+	require.ErrorContains(t, err, "tokenizer_config.json: it is in UTF-16: save it in UTF-8")
 }

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/fulgurite/fulgurite/internal/modeldir"
 )
 
 // eachPath calls visit with each path in s and its key. visit may change the path.
@@ -136,22 +138,7 @@ func (s Spec) CheckFiles() error {
 			f.add(key, "rename the file or directory", "the path %q is not UTF-8", *path)
 		}
 	})
-	if base := s.Model.Base; base != "" && base != BaseTiny {
-		f.directory("model.base", base)
-		for _, name := range []string{"config.json", "model.safetensors"} {
-			if exists(base) {
-				f.file("model.base", filepath.Join(base, name))
-			}
-		}
-	}
-	if l := s.Model.LoRA; l != nil && l.Adapter != "" {
-		f.directory("model.lora.adapter", l.Adapter)
-		for _, name := range []string{"adapter_config.json", "adapter_model.safetensors"} {
-			if exists(l.Adapter) {
-				f.file("model.lora.adapter", filepath.Join(l.Adapter, name))
-			}
-		}
-	}
+	f.model(s.Model)
 	if s.Model.Template != "" {
 		f.file("model.template", s.Model.Template)
 	}
@@ -179,6 +166,45 @@ func (s Spec) CheckFiles() error {
 	return f.err()
 }
 
+// model looks for the directories of a base and of an adapter.
+func (f *Faults) model(m Model) {
+	if m.Base != "" && m.Base != BaseTiny {
+		remedy := "`fulgurite import` makes such a directory of a GGUF file, or of a model on the hub, named as hf:OWNER/NAME"
+		if name := modeldir.OnHub(m.Base); name != "" {
+			remedy = fmt.Sprintf("make a directory of the model on the hub with `fulgurite import hf:%s DIR`, and give that", name)
+		}
+		f.modelDirectory("model.base", m.Base, remedy, modeldir.Missing, modeldir.InsteadOfModel)
+	}
+	if m.LoRA != nil && m.LoRA.Adapter != "" {
+		remedy := "give a directory with adapter_config.json and adapter_model.safetensors"
+		if name := modeldir.OnHub(m.LoRA.Adapter); name != "" {
+			remedy = fmt.Sprintf("download adapter_config.json and adapter_model.safetensors of %s into a directory, and give that", name)
+		}
+		f.modelDirectory("model.lora.adapter", m.LoRA.Adapter, remedy, modeldir.MissingOfAdapter, modeldir.InsteadOfAdapter)
+	}
+}
+
+// modelDirectory looks for a directory and its files. remedy is for a directory that is not
+// there; instead says what is there instead of missing files.
+func (f *Faults) modelDirectory(key, path, remedy string, missing func(string) []string, instead func(string) string) {
+	stat, err := os.Stat(path)
+	switch {
+	case err != nil:
+		f.add(key, remedy, "%s: %s", path, reason(err))
+		return
+	case !stat.IsDir():
+		f.add(key, modeldir.InsteadOfDirectory(path), "%s is a file", path)
+		return
+	}
+	for _, name := range missing(path) {
+		found := instead(path)
+		f.add(key, found, "%s: no such file or directory", filepath.Join(path, name))
+		if found != "" {
+			return // it holds for all of them
+		}
+	}
+}
+
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
@@ -186,11 +212,17 @@ func exists(path string) bool {
 
 func (f *Faults) sourceFile(key, text string) {
 	if source, err := ParseSource(text); err == nil && source.Path != "" {
-		if source.Family == Harbor {
-			f.directory(key, source.Path)
-			return
+		stat, err := os.Stat(source.Path)
+		switch {
+		case err != nil:
+			f.add(key, FamilyRemedy(source.Path), "%s: %s", source.Path, reason(err))
+		case source.Family == Harbor && !stat.IsDir():
+			f.add(key, "give a directory", "%s is a file", source.Path)
+		case source.Family == "" && stat.IsDir():
+			f.add(key, fmt.Sprintf("give a file in it, or %s:%s for tasks in Harbor's format", Harbor, source.Path), "%s is a directory", source.Path)
+		case source.Family != Harbor && stat.IsDir():
+			f.add(key, "give a file", "%s is a directory", source.Path)
 		}
-		f.file(key, source.Path)
 	}
 }
 

@@ -9,7 +9,8 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/fulgurite/fulgurite/internal/textfile"
 )
 
 // Parse reads the spec in data, which is JSON if name ends in ".json" and YAML otherwise.
@@ -27,17 +28,15 @@ func Parse(data []byte, name string) (Spec, error) {
 
 // parse does the work of Parse, and returns the readable parts of a faulty spec too.
 func parse(data []byte, name string) (Spec, error) {
-	data = bytes.TrimPrefix(data, []byte("\ufeff"))
-	if line := notUTF8(data); line > 0 {
-		faults := syntaxFault(line, "not UTF-8: save the file in UTF-8 (it may be in Latin-1)")
-		faults.Name = name
-		return Spec{}, faults
-	}
 	read := readYAML
 	if strings.EqualFold(filepath.Ext(name), ".json") {
 		read = readJSON
 	}
-	root, err := read(data)
+	var root node
+	data, err := decode(data, name)
+	if err == nil {
+		root, err = read(data)
+	}
 	if err != nil {
 		var faults *Faults
 		if errors.As(err, &faults) {
@@ -61,18 +60,22 @@ func parse(data []byte, name string) (Spec, error) {
 	return s, &b.faults
 }
 
-// notUTF8 returns the first line that is not UTF-8, 0 if all are. YAML may also be in
-// UTF-16, which its first two bytes say.
-func notUTF8(data []byte) int {
-	if utf8.Valid(data) || bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
-		return 0
+// decode returns the text of a file. YAML may also be in UTF-16, which its byte order mark
+// says, and the YAML library reads that by itself.
+func decode(data []byte, name string) ([]byte, error) {
+	wide := bytes.HasPrefix(data, []byte("\xff\xfe")) && !bytes.HasPrefix(data, []byte("\xff\xfe\x00\x00")) || bytes.HasPrefix(data, []byte("\xfe\xff"))
+	if wide && !strings.EqualFold(filepath.Ext(name), ".json") {
+		return data, nil
 	}
-	for line, text := range bytes.Split(data, []byte("\n")) {
-		if !utf8.Valid(text) {
-			return line + 1
-		}
+	text, err := textfile.Decode(data)
+	var encoding *textfile.NotUTF8
+	switch {
+	case errors.As(err, &encoding):
+		return nil, syntaxFault(encoding.Line, "not UTF-8: "+textfile.Encoding)
+	case err != nil:
+		return nil, syntaxFault(0, err.Error())
 	}
-	return 0
+	return text, nil
 }
 
 // Load reads the spec file at path and resolves its relative paths against the file's

@@ -177,6 +177,26 @@ func TestTabsAreFineInJSON(t *testing.T) {
 	require.Equal(t, "a", s.Name)
 }
 
+func TestFilesThatAreNoSpecAreNamed(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ name, text, want string }{
+		{"a.json", "\xff\xfe{\x00}\x00", "a.json: it is in UTF-16: save it in UTF-8"},
+		{"a.yaml", "n\x00a\x00m\x00e\x00", "a.yaml: it is in UTF-16: save it in UTF-8"},
+		{"a.yaml", "\xff\xfe\x00\x00n\x00\x00\x00", "a.yaml: it is in UTF-32"},
+		{"a.yaml.gz", "\x1f\x8b\x08\x00", "it is compressed by gzip: unpack it first"},
+		{"a.yaml", "name: a\n\ntasks:\n\ttrain: b\n", "line 4: no YAML: the line is indented with a tab, and YAML indents with spaces alone"},
+		{"a.yaml", "tasks:\n  train: b\n  \tgate: b\n", "line 3: no YAML: the line is indented with a tab"},
+		{"a.yaml", "name: a\n\tseed: 1\n", "line 2: no YAML: the line is indented with a tab"},
+		{"a.yaml", "agent:\r\n  command:\r\n\t- a\r\n", "line 3: no YAML: the line is indented with a tab"},
+	} {
+		_, err := spec.Parse([]byte(c.text), c.name)
+		require.ErrorContains(t, err, c.want, "%q", c.text)
+	}
+	s, err := spec.Parse([]byte("\xff\xfen\x00a\x00m\x00e\x00:\x00 \x00a\x00"), "a.yaml")
+	require.NoError(t, err, "YAML may be in UTF-16")
+	require.Equal(t, "a", s.Name)
+}
+
 func TestSpecSurvivesJSON(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

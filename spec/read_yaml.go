@@ -21,23 +21,29 @@ func readYAML(data []byte) (node, error) {
 	if err := decoder.Decode(&document); errors.Is(err, io.EOF) {
 		return node{line: 1}, nil
 	} else if err != nil {
-		return node{}, yamlFault(err)
+		return node{}, yamlFault(err, data)
 	}
 	if err := decoder.Decode(&second); err == nil {
 		return node{}, syntaxFault(second.Line, "a second YAML document")
 	} else if !errors.Is(err, io.EOF) {
-		return node{}, yamlFault(err)
+		return node{}, yamlFault(err, data)
 	}
 	return (&yamlReader{}).value(document.Content[0])
 }
 
 // yamlFault returns the fault of a text that is not YAML, with its place. For a quotation,
 // list or mapping that isn't closed, the place is the line in which it begins, because the
-// parser notices the missing end only at the end of the file.
-func yamlFault(err error) *Faults {
+// parser notices the missing end only at the end of the file. A tab before the first word of
+// a line is named as such, because nobody sees it.
+func yamlFault(err error, data []byte) *Faults {
 	var e *yaml.LoadError
 	if !errors.As(err, &e) {
 		return syntaxFault(0, "no YAML: "+strings.TrimPrefix(err.Error(), "yaml: "))
+	}
+	for _, line := range []int{e.Mark.Line, e.ContextMark.Line} {
+		if tabBefore(data, line) {
+			return syntaxFault(line, "no YAML: the line is indented with a tab, and YAML indents with spaces alone: write spaces")
+		}
 	}
 	message, line := "no YAML: "+e.Message, e.Mark.Line
 	if e.Mark.Column > 0 {
@@ -48,6 +54,17 @@ func yamlFault(err error) *Faults {
 		line = e.ContextMark.Line
 	}
 	return syntaxFault(line, message)
+}
+
+// tabBefore reports whether a line, counted from 1, has a tab before its first word.
+func tabBefore(data []byte, line int) bool {
+	lines := bytes.Split(data, []byte("\n"))
+	if line < 1 || line > len(lines) {
+		return false
+	}
+	text := lines[line-1]
+	blanks := text[:len(text)-len(bytes.TrimLeft(text, " \t"))]
+	return bytes.ContainsRune(blanks, '\t') && len(bytes.TrimSpace(text)) > 0
 }
 
 // unclosed reports whether an error is about something that has to be closed: a quotation,

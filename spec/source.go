@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,10 +31,17 @@ const Command = "command"
 // DataSets returns the families of published data sets.
 func DataSets() []string { return []string{Spider, GSM8K, MuSiQue, HotpotQA, TwoWiki} }
 
+// dataSetOnHub recognizes hf:OWNER/NAME and the address of a data set's page. A spec has made
+// the path absolute.
+var dataSetOnHub = regexp.MustCompile(`(?:^|/)(?:hf:/{0,2}|(?:https?:/{1,2})?huggingface\.co/)(?:datasets/)?([\w.-]+(?:/[\w.-]+)?)`)
+
 // FamilyRemedy returns what to do about a missing file whose path begins like a source of
-// an unknown family, such as "spyder:dev.json": it lists the families. For all other paths
-// it returns "".
+// an unknown family, such as "spyder:dev.json": it lists the families. For the name of a data
+// set on the hub it says how to get a file. For all other paths it returns "".
 func FamilyRemedy(path string) string {
+	if m := dataSetOnHub.FindStringSubmatch(path); m != nil {
+		return fmt.Sprintf(`data sets on the hub are not downloaded: save a split as a file of JSON objects, as in datasets.load_dataset("%s", split="train").to_json(FILE), and name that file`, m[1])
+	}
 	before, _, named := strings.Cut(path, ":")
 	before = before[strings.LastIndexByte(before, '/')+1:] // a spec has made the path absolute
 	if !named || len(before) < 2 || strings.Trim(strings.ToLower(before), "abcdefghijklmnopqrstuvwxyz0123456789_-") != "" {

@@ -167,6 +167,9 @@ func TestFilesOfOtherFormatsAreNamed(t *testing.T) {
 		require.ErrorContains(t, err, c.want, name)
 		_, err = tasks.OpenDemonstrations(path, 1, 1)
 		require.ErrorContains(t, err, c.want, name)
+		_, err = tasks.ReadResults(strings.NewReader(c.text), path, nil)
+		require.ErrorContains(t, err, "read "+path+": ", name)
+		require.ErrorContains(t, err, c.want, name)
 	}
 }
 

@@ -40,23 +40,28 @@ func OpenDemonstrations(source string, seed uint64, updates int) (Demonstrations
 	case s.Family != "":
 		return arithmetic.Demonstrations{Seed: seed, Updates: updates}, nil
 	}
-	f, err := os.Open(s.Path)
+	dialogs, err := OpenDialogs(s.Path)
+	if err != nil {
+		return nil, err
+	}
+	return repeated{dialogs, shuffle.Key(demonstrationDomain, seed)}, nil
+}
+
+// OpenDialogs reads the dialogs of a file, in their order.
+func OpenDialogs(path string) ([]dialog.Dialog, error) {
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("open demonstrations: %w", err)
 	}
 	defer f.Close()
 	r, array, err := contentsOf(f)
 	if err == nil && array {
-		err = fmt.Errorf("read %s: it is one JSON array: write one dialog, a JSON object, on each line", s.Path)
+		err = fmt.Errorf("read %s: it is one JSON array: write one dialog, a JSON object, on each line", path)
 	}
 	if err != nil {
 		return nil, err
 	}
-	dialogs, err := ReadDemonstrations(r, s.Path)
-	if err != nil {
-		return nil, err
-	}
-	return repeated{dialogs, shuffle.Key(demonstrationDomain, seed)}, nil
+	return ReadDemonstrations(r, path)
 }
 
 // demonstrationDomain separates the order of demonstrations from the order of tasks.

@@ -59,7 +59,7 @@ func TestBadLinesAreReportedTogether(t *testing.T) {
 		`data/a.jsonl:11: metadata is not a JSON object`,
 		`data/a.jsonl:12: id of 201 bytes; at most 200 are allowed`,
 		`data/a.jsonl:13: id "g\x00" has a control character`,
-		`data/a.jsonl:14: no valid UTF-8`,
+		`data/a.jsonl:14: no valid UTF-8: save the file in UTF-8 (it may be in Latin-1)`,
 		`data/a.jsonl:15: empty id`,
 		`data/a.jsonl:16: no JSON: invalid character '"' after object key:value pair`,
 	}, "\n"))

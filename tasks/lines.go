@@ -9,12 +9,14 @@ import (
 	"iter"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/fulgurite/fulgurite/internal/textfile"
 )
 
 // ErrEmpty is wrapped by the error of a file without a single item.
 var ErrEmpty = errors.New("it holds none")
 
-var errUTF8 = errors.New("no valid UTF-8")
+var errUTF8 = errors.New("no valid UTF-8: " + textfile.Encoding)
 
 // line is one line that is not blank, without its end, or the error of reading it.
 type line struct {
@@ -31,7 +33,7 @@ func linesOf(r io.Reader) iter.Seq2[line, error] {
 		for number := 1; ; number++ {
 			text, err := reader.ReadBytes('\n')
 			if number == 1 {
-				text = bytes.TrimPrefix(text, []byte("\ufeff"))
+				text = bytes.TrimPrefix(text, []byte(textfile.Mark))
 			}
 			text = bytes.TrimSpace(text)
 			if len(text) > 0 && !yield(line{number, text}, nil) {

@@ -18,9 +18,16 @@ type Result struct {
 //
 //	{"id": "a1", "result": "33"}
 //
-// Its rules and errors are those of ReadJSONL, except that an id may occur several times
-// and that other keys are ignored.
-func ReadResults(r io.Reader, name string, list []Task) ([]Result, error) {
+// Its rules and errors are those of Open for such a file, except that an id may occur
+// several times and that other keys are ignored.
+func ReadResults(from io.Reader, name string, list []Task) ([]Result, error) {
+	r, array, err := contents(from, name)
+	switch {
+	case err != nil:
+		return nil, err
+	case array:
+		return nil, fmt.Errorf("read %s: it is one JSON array: write one result, a JSON object, on each line", name)
+	}
 	byID := make(map[string]Task, len(list))
 	for _, t := range list {
 		byID[t.ID] = t

@@ -10,6 +10,8 @@ import (
 	"os"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/fulgurite/fulgurite/internal/textfile"
 )
 
 // place is the place of a row in its file.
@@ -80,16 +82,21 @@ func contentsOf(f *os.File) (r *bufio.Reader, array bool, err error) {
 	if stat, err := f.Stat(); err == nil && stat.IsDir() {
 		return nil, false, fmt.Errorf("read %s: it is a directory: name a file in it", f.Name())
 	}
-	r = bufio.NewReader(f)
-	known, _ := r.Peek(sniffed) // what is shorter is in known, too; reading reports any other error
-	if err := otherFormat(f.Name(), known); err != nil {
-		return nil, false, fmt.Errorf("read %s: %w", f.Name(), err)
+	return contents(f, f.Name())
+}
+
+// contents works like contentsOf for what is read from r under a name.
+func contents(from io.Reader, name string) (r *bufio.Reader, array bool, err error) {
+	r = bufio.NewReader(from)
+	known, _ := r.Peek(textfile.Begin) // what is shorter is in known, too; reading reports any other error
+	if err := otherFormat(name, known); err != nil {
+		return nil, false, fmt.Errorf("read %s: %w", name, err)
 	}
-	if begin, err := r.Peek(3); err == nil && string(begin) == "\ufeff" {
+	if begin, err := r.Peek(len(textfile.Mark)); err == nil && string(begin) == textfile.Mark {
 		_, _ = r.Discard(len(begin)) // can't fail: the bytes are in the buffer
 	}
 	if array, err = beginsArray(r); err != nil {
-		return nil, false, fmt.Errorf("read %s: %w", f.Name(), err)
+		return nil, false, fmt.Errorf("read %s: %w", name, err)
 	}
 	return r, array, nil
 }

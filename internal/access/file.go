@@ -12,6 +12,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/fulgurite/fulgurite/internal/textfile"
 )
 
 // ErrToken is wrapped when a token can't be made or revoked. The text names the field.
@@ -28,7 +30,7 @@ type content struct {
 // Tokens reads all tokens, in the order in which they were made. If the file does not
 // exist, the error wraps fs.ErrNotExist.
 func (f File) Tokens() ([]Token, error) {
-	data, err := os.ReadFile(string(f))
+	data, err := textfile.Read(string(f))
 	if err != nil {
 		return nil, fmt.Errorf("read the tokens: %w", err)
 	}

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 
 	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/internal/textfile"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/hf"
 )
@@ -53,7 +53,7 @@ func fromDirectory(s *hf.Stored, source, dir string, o Options) (Result, error) 
 	}
 	needed, optional := Files()
 	for _, name := range append(needed[1:], optional...) {
-		text, err := os.ReadFile(filepath.Join(source, filepath.FromSlash(name)))
+		text, err := textfile.Read(filepath.Join(source, filepath.FromSlash(name)))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

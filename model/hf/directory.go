@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fulgurite/fulgurite/internal/textfile"
 	"github.com/fulgurite/fulgurite/model"
 )
 
@@ -22,8 +23,8 @@ const indexFile = model.WeightsFile + ".index.json"
 // untied, whatever config.json says, if its output layer has other numbers than its
 // embedding.
 func ReadDirectory(dir string) (model.Architecture, model.Weights, error) {
-	text, err := os.ReadFile(filepath.Join(dir, model.ConfigFile))
-	if err != nil {
+	text, err := textfile.Read(filepath.Join(dir, model.ConfigFile))
+	if err = absent(dir, err); err != nil {
 		return model.Architecture{}, nil, fmt.Errorf("read model %s: %w", dir, err)
 	}
 	a, err := ReadConfig(text)
@@ -54,7 +55,7 @@ func ReadDirectory(dir string) (model.Architecture, model.Weights, error) {
 
 // shards lists the files that hold the weights.
 func shards(dir string) ([]string, error) {
-	text, err := os.ReadFile(filepath.Join(dir, indexFile))
+	text, err := textfile.Read(filepath.Join(dir, indexFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return []string{model.WeightsFile}, nil
 	}
@@ -94,7 +95,7 @@ func readFile(path string) (model.Weights, error) {
 		return nil, err
 	}
 	w, _, err := ReadSafetensors(f, stat.Size())
-	return w, err
+	return w, named(f, err)
 }
 
 // Arrange puts tensors, which may be in any order, into the order of a.Tensors and checks

@@ -71,6 +71,27 @@ func TestShardedCheckpointsAreRead(t *testing.T) {
 	require.ErrorContains(t, err, "both")
 }
 
+func TestSettingsAreReadInUTF8WithAndWithoutAMark(t *testing.T) {
+	t.Parallel()
+	dir, a := t.TempDir(), model.Tiny(11)
+	w := a.Init(1)
+	shard(t, dir, a, w, "\ufeff"+`{"weight_map": {"x": "b.safetensors", "y": "a.safetensors"}}`)
+	config, err := os.ReadFile(filepath.Join(dir, "config.json"))
+	require.NoError(t, err)
+	write(t, dir, "config.json", append([]byte("\ufeff"), config...))
+	got, _, err := hf.ReadDirectory(dir)
+	require.NoError(t, err)
+	require.Equal(t, a, got)
+	s, err := hf.OpenDirectory(dir)
+	require.NoError(t, err)
+	require.Equal(t, string(config), string(s.Config))
+	require.NoError(t, s.Close())
+
+	write(t, dir, "config.json", []byte("\xff\xfe{\x00}\x00"))
+	_, err = hf.OpenDirectory(dir)
+	require.ErrorContains(t, err, "config.json: it is in UTF-16: save it in UTF-8")
+}
+
 func TestIndexesCannotReachOutside(t *testing.T) {
 	t.Parallel()
 	a := model.Tiny(11)

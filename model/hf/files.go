@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fulgurite/fulgurite/internal/textfile"
 	"github.com/fulgurite/fulgurite/model"
 )
 
@@ -57,7 +58,7 @@ func (f *Files) AdapterParameters(rank int, targets []string) (n int64) {
 // OpenDirectory then gives the reason. It checks the headers of the files and does not
 // read numbers.
 func OpenFiles(dir string) (*Files, error) {
-	text, err := os.ReadFile(filepath.Join(dir, model.ConfigFile))
+	text, err := textfile.Read(filepath.Join(dir, model.ConfigFile))
 	if err != nil {
 		return nil, nil //nolint:nilerr // OpenDirectory reports it
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fulgurite/fulgurite/internal/textfile"
 	"github.com/fulgurite/fulgurite/model"
 )
 
@@ -158,7 +159,7 @@ func WritePEFT(dir string, c model.Checkpoint, base string) error {
 
 // ReadPEFTDirectory reads the adapter_config.json of a directory of PEFT's.
 func ReadPEFTDirectory(dir string) (l model.LoRA, base string, err error) {
-	text, err := os.ReadFile(filepath.Join(dir, model.AdapterConfigFile))
+	text, err := textfile.Read(filepath.Join(dir, model.AdapterConfigFile))
 	if err == nil {
 		l, base, err = ReadPEFTConfig(text)
 	}

@@ -1,6 +1,7 @@
 package hf
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fulgurite/fulgurite/internal/modeldir"
+	"github.com/fulgurite/fulgurite/internal/textfile"
 	"github.com/fulgurite/fulgurite/model"
 )
 
@@ -59,8 +62,8 @@ func OpenDirectory(dir string) (*Stored, error) {
 }
 
 func (s *Stored) openAll(dir string) (err error) {
-	if s.Config, err = os.ReadFile(filepath.Join(dir, model.ConfigFile)); err != nil {
-		return err
+	if s.Config, err = textfile.Read(filepath.Join(dir, model.ConfigFile)); err != nil {
+		return absent(dir, err)
 	}
 	if s.Architecture, err = ReadConfig(s.Config); err != nil {
 		return err
@@ -175,24 +178,27 @@ func ignored(a model.Architecture, name string) bool {
 	return (a.Tied && name == outputLayer) || strings.HasSuffix(name, ".rotary_emb.inv_freq")
 }
 
-// absent adds the way on to the error of a file of weights that is not there.
+// absent adds the way on to the error of a file of a model or an adapter that is not there.
 func absent(dir string, err error) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	others, _ := filepath.Glob(filepath.Join(dir, "*.bin")) // the pattern is well-formed
-	for _, pattern := range []string{"*.pt", "*.pth", "*.gguf"} {
-		more, _ := filepath.Glob(filepath.Join(dir, pattern))
-		others = append(others, more...)
-	}
-	if len(others) > 0 {
-		base := filepath.Base(others[0])
-		if filepath.Ext(base) == ".gguf" {
-			return fmt.Errorf("%w; the directory has %s: make a model directory of it with `fulgurite import`", err, base)
-		}
-		return fmt.Errorf("%w; the directory has %s: weights in this format have to be saved as safetensors first: load them with transformers (an adapter: with peft) and call save_pretrained", err, base)
+	if instead := cmp.Or(modeldir.InsteadOfModel(dir), modeldir.InsteadOfAdapter(dir)); instead != "" {
+		return fmt.Errorf("%w; %s", err, instead)
 	}
 	return err
+}
+
+// named returns the error of a file that is no safetensors file with the format that it has.
+func named(f io.ReaderAt, err error) error {
+	format, other := modeldir.NameFormat(f)
+	switch {
+	case err == nil || !other:
+		return err
+	case format.Remedy != "":
+		return fmt.Errorf("%w: it is %s: %s", ErrFormat, format.Name, format.Remedy)
+	}
+	return fmt.Errorf("%w: it is %s, not safetensors", ErrFormat, format.Name)
 }
 
 func openFile(path string) (*os.File, header, error) {
@@ -204,6 +210,7 @@ func openFile(path string) (*os.File, header, error) {
 	var h header
 	if err == nil {
 		h, err = readHeader(f, stat.Size())
+		err = named(f, err)
 	}
 	if err != nil {
 		return nil, header{}, errors.Join(fmt.Errorf("%s: %w", filepath.Base(path), err), f.Close())

@@ -51,6 +51,16 @@ func TestDirectoriesAreCheckedBeforeTheyAreRead(t *testing.T) {
 	require.NoError(t, os.Truncate(filepath.Join(dir, model.WeightsFile), 1000))
 	_, err := hf.OpenDirectory(dir)
 	require.ErrorContains(t, err, "model.safetensors: bad model file")
+
+	for text, want := range map[string]string{
+		"version https://git-lfs.github.com/spec/v1\noid sha256:1\nsize 2\n": "model.safetensors: bad model file: it is a pointer of Git LFS, not the file itself: fetch the file (git lfs pull)",
+		"GGUF\x03\x00\x00\x00\x00\x00\x00\x00\x00":                           "it is a GGUF model, not safetensors",
+		"PK\x03\x04\x00\x00\x00\x00\x00\x00":                                 "it is a ZIP archive",
+	} {
+		write(t, dir, model.WeightsFile, []byte(text))
+		_, err := hf.OpenDirectory(dir)
+		require.ErrorContains(t, err, want)
+	}
 }
 
 func TestTensorsAreCopiedInTheTypeAskedFor(t *testing.T) {

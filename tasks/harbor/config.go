@@ -3,12 +3,13 @@ package harbor
 import (
 	"fmt"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/BurntSushi/toml"
+
+	"github.com/fulgurite/fulgurite/internal/textfile"
 )
 
 // Config has the supported keys of a task.toml. Unknown keys are ignored, as Harbor does.
@@ -78,7 +79,7 @@ const (
 // readConfig reads a task.toml and sets defaults for missing keys.
 func readConfig(path string) (Config, error) {
 	c := Config{Verifier: Verifier{Seconds: verifierSeconds}, Environment: Environment{BuildSeconds: buildSeconds}}
-	data, err := os.ReadFile(path)
+	data, err := textfile.Read(path)
 	if err != nil {
 		return c, err
 	}

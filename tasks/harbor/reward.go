@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/fulgurite/fulgurite/internal/textfile"
 )
 
 const (
@@ -60,7 +62,10 @@ func readRegular(path string) (string, error) {
 	case !info.Mode().IsRegular() || info.Size() > longestReward:
 		return "", fmt.Errorf("%w: %s is not a file of at most %d bytes", ErrReward, filepath.Base(path), longestReward)
 	}
-	data, err := os.ReadFile(path)
+	data, err := textfile.Read(path)
+	if errors.Is(err, textfile.ErrText) {
+		return "", fmt.Errorf("%w: %w", ErrReward, err)
+	}
 	return string(data), err
 }
 

@@ -16,7 +16,8 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
+
+	"github.com/fulgurite/fulgurite/internal/textfile"
 )
 
 // Task is a directory in Harbor's format.
@@ -187,12 +188,9 @@ func Read(directory string) (Task, error) {
 		}
 	}
 	name := filepath.Join(directory, instructionFile)
-	text, err := os.ReadFile(name)
-	switch {
-	case err != nil && len(t.Config.Steps) == 0:
+	text, err := textfile.Read(name)
+	if err != nil && (len(t.Config.Steps) == 0 || errors.Is(err, textfile.ErrText)) {
 		return t, err
-	case !utf8.Valid(text):
-		return t, fmt.Errorf("%s: no valid UTF-8", name)
 	}
 	t.Instruction = strings.TrimSpace(withoutCanary(string(text)))
 	if t.Instruction == "" && len(t.Config.Steps) == 0 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/modeldir"
 	"github.com/fulgurite/fulgurite/internal/progress"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/convert"
@@ -121,8 +122,8 @@ func isWeights(file string) bool {
 // otherWeights names weights in a format that is not read.
 func otherWeights(files []hub.File) string {
 	for _, f := range files {
-		if slices.Contains([]string{".bin", ".pt", ".pth"}, path.Ext(f.Path)) && !strings.Contains(f.Path, "training_args") {
-			return fmt.Sprintf("; it has %s: weights in this format have to be saved as safetensors first: load them with transformers and call save_pretrained", f.Path)
+		if modeldir.IsOtherWeights(f.Path) {
+			return fmt.Sprintf("; it has %s: %s", f.Path, modeldir.SaveAsSafetensors)
 		}
 	}
 	return ""

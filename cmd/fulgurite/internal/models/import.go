@@ -16,6 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/internal/modeldir"
 	"github.com/fulgurite/fulgurite/internal/progress"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/convert"
@@ -90,6 +91,9 @@ func (c *Import) convert(t *terminal.Terminal, source string) (convert.Result, e
 	}
 	if err != nil {
 		return convert.Result{}, fmt.Errorf("import: %w", err)
+	}
+	if instead := modeldir.InsteadOfGGUF(source); !stat.IsDir() && instead != "" {
+		return convert.Result{}, terminal.Usage(fmt.Errorf("import %s: it is no GGUF file; %s", source, instead))
 	}
 	parent, base := filepath.Split(filepath.Clean(c.Directory))
 	if err := os.MkdirAll(filepath.Join(parent, "."), 0o755); err != nil {

@@ -223,3 +223,27 @@ func TestWeightsInOtherFormatsAreNamedWithTheWayOn(t *testing.T) {
 	_, err = run(models.Import{Source: "hf:acme/tiny", Directory: dir})
 	require.ErrorContains(t, err, "has no safetensors; it has pytorch_model.bin")
 }
+
+func TestFilesThatAreNoModelAreNamedWithTheWayOn(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"q4.gguf": "version https://git-lfs.github.com/spec/v1\n", "tiny.tar.gz": "\x1f\x8b\x08\x00", "pytorch_model.bin": "PK\x03\x04",
+		"model.safetensors": "x", "rows.parquet": "PAR1", "adapter/adapter_config.json": "{}", "quantized/q4.gguf": "GGUF",
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	for source, want := range map[string]string{
+		"q4.gguf":           "it is no GGUF file; it is a pointer of Git LFS, not the file itself: fetch the file (git lfs pull)",
+		"tiny.tar.gz":       "it is compressed by gzip: unpack it first (gunzip)",
+		"pytorch_model.bin": "weights in this format have to be saved as safetensors first",
+		"model.safetensors": "give the directory that holds it",
+		"rows.parquet":      "it is a Parquet file: give a directory with safetensors, or a GGUF file",
+		"adapter":           "it is an adapter, not a model: import its base",
+		"quantized":         "the directory has q4.gguf: make a model directory of it with `fulgurite import`",
+	} {
+		_, err := run(models.Import{Source: filepath.Join(dir, source), Directory: filepath.Join(t.TempDir(), "tiny")})
+		require.ErrorContains(t, err, want, source)
+	}
+}

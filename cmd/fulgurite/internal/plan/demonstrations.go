@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"os"
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/spec"
@@ -23,12 +22,7 @@ func checkDemonstrations(m spec.Model, codec dialog.Codec, positions int) error 
 	if err != nil || source.Path == "" { // what a generator makes fits
 		return err
 	}
-	f, err := os.Open(source.Path)
-	if err != nil {
-		return fmt.Errorf("open demonstrations: %w", err)
-	}
-	defer f.Close()
-	dialogs, err := tasks.ReadDemonstrations(f, source.Path)
+	dialogs, err := tasks.OpenDialogs(source.Path)
 	if err != nil {
 		return err
 	}

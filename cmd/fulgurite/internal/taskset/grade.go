@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/textfile"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/grading"
@@ -172,6 +173,9 @@ func (c *Grade) grader() (spec.Grader, error) {
 	if g.Type == "" {
 		g.Type = usualGrader(c.Source)
 	}
+	if _, err := textfile.Read(c.Source); g.Type == "" && errors.Is(err, textfile.ErrText) { // a spec, perhaps
+		return g, err
+	}
 	if g.Type == "" {
 		return g, errors.New("--grader is missing: the source is no data set, so give exact, numeric, contains, qa or sql")
 	}
@@ -230,5 +234,8 @@ func (c *Grade) read(list []tasks.Task) ([]tasks.Result, error) {
 		return nil, fmt.Errorf("open results: %w", err)
 	}
 	defer f.Close()
+	if stat, err := f.Stat(); err == nil && stat.IsDir() {
+		return nil, fmt.Errorf("open results: %s is a directory: name a file in it", c.Results)
+	}
 	return tasks.ReadResults(f, c.Results, list)
 }

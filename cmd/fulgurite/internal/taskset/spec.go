@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/internal/curriculum"
+	"github.com/fulgurite/fulgurite/internal/textfile"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/grading"
@@ -46,7 +46,7 @@ func looksLikeSpec(source string) bool {
 	default:
 		return false
 	}
-	data, err := os.ReadFile(source)
+	data, err := textfile.Read(source)
 	var fields struct {
 		Tasks map[string]any `json:"tasks"`
 	}
