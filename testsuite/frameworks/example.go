@@ -27,6 +27,10 @@ type example struct {
 	Needs []string `yaml:"needs"`
 	// Server is up while the programs run, if they need one.
 	Server *toolServer `yaml:"server"`
+	// Worker is a worker of Temporal's whose workflows are the agents of the training run,
+	// run in the example's folder. It is shut down once while an agent runs, and started
+	// again.
+	Worker []string `yaml:"worker"`
 	// Walks run a program against replies that are written down.
 	Walks []walk `yaml:"walks"`
 }
@@ -115,7 +119,7 @@ func readExample(folder string) (example, error) {
 	if err := d.Decode(&e); err != nil {
 		return example{}, fmt.Errorf("%s: %w", exampleFile, err)
 	}
-	if len(e.Walks) == 0 {
+	if len(e.Walks) == 0 && len(e.Worker) == 0 {
 		return example{}, fmt.Errorf("%s: walks is empty: name a program and its replies", exampleFile)
 	}
 	if s := e.Server; s != nil && (len(s.Command) == 0 || s.Variable == "") {

@@ -28,12 +28,14 @@ const stopTime = 30 * time.Second
 // dev`. A trainer with only its command set is ready to use.
 type trainer struct {
 	command string
-	agents  int // maximum number of agents at once
+	agents  int    // maximum number of agents at once
+	try     string // follows the names of runs in a second try
 
 	mu     sync.Mutex // held while dev comes up
 	dir    string     // of all state
 	dev    *exec.Cmd
-	output *bytes.Buffer // of dev, complete once drained is closed
+	server string        // Temporal's address
+	output *bytes.Buffer // of dev, complete once it has ended
 	ended  chan error
 }
 
@@ -63,20 +65,26 @@ func (t *trainer) train(ctx context.Context, e example) (r result) {
 		r.err = err
 		return r
 	}
-	began := time.Now()
-	cmd := exec.CommandContext(ctx, t.command, "train", file, "--dir", t.dir, "--name", e.Name, "--json")
-	if output, err := cmd.CombinedOutput(); err != nil {
-		r.err = fmt.Errorf("train: %w\n%s", err, output)
-		return r
-	}
-	took := time.Since(began)
 	records, err := fleet.Open(ctx, filepath.Join(t.dir, "fulgurite.db"), filepath.Join(t.dir, "blobs"), zap.NewNop())
 	if err != nil {
 		r.err = err
 		return r
 	}
 	defer func() { r.err = errors.Join(r.err, records.Close()) }()
-	l := trainingCheck{records: records, run: e.Name}
+	began := time.Now()
+	run := e.Name + t.try
+	r.err = e.withWorker(ctx, t.server, run, func(ctx context.Context) error {
+		cmd := exec.CommandContext(ctx, t.command, "train", file, "--dir", t.dir, "--name", run, "--json")
+		if output, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("train: %w\n%s", err, output)
+		}
+		return nil
+	})
+	if r.err != nil {
+		return r
+	}
+	took := time.Since(began)
+	l := trainingCheck{records: records, run: run, interrupted: len(e.Worker) > 0}
 	if r.err = l.read(ctx); r.err != nil {
 		return r
 	}
@@ -110,10 +118,16 @@ func (t *trainer) start(ctx context.Context) (err error) {
 	go func() {
 		lines := bufio.NewScanner(out)
 		for lines.Scan() {
-			if strings.HasPrefix(strings.TrimSpace(lines.Text()), "Gateway") {
+			switch name, value, _ := strings.Cut(strings.TrimSpace(lines.Text()), " "); name {
+			case "Temporal":
+				t.server = strings.TrimSpace(value)
+				continue
+			case "Gateway":
 				close(up)
-				break
+			default:
+				continue
 			}
+			break
 		}
 		_, _ = io.Copy(io.Discard, out)
 		t.ended <- dev.Wait()

@@ -17,10 +17,13 @@ import (
 type trainingCheck struct {
 	records fleet.Records
 	run     string
+	// interrupted says that the agents' worker was shut down while an agent ran.
+	interrupted bool
 
 	steps   int
 	calls   int
 	trained int      // tokens
+	again   int      // attempts that count and are not the first of their rollout
 	failed  []string // attempts that count and whose agent failed, and how
 	silent  []string // attempts without a call
 	// better and worse are the mean changes of the log-probability of trained tokens of
@@ -88,6 +91,9 @@ func (l *trainingCheck) attempts(ctx context.Context, b model.Batch) error {
 			return err
 		}
 		l.calls += a.Calls
+		if address.Attempt > 1 {
+			l.again++
+		}
 		if a.Calls == 0 {
 			l.silent = append(l.silent, t.Attempt)
 		}
@@ -168,6 +174,9 @@ func (l *trainingCheck) check() error {
 	}
 	if len(l.silent) > 0 {
 		all = append(all, fmt.Errorf("%d attempts made no call, such as %s", len(l.silent), l.silent[0]))
+	}
+	if l.interrupted && l.again == 0 {
+		all = append(all, errors.New("the agents' worker was shut down while an agent ran, and no attempt was made again"))
 	}
 	if l.trained == 0 {
 		all = append(all, errors.New("no token was trained"))

@@ -2,9 +2,12 @@ package main
 
 import (
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v4"
 )
 
 // walkOf returns a walk that runs the test binary and succeeds.
@@ -57,6 +60,39 @@ func TestAWalkNoticesWhatIsWrong(t *testing.T) {
 				c.change(&w)
 			}
 			require.ErrorContains(t, walked(t, w).err, c.want)
+		})
+	}
+}
+
+func TestAnExampleThatFailsHasASecondTry(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		tries string // of the program, of which an example that passes makes two
+		says  string
+	}{
+		"fails once":   {"x", "passed only at the second try: example lines"},
+		"fails always": {strings.Repeat("x", 99), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			folder := t.TempDir()
+			w := walkOf(t, "whole")
+			left := filepath.Join(folder, "left")
+			require.NoError(t, os.WriteFile(left, []byte(c.tries), 0o600))
+			w.Command = []string{"sh", "-c", `[ ! -s "$1" ] || { n=$(cat "$1"); printf %s "${n#x}" >"$1"; exit 3; }; exec "$0"`, w.Command[0], left}
+			text, err := yaml.Marshal(example{Walks: []walk{w}})
+			require.NoError(t, err)
+			require.NoError(t, os.Mkdir(filepath.Join(folder, "lines"), 0o700))
+			require.NoError(t, os.WriteFile(filepath.Join(folder, "lines", exampleFile), text, 0o600))
+			var out strings.Builder
+			err = (&cli{Folder: folder, Jobs: 1}).run(t.Context(), &out)
+			require.Contains(t, out.String(), "lines: failed")
+			if c.says == "" {
+				require.ErrorContains(t, err, "lines: ")
+				return
+			}
+			require.NoError(t, err)
+			require.Contains(t, out.String(), c.says)
 		})
 	}
 }
