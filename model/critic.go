@@ -54,7 +54,7 @@ func CriticOf(policy Checkpoint) (Checkpoint, error) {
 		return Checkpoint{}, fmt.Errorf("critic of a policy: %w", err)
 	}
 	a.ValueHead = true
-	trunk := slices.DeleteFunc(slices.Clone(policy.Weights), func(t Tensor) bool { return t.Name == lmHead })
+	trunk := slices.DeleteFunc(slices.Clone(policy.Weights), func(t Tensor) bool { return t.Name == lmHead || t.Name == outputTokens })
 	head := Weights{
 		{Name: valueWeight, Shape: []int{1, a.HiddenSize}, Data: make([]float32, a.HiddenSize)},
 		{Name: valueBias, Shape: []int{1}, Data: make([]float32, 1)},

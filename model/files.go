@@ -169,6 +169,9 @@ func (l LoRA) CheckFor(a Architecture) error {
 	if a.Config == "" {
 		return l.Check()
 	}
+	if err := l.CheckTokens(a); err != nil {
+		return err
+	}
 	known := l
 	known.Targets = LoRATargets()
 	if err := known.Check(); err != nil {

@@ -24,6 +24,10 @@ type LoRA struct {
 	// BasePrecision is how the base is rounded and held in memory; empty means F32. The
 	// stored base is already rounded, so its digest depends on BasePrecision.
 	BasePrecision Precision `json:"base_precision,omitempty"`
+	// Tokens lists the tokens whose rows of the embedding are trained in addition, and
+	// whose rows of the output layer if that is a separate matrix. The adapter's tensors
+	// hold these rows in this order.
+	Tokens []int32 `json:"trainable_tokens,omitempty"`
 }
 
 // Precision returns BasePrecision, or F32 if it is empty.
@@ -127,13 +131,13 @@ func (l LoRA) Check() error {
 			return fmt.Errorf("%w: target %q is given twice", ErrAdapter, t)
 		}
 	}
-	return nil
+	return l.checkTokens()
 }
 
 // Equal reports whether two adapters of the same base compute the same, if their tensors
 // are equal.
 func (l LoRA) Equal(o LoRA) bool {
-	return l.Rank == o.Rank && l.Alpha == o.Alpha &&
+	return l.Rank == o.Rank && l.Alpha == o.Alpha && slices.Equal(l.Tokens, o.Tokens) &&
 		slices.Equal(slices.Sorted(slices.Values(l.Targets)), slices.Sorted(slices.Values(o.Targets)))
 }
 
@@ -141,8 +145,9 @@ func (l LoRA) Equal(o LoRA) bool {
 func (l LoRA) Scale() float32 { return float32(l.Alpha / float64(l.Rank)) }
 
 // AdapterTensors lists the names and shapes of the tensors that l trains in a, in the one
-// order that files use: A and B of each linear layer, in the order of Tensors. The value
-// head of a critic is trained completely, without an adapter. Data is nil.
+// order that files use: A and B of each linear layer, and the trained rows of tokens, in
+// the order of Tensors. The value head of a critic is trained completely, without an
+// adapter. Data is nil.
 func (a Architecture) AdapterTensors(l LoRA) Weights {
 	var w Weights
 	for _, t := range a.Tensors() {
@@ -150,6 +155,7 @@ func (a Architecture) AdapterTensors(l LoRA) Weights {
 			w = append(w, t)
 			continue
 		}
+		w = append(w, l.tokenTensors(t)...)
 		module, ok := strings.CutSuffix(t.Name, ".weight")
 		if ok && slices.Contains(l.Targets, module[strings.LastIndexByte(module, '.')+1:]) {
 			w = append(w,
@@ -162,7 +168,8 @@ func (a Architecture) AdapterTensors(l LoRA) Weights {
 
 // InitAdapter draws the tensors of a new adapter from seed, as PEFT does: A uniform
 // within 1/√in (He et al., 2015, with a = √5), and B zero, so that the adapter does not
-// change the model yet. A value head is zero.
+// change the model yet. A value head is zero, and so are the rows of l.Tokens, which
+// Adapter.Init reads from the base.
 func (a Architecture) InitAdapter(l LoRA, seed uint64) Weights {
 	w := a.AdapterTensors(l)
 	r := rand.New(rand.NewPCG(seed, 0x6c6f7261))
@@ -215,6 +222,9 @@ func (a Adapter) check(of Architecture) error {
 	if err := a.Precision().Check(of); err != nil {
 		return err
 	}
+	if err := a.CheckTokens(of); err != nil {
+		return err
+	}
 	of.ValueHead = false
 	if of != a.Base.Architecture {
 		return fmt.Errorf("%w: its architecture is not that of base %s: %+v, not %+v", ErrAdapter, a.Base.Digest, of, a.Base.Architecture)
@@ -223,8 +233,9 @@ func (a Adapter) check(of Architecture) error {
 }
 
 // Merged returns all weights of a policy: c.Weights, or the weights of its base with W +
-// (Alpha/Rank)·BA instead of each adapted W, rounded once. The merged weights compute
-// slightly different numbers than base and adapter do separately.
+// (Alpha/Rank)·BA instead of each adapted W, rounded once, and with the trained rows of
+// tokens. The merged weights compute slightly different numbers than base and adapter do
+// separately.
 func (c Checkpoint) Merged() (Weights, error) {
 	if c.Adapter == nil {
 		return c.Weights, nil
@@ -247,6 +258,9 @@ func (c Checkpoint) Merged() (Weights, error) {
 		module := strings.TrimSuffix(t.Name, ".weight")
 		if a, ok := of[module+loraA]; ok {
 			merged[i].Data = mergeLinear(t, a, of[module+loraB], c.Adapter.Alpha/float64(c.Adapter.Rank))
+		}
+		for _, own := range c.Adapter.tokenTensors(t) {
+			merged[i].Data = mergeTokens(t, of[own.Name], c.Adapter.Tokens)
 		}
 	}
 	return merged, nil

@@ -28,7 +28,7 @@ func (a Architecture) Tensors() Weights {
 		return nil
 	}
 	q, kv := a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
-	w := Weights{{Name: "model.embed_tokens.weight", Shape: []int{a.VocabSize, a.HiddenSize}}}
+	w := Weights{{Name: embedding, Shape: []int{a.VocabSize, a.HiddenSize}}}
 	for l := range a.Layers {
 		p := fmt.Sprintf("model.layers.%d.", l)
 		w = append(w,

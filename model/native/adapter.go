@@ -4,9 +4,10 @@ import (
 	"github.com/fulgurite/fulgurite/model/native/kernel"
 )
 
-// adapter is the low-rank part of a policy (see model.LoRA) over a frozen base. It is
-// never merged: trainers and decoders add the product with A and B to that with the
-// base, in this order, so that their numbers are equal to the bit.
+// adapter is the low-rank part of a policy (see model.LoRA) over a frozen base, and the
+// rows of its trained tokens. It is never merged: trainers and decoders add the product
+// with A and B to that with the base, in this order, so that their numbers are equal to
+// the bit.
 type adapter struct {
 	*adapterLayout
 	flat []float32
@@ -26,6 +27,10 @@ func (a *adapter) pack() {
 	}
 	if h := a.head; h.out > 0 {
 		kernel.PackRows(a.packed[h.offset:h.offset+h.out*h.in], a.flat[h.offset:], h.out, h.in)
+		return
+	}
+	if t := a.tokens; t.n > 0 {
+		kernel.PackRows(a.packed[t.output:t.output+t.n*a.hidden], a.flat[t.output:], t.n, a.hidden)
 	}
 }
 

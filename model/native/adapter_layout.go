@@ -22,16 +22,19 @@ type lowRank struct {
 	low     int // first column in activations.low
 }
 
-// adapterLayout places the tensors of an adapter, and of a critic's value head.
+// adapterLayout places the tensors of an adapter, of trained tokens, and of a critic's
+// value head.
 type adapterLayout struct {
 	placement
 	rank      int // padded
+	hidden    int // padded size of a row of a token
 	width     int // of activations.low
 	scale     float32
 	layers    [][adaptedMatrices][]lowRank
 	widths    [adaptedMatrices]int // of the matrices' outputs
 	head      matrix               // value head of a critic; valueBias is the offset of its bias
 	valueBias int
+	tokens    trainedTokens
 }
 
 // projection is a linear layer within a matrix: out lists the rows of its weights, and
@@ -62,13 +65,15 @@ func (l *layout) projections() []projection {
 // newAdapterLayout places the tensors of Architecture.AdapterTensors in their order.
 func newAdapterLayout(l *layout, numbers model.LoRA) *adapterLayout {
 	a := &adapterLayout{
-		rank: kernel.Pad(numbers.Rank), scale: numbers.Scale(),
+		rank: kernel.Pad(numbers.Rank), hidden: l.d, scale: numbers.Scale(),
 		widths: [adaptedMatrices]int{l.q, l.d, 2 * l.f, l.d},
 	}
 	targets := map[string]bool{}
 	for _, t := range numbers.Targets {
 		targets[t] = true
 	}
+	a.tokens = newTrainedTokens(numbers.Tokens)
+	a.tokens.input = a.tokenRows(l)
 	rank := identityIndex(numbers.Rank)
 	for range l.Layers {
 		var at [adaptedMatrices][]lowRank
@@ -85,10 +90,14 @@ func newAdapterLayout(l *layout, numbers model.LoRA) *adapterLayout {
 		}
 		a.layers = append(a.layers, at)
 	}
-	if l.ValueHead {
+	a.tokens.output = a.tokens.input
+	switch {
+	case l.ValueHead:
 		scalar := []int{0}
 		a.head = matrix{a.matrix(scalar, l.v, identityIndex(l.HiddenSize), l.d), l.v, l.d}
 		a.valueBias = a.vector(scalar, scalar, l.v)
+	case !l.Tied:
+		a.tokens.output = a.tokenRows(l)
 	}
 	return a
 }

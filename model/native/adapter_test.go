@@ -34,7 +34,11 @@ func base(a model.Architecture, seed uint64) *model.Base {
 
 // adapted returns a checkpoint with an adapter whose B is not zero either.
 func adapted(a model.Architecture, l model.LoRA, seed uint64) model.Checkpoint {
-	c := model.Checkpoint{Architecture: a, Adapter: &model.Adapter{LoRA: l, Base: base(a, seed)}, Weights: a.InitAdapter(l, seed)}
+	c := model.Checkpoint{Architecture: a, Adapter: &model.Adapter{LoRA: l, Base: base(a, seed)}}
+	var err error
+	if c.Weights, err = c.Adapter.Init(a, seed); err != nil {
+		panic(err) // the base is in memory
+	}
 	r := rand.New(rand.NewPCG(seed, 7))
 	for _, t := range c.Weights {
 		for i := range t.Data {

@@ -29,7 +29,8 @@ func (s *shard) backward(g []float32) {
 		})
 		s.enterBackward(l, g)
 	}
-	if s.adapter != nil { // the embedding is frozen
+	if s.adapter != nil { // all other rows of the embedding are frozen
+		s.tokenInputBackward(g)
 		return
 	}
 	for r := range s.rows {
@@ -88,9 +89,12 @@ func (s *shard) someOutputBackward(g []float32, first, from, rows int) {
 	}
 	if s.trainsHead() {
 		s.valueHeadBackward(dh, logits, normed, g, rows)
-	} else {
-		s.linearBackward(s.head, dh, logits, normed, g, rows)
+		return
 	}
+	own := s.tokenLogits[(from-first)*s.tokenWidth():]
+	s.takeTokenGradients(own, logits, rows)
+	s.linearBackward(s.head, dh, logits, normed, g, rows)
+	s.tokenOutputBackward(dh, own, normed, g, rows)
 }
 
 // tokensGradient turns the logits of some rows into their gradient.
@@ -197,7 +201,7 @@ func (s *shard) enterBackward(layer int, g []float32) {
 			s.Add(g[at.bias:at.bias+s.q], d[r*s.q:(r+1)*s.q])
 		}
 	}
-	if layer == 0 && s.adapter != nil { // the gradient of the embedding is not needed
+	if _, trained := s.tokens(); layer == 0 && s.adapter != nil && !trained { // the gradient of the embedding is not needed
 		s.adaptBackward(layer, adaptedQKV, nil, d, a.normed1, g)
 		return
 	}

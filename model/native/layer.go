@@ -109,13 +109,15 @@ func (p *pass) feedForward(layer int, a *activations, next []float32, rows int) 
 	p.adapt(layer, adaptedDown, a, next, a.act, rows)
 }
 
-// output computes logits from rows of the normed stream, or values without their bias.
-func (p *pass) output(logits, normed []float32, rows int) {
+// output computes logits from rows of the normed stream, or values without their bias. own
+// is memory for trained tokens, rows × tokenWidth.
+func (p *pass) output(logits, own, normed []float32, rows int) {
 	if p.trainsHead() {
 		p.adapter.values(p.Set, logits, normed, rows)
 		return
 	}
 	p.linear(p.head, logits, normed, rows, false)
+	p.replaceLogits(logits, own, normed, rows)
 	for r := range rows {
 		p.fillUnused(logits[r*p.v:], kernel.Hidden)
 	}

@@ -24,9 +24,10 @@ type shard struct {
 	// logits holds the logits of a chunk of positions, chunk·V; the backward pass
 	// replaces them by their gradient. If there are several chunks, it computes them
 	// again.
-	logits   []float32
-	chunk    int
-	outcomes []outcome
+	logits      []float32
+	tokenLogits []float32 // chunk·tokenWidth, those of trained tokens, and their gradient
+	chunk       int
+	outcomes    []outcome
 
 	logprobs, entropies              []float32 // for all sequences' positions; for a critic, values and zeros
 	gradient, entropyGradient        []float32 // likewise
@@ -115,7 +116,7 @@ func (s *shard) takeMemory(attention int) {
 		}
 	}
 	s.x, s.inverse, s.normed = a.alloc(rows*s.d), a.alloc(rows), a.alloc(rows*s.d)
-	s.logits = a.alloc(s.chunk * s.v)
+	s.logits, s.tokenLogits = a.alloc(s.chunk*s.v), a.alloc(s.chunk*s.tokenWidth())
 	answers := s.answers()
 	s.logprobs, s.entropies = a.alloc(answers), a.alloc(answers)
 	s.gradient, s.entropyGradient = a.alloc(answers), a.alloc(answers)
@@ -186,7 +187,7 @@ func (s *shard) layer(l int, next []float32) {
 
 // output computes the logits of some rows.
 func (s *shard) output(first, rows int) {
-	s.pass.output(s.logits, s.normed[first*s.d:], rows)
+	s.pass.output(s.logits, s.tokenLogits, s.normed[first*s.d:], rows)
 }
 
 // eachPlace calls do for each position of the shard with the first of its readers.

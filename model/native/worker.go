@@ -20,6 +20,7 @@ type worker struct {
 	normed  []float32
 	inverse []float32
 	logits  []float32
+	own     []float32 // R·tokenWidth, logits of trained tokens
 	scores  []float32 // query heads of a group × width
 	width   int
 	choice  choice
@@ -41,7 +42,7 @@ func (b *worker) takeMemory(rows int) {
 	b.memory.layOut(func() {
 		b.state = b.takeActivations(&b.memory, rows)
 		b.final, b.normed, b.inverse = b.memory.alloc(rows*b.d), b.memory.alloc(rows*b.d), b.memory.alloc(rows)
-		b.logits = b.memory.alloc(rows * b.v)
+		b.logits, b.own = b.memory.alloc(rows*b.v), b.memory.alloc(rows*b.tokenWidth())
 	})
 }
 
@@ -165,7 +166,7 @@ func (b *worker) sample(u *unit) {
 		return
 	}
 	b.norm(b.parameters.norm, b.normed, b.final, b.inverse, n)
-	b.output(b.logits, b.normed, n)
+	b.output(b.logits, b.own, b.normed, n)
 	if b.split == nil {
 		b.chooseAll(b, u.requests, 0, n)
 		return
