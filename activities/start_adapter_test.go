@@ -20,7 +20,7 @@ import (
 func (w *testEnv) exportAdapter() (of model.Version, dir string) {
 	w.t.Helper()
 	s := w.spec()
-	s.Model.LoRA = &spec.LoRA{Rank: 2, Targets: []string{"v_proj", "q_proj"}}
+	s.Model.LoRA = &spec.LoRA{Rank: 2, Targets: []string{"v_proj", "q_proj"}, TrainableTokens: []string{"57", "42"}}
 	w.start(s)
 	_, err := do[activities.VersionResult](w.t, w.trainer().TrainStep, trainStep(1, w.groups(1, 4)))
 	require.NoError(w.t, err)
@@ -52,7 +52,7 @@ func TestAnExportedAdapterIsVersion0OfAnotherRunToTheBit(t *testing.T) {
 	prepared, err := do[activities.PrepareRunResult](t, w.coordinator.PrepareRun, w.startFrom(dir))
 	require.NoError(t, err)
 	l := prepared.Spec.Model.LoRA
-	require.Equal(t, spec.LoRA{Rank: 2, Alpha: 16, Targets: []string{"q_proj", "v_proj"}, Adapter: dir, AdapterDigest: l.AdapterDigest}, *l)
+	require.Equal(t, spec.LoRA{Rank: 2, Alpha: 16, Targets: []string{"q_proj", "v_proj"}, TrainableTokens: []string{"57", "42"}, Adapter: dir, AdapterDigest: l.AdapterDigest}, *l)
 
 	made, err := do[activities.VersionResult](t, w.trainer().InitPolicy, ofOther())
 	require.NoError(t, err)
@@ -64,6 +64,7 @@ func TestAnExportedAdapterIsVersion0OfAnotherRunToTheBit(t *testing.T) {
 	want, of, err := checkpoint.LoadWeights(t.Context(), w.blobs, exported.Manifest)
 	require.NoError(t, err)
 	require.Equal(t, want.Weights, have.Weights)
+	require.Equal(t, []int32{57, 42}, have.Adapter.Tokens)
 	require.Equal(t, of.Base, m.Base)
 	require.Equal(t, of.Files[model.CanaryFile], m.Files[model.CanaryFile], "the same log-probabilities")
 	require.Equal(t, l.AdapterDigest, m.Files[model.AdapterFile].Digest)

@@ -140,10 +140,7 @@ func (b *Bundle) addStop(tokens []string) error {
 		return err
 	}
 	for _, text := range tokens {
-		id, ok := vocabulary.Find(text)
-		if n, err := strconv.ParseInt(text, 10, 32); !ok && err == nil {
-			id, ok = int32(n), vocabulary.Has(int32(n))
-		}
+		id, ok := findToken(vocabulary, text)
 		switch {
 		case !ok:
 			return fmt.Errorf("%w: the model's tokenizer has no token %q: give the text of one token, such as </s>, or its id as text", ErrBundle, text)
@@ -155,6 +152,19 @@ func (b *Bundle) addStop(tokens []string) error {
 	slices.Sort(b.Stop)
 	b.Stop = slices.Compact(b.Stop)
 	return nil
+}
+
+// findToken returns the token with a text, or else the one whose id the text is in
+// decimal.
+func findToken(vocabulary *tokenizer.BPE, text string) (id int32, ok bool) {
+	if id, ok = vocabulary.Find(text); ok {
+		return id, true
+	}
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil {
+		return 0, false
+	}
+	return int32(n), vocabulary.Has(int32(n))
 }
 
 // toolFormat returns the format that the bundle names, or else the one that its template

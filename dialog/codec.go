@@ -71,6 +71,9 @@ type Sparse interface {
 	Rowless() int
 	// CallTokens returns the tokens that calls of the codec's tool format are marked with.
 	CallTokens() []int32
+	// TokenID returns the id of the token with a text, or of the token whose id the text
+	// is in decimal, and whether the model can write such a token.
+	TokenID(text string) (id int32, ok bool)
 	// ToolFormat returns the name of that format, and "" if the codec reads no calls.
 	ToolFormat() string
 }

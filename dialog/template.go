@@ -254,6 +254,12 @@ func (c *template) CallTokens() (ids []int32) {
 	return ids
 }
 
+// TokenID implements Sparse.
+func (c *template) TokenID(text string) (int32, bool) {
+	id, ok := findToken(c.vocabulary, text)
+	return id, ok && c.samples(id)
+}
+
 // ToolFormat implements Sparse.
 func (c *template) ToolFormat() string {
 	if c.format == nil {

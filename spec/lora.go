@@ -19,6 +19,12 @@ var moduleName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
 // sha256Digest matches a digest as specs write it.
 var sha256Digest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 
+// TokensAuto stands for marks of the tool format in LoRA.TrainableTokens.
+const TokensAuto = "auto"
+
+// mostTrainedTokens is how many tokens LoRA.TrainableTokens may list.
+const mostTrainedTokens = 1024
+
 // LoRA is a low-rank adapter. An adapted linear layer W computes Wx + alpha/rank · B(Ax),
 // and only A and B are trained (Hu et al., 2021).
 type LoRA struct {
@@ -32,6 +38,13 @@ type LoRA struct {
 	// With model.engine "torch", a model of another type has its own names, and absent
 	// means all its linear layers.
 	Targets []string `json:"targets,omitempty"`
+	// TrainableTokens lists tokens whose rows of the embedding are trained, too, and whose
+	// rows of the output layer if the model's embeddings are not tied. Each is the text of
+	// one token, or its id as text. The list [auto] stands for those marks of the model's
+	// tool format that an adapter of linear layers can't learn to write, because other
+	// tokens have the same row of the output layer. Absent means none. With an adapter,
+	// it is the adapter that says which.
+	TrainableTokens []string `json:"trainable_tokens,omitempty"`
 	// BasePrecision says how the matrices of the frozen base are rounded, once, and then
 	// held in memory: "f32" (the default, nothing is rounded), "bf16" or "q8_0".
 	BasePrecision string `json:"base_precision,omitempty"`
@@ -88,6 +101,7 @@ func (l LoRA) check(f *Faults, all Spec) {
 			f.add("model.lora.targets", "name each layer once", "%q is given twice", t)
 		}
 	}
+	l.checkTokens(f, all)
 	if l.BasePrecision != "" {
 		f.choice("model.lora.base_precision", l.BasePrecision)
 	}
@@ -102,4 +116,36 @@ func (l LoRA) check(f *Faults, all Spec) {
 			f.add("model.lora.rank", fmt.Sprintf("give at most %d", mostServedRank), "%d is more than a server of type %s can be started with", l.Rank, server.Type)
 		}
 	}
+}
+
+// checkTokens checks what can be known of the trained tokens without the model's files.
+func (l LoRA) checkTokens(f *Faults, all Spec) {
+	const key = "model.lora.trainable_tokens"
+	if len(l.TrainableTokens) == 0 {
+		return
+	}
+	if n := len(l.TrainableTokens); n > mostTrainedTokens {
+		f.add(key, fmt.Sprintf("name at most %d", mostTrainedTokens), "it has %d tokens", n)
+	}
+	template := strings.HasPrefix(all.Model.Codec, CodecTemplate)
+	for i, token := range l.TrainableTokens {
+		at := fmt.Sprintf("%s[%d]", key, i)
+		switch {
+		case token == "":
+			f.add(at, "give the text of a token, or its id as text", "empty")
+		case slices.Contains(l.TrainableTokens[:i], token):
+			f.add(at, "name each token once", "%q is given twice", token)
+		case token == TokensAuto && len(l.TrainableTokens) > 1:
+			f.add(at, "give [auto] alone, or name tokens", "auto stands beside other tokens")
+		case !template && !isDecimal(token):
+			f.add(at, `give the id of a token as text, or model.codec "template"`, "the tokens of codec %s have no texts", all.Model.Codec)
+		}
+	}
+	if server := all.Sampling.Server; server != nil && server.Versions == VersionsAdapters {
+		f.add(key, "leave it out, or leave sampling.server out", "a server of type %s loads adapters of linear layers only", server.Type)
+	}
+}
+
+func isDecimal(text string) bool {
+	return strings.Trim(text, "0123456789") == ""
 }

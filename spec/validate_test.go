@@ -2,6 +2,7 @@ package spec_test
 
 import (
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -87,6 +88,23 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		"adapter of alpha":       {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Alpha: -1} }, "model.lora.alpha: "},
 		"adapter of the head":    {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Targets: []string{"lm_head"}} }, `model.lora.targets: "lm_head" is not a linear layer`},
 		"precision of a base":    {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{BasePrecision: "q4_0"} }, `model.lora.base_precision: unknown name "q4_0"`},
+		"token twice":            {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{TrainableTokens: []string{"5", "5"}} }, `model.lora.trainable_tokens[1]: "5" is given twice`},
+		"text of compact":        {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{TrainableTokens: []string{"<tool_call>"}} }, "model.lora.trainable_tokens[0]: the tokens of codec compact have no texts"},
+		"auto of compact":        {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{TrainableTokens: []string{"auto"}} }, "model.lora.trainable_tokens[0]: the tokens of codec compact have no texts"},
+		"auto and a token": {func(s *spec.Spec) {
+			s.Model.Base, s.Model.Codec, s.Model.LoRA = "base", "template", &spec.LoRA{TrainableTokens: []string{"</s>", "auto"}}
+		}, "model.lora.trainable_tokens[1]: auto stands beside other tokens"},
+		"no token": {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{TrainableTokens: []string{""}} }, "model.lora.trainable_tokens[0]: empty"},
+		"too many tokens": {func(s *spec.Spec) {
+			s.Model.LoRA = &spec.LoRA{}
+			for i := range 1025 {
+				s.Model.LoRA.TrainableTokens = append(s.Model.LoRA.TrainableTokens, strconv.Itoa(i))
+			}
+		}, "model.lora.trainable_tokens: it has 1025 tokens"},
+		"tokens at vllm": {func(s *spec.Spec) {
+			s.Model.LoRA = &spec.LoRA{TrainableTokens: []string{"5"}}
+			s.Sampling.Server = &spec.Server{Type: "vllm", URLs: []string{"http://localhost:8000"}, Model: "m", Directory: "d"}
+		}, "model.lora.trainable_tokens: a server of type vllm loads adapters of linear layers only"},
 		"layer twice":            {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Targets: []string{"q_proj", "q_proj"}} }, `model.lora.targets: "q_proj" is given twice`},
 		"adapter of a server": {func(s *spec.Spec) {
 			s.Model.LoRA = &spec.LoRA{}

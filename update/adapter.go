@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/hf"
@@ -14,7 +15,7 @@ import (
 )
 
 // WithAdapter returns s with the properties of the adapter that model.lora.adapter names:
-// rank, alpha, targets and digest. If s sets any of them, they have to agree. A spec
+// rank, alpha, targets, trained tokens and digest. If s sets any of them, they have to agree. A spec
 // without an adapter is returned unchanged. Errors are InvalidErrors.
 func WithAdapter(s spec.Spec) (spec.Spec, error) {
 	if s.Model.LoRA == nil || s.Model.LoRA.Adapter == "" || s.Model.Version != "" {
@@ -46,6 +47,10 @@ func describeAdapter(l *spec.LoRA) error {
 		return fmt.Errorf("%s: %s: %s is %v, but model.lora.%s is %v: leave model.lora.%s out", l.Adapter, model.AdapterConfigFile, field, has, key, given, key)
 	}
 	targets := inOrder(of.Targets)
+	var tokens []string
+	for _, id := range of.Tokens {
+		tokens = append(tokens, strconv.Itoa(int(id)))
+	}
 	switch {
 	case l.Rank != 0 && l.Rank != of.Rank:
 		return disagree("r", of.Rank, "rank", l.Rank)
@@ -53,6 +58,8 @@ func describeAdapter(l *spec.LoRA) error {
 		return disagree("lora_alpha", of.Alpha, "alpha", l.Alpha)
 	case len(l.Targets) > 0 && !slices.Equal(inOrder(l.Targets), targets):
 		return disagree("target_modules", targets, "targets", l.Targets)
+	case len(l.TrainableTokens) > 0 && !slices.Equal(l.TrainableTokens, tokens):
+		return disagree("trainable_token_indices", tokens, "trainable_tokens", l.TrainableTokens)
 	}
 	digest, err := fileDigest(filepath.Join(l.Adapter, model.AdapterFile))
 	if err != nil {
@@ -62,7 +69,7 @@ func describeAdapter(l *spec.LoRA) error {
 		return fmt.Errorf("%s: %s has the digest %s, but model.lora.adapter_digest is %s: it is another file, or has changed since the run began",
 			l.Adapter, model.AdapterFile, digest, l.AdapterDigest)
 	}
-	l.Rank, l.Alpha, l.Targets, l.AdapterDigest = of.Rank, of.Alpha, targets, digest
+	l.Rank, l.Alpha, l.Targets, l.TrainableTokens, l.AdapterDigest = of.Rank, of.Alpha, targets, tokens, digest
 	return nil
 }
 

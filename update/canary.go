@@ -75,9 +75,11 @@ func (m *Maker) scoreBase(ctx context.Context, canary *model.Canary, engine mode
 		r.Logprobs = scored[i]
 		canary.Rows = append(canary.Rows, r)
 	}
-	bare, err := engine.NewTrainer(model.Checkpoint{
-		Architecture: c.Architecture, Adapter: c.Adapter, Weights: c.Architecture.InitAdapter(c.Adapter.LoRA, 0), // a new adapter changes nothing; a model in files gets no weights here
-	})
+	unchanged, err := c.Adapter.Init(c.Architecture, 0) // a new adapter changes nothing; a model in files gets no weights here
+	if err != nil {
+		return err
+	}
+	bare, err := engine.NewTrainer(model.Checkpoint{Architecture: c.Architecture, Adapter: c.Adapter, Weights: unchanged})
 	if err != nil {
 		return fmt.Errorf("load the base: %w", err)
 	}

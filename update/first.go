@@ -132,13 +132,11 @@ func (m *Maker) adapt(ctx context.Context, id model.VersionID, s spec.Spec, code
 	if s, err = WithAdapter(s); err != nil { // its file may have changed since the run began
 		return start, err
 	}
-	l := model.LoRA{
-		Rank: s.Model.LoRA.Rank, Alpha: s.Model.LoRA.Alpha, Targets: s.Model.LoRA.Targets,
-		BasePrecision: model.Precision(s.Model.LoRA.BasePrecision),
+	tokens, err := TrainedTokens(s.Model, codec)
+	if err != nil {
+		return start, err
 	}
-	if l.BasePrecision == model.F32 {
-		l.BasePrecision = "" // the same as if the spec does not set it
-	}
+	l := AdapterOf(*s.Model.LoRA, tokens)
 	var tensor func(name string) (model.Tensor, error)
 	if s.Model.Base == spec.BaseTiny {
 		start = tiny(s, codec)
@@ -164,6 +162,9 @@ func (m *Maker) adapt(ctx context.Context, id model.VersionID, s spec.Spec, code
 	if err := l.Precision().Check(start.Architecture); err != nil {
 		return start, Invalid(fmt.Errorf("model.lora.base_precision: %w", err))
 	}
+	if err := l.CheckTokens(start.Architecture); err != nil {
+		return start, Invalid(fmt.Errorf("model.lora.trainable_tokens: %w", err))
+	}
 	base, err := checkpoint.SaveBase(ctx, m.noted(id), start.Architecture, l.Precision(), tensor)
 	if err != nil {
 		return start, err
@@ -172,7 +173,7 @@ func (m *Maker) adapt(ctx context.Context, id model.VersionID, s spec.Spec, code
 	if s.Model.LoRA.Adapter != "" {
 		start.Weights, err = ReadAdapter(s.Model, base)
 	} else {
-		start.Weights = start.Architecture.InitAdapter(l, s.Seed)
+		start.Weights, err = start.Adapter.Init(start.Architecture, s.Seed)
 	}
 	return start, err
 }

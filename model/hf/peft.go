@@ -2,6 +2,7 @@ package hf
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -26,6 +27,7 @@ type peftConfig struct {
 	Dropout          float64  `json:"lora_dropout"`
 	Targets          []string `json:"target_modules"`
 	Saved            []string `json:"modules_to_save"`
+	Tokens           any      `json:"trainable_token_indices,omitempty"` // as newTokenIndices returns it
 	Bias             string   `json:"bias"`
 	FanInFanOut      bool     `json:"fan_in_fan_out"`
 	InferenceMode    bool     `json:"inference_mode"`
@@ -36,7 +38,7 @@ type peftConfig struct {
 // unsupportedPEFT returns the fields that change what an adapter computes, if they are
 // set to anything but null, false or an empty value.
 func unsupportedPEFT() []string {
-	return []string{"use_rslora", "use_dora", "use_qalora", "fan_in_fan_out", "rank_pattern", "alpha_pattern", "layers_to_transform", "layer_replication", "exclude_modules", "trainable_token_indices", "target_parameters", "lora_bias", "alora_invocation_tokens"}
+	return []string{"use_rslora", "use_dora", "use_qalora", "fan_in_fan_out", "rank_pattern", "alpha_pattern", "layers_to_transform", "layer_replication", "exclude_modules", "target_parameters", "lora_bias", "alora_invocation_tokens"}
 }
 
 // WritePEFTConfig returns the adapter_config.json of c's adapter. base tells a reader
@@ -47,6 +49,7 @@ func WritePEFTConfig(c model.Checkpoint, base string) ([]byte, error) {
 	}
 	config := peftConfig{
 		Type: "LORA", Task: "CAUSAL_LM", Base: base, Rank: c.Adapter.Rank, Alpha: c.Adapter.Alpha, Bias: "none", InferenceMode: true,
+		Tokens: newTokenIndices(c),
 	}
 	for _, t := range model.LoRATargets() { // always in the same order, whatever the order in the spec
 		if slices.Contains(c.Adapter.Targets, t) {
@@ -66,8 +69,14 @@ func WritePEFTConfig(c model.Checkpoint, base string) ([]byte, error) {
 // ReadPEFTConfig reads an adapter_config.json and the name of the base in it. It returns
 // an error that names the setting if the adapter computes something else than model.LoRA.
 func ReadPEFTConfig(text []byte) (l model.LoRA, base string, err error) {
-	refuse := func(format string, args ...any) (model.LoRA, string, error) {
-		return model.LoRA{}, "", fmt.Errorf("%w: %s: %s", model.ErrAdapter, model.AdapterConfigFile, fmt.Sprintf(format, args...))
+	l, base, _, err = readPEFTConfig(text)
+	return l, base, err
+}
+
+// readPEFTConfig also returns whether trainable_token_indices names the output layer.
+func readPEFTConfig(text []byte) (l model.LoRA, base string, head bool, err error) {
+	refuse := func(format string, args ...any) (model.LoRA, string, bool, error) {
+		return model.LoRA{}, "", false, fmt.Errorf("%w: %s: %s", model.ErrAdapter, model.AdapterConfigFile, fmt.Sprintf(format, args...))
 	}
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(text, &fields); err != nil {
@@ -89,20 +98,23 @@ func ReadPEFTConfig(text []byte) (l model.LoRA, base string, err error) {
 	if v := string(fields["init_lora_weights"]); !slices.Contains([]string{"", "null", "true", "false", `"gaussian"`, `"orthogonal"`, `"eva"`}, v) {
 		return refuse("init_lora_weights is %s, which changes the base", v)
 	}
-	head := c.Task == "TOKEN_CLS" && slices.Equal(c.Saved, []string{"score"})
+	values := c.Task == "TOKEN_CLS" && slices.Equal(c.Saved, []string{"score"})
 	switch {
 	case c.Type != "LORA":
 		return refuse(`peft_type is %q, want "LORA"`, c.Type)
 	case c.Bias != "none" && c.Bias != "":
 		return refuse(`bias is %q, want "none"`, c.Bias)
-	case len(c.Saved) > 0 && !head:
+	case len(c.Saved) > 0 && !values:
 		return refuse("modules_to_save is %q, which is not supported", c.Saved)
 	}
 	l = model.LoRA{Rank: c.Rank, Alpha: c.Alpha, Targets: c.Targets}
-	if err := l.Check(); err != nil {
-		return model.LoRA{}, "", fmt.Errorf("%s: %w", model.AdapterConfigFile, err)
+	if l.Tokens, head, err = readTokenIndices(fields["trainable_token_indices"]); err != nil {
+		return model.LoRA{}, "", false, err
 	}
-	return l, c.Base, nil
+	if err := l.Check(); err != nil {
+		return model.LoRA{}, "", false, fmt.Errorf("%s: %w", model.AdapterConfigFile, err)
+	}
+	return l, c.Base, head, nil
 }
 
 // PEFTTensors returns an adapter's tensors under PEFT's names.
@@ -159,22 +171,30 @@ func WritePEFT(dir string, c model.Checkpoint, base string) error {
 
 // ReadPEFTDirectory reads the adapter_config.json of a directory of PEFT's.
 func ReadPEFTDirectory(dir string) (l model.LoRA, base string, err error) {
+	l, base, _, err = readPEFTDirectory(dir)
+	return l, base, err
+}
+
+func readPEFTDirectory(dir string) (l model.LoRA, base string, head bool, err error) {
 	text, err := textfile.Read(filepath.Join(dir, model.AdapterConfigFile))
 	if err == nil {
-		l, base, err = ReadPEFTConfig(text)
+		l, base, head, err = readPEFTConfig(text)
 	}
 	if err != nil {
-		return l, base, fmt.Errorf("read adapter %s: %w", dir, err)
+		return l, base, head, fmt.Errorf("read adapter %s: %w", dir, err)
 	}
-	return l, base, nil
+	return l, base, head, nil
 }
 
 // ReadPEFT reads a PEFT directory as an adapter of base. It refuses an adapter that names
 // another base by digest, if base has a digest, and one whose tensors don't fit.
 func ReadPEFT(dir string, base *model.Base) (model.Checkpoint, error) {
-	l, of, err := ReadPEFTDirectory(dir)
+	l, of, head, err := readPEFTDirectory(dir)
 	if err != nil {
 		return model.Checkpoint{}, err
+	}
+	if err := errors.Join(checkTokenLayers(l, head, base.Architecture), l.CheckTokens(base.Architecture)); err != nil {
+		return model.Checkpoint{}, fmt.Errorf("read adapter %s: %w", dir, err)
 	}
 	if strings.HasPrefix(of, "sha256:") && base.Digest != "" && of != base.Digest {
 		return model.Checkpoint{}, fmt.Errorf("read adapter %s: %w: %s: base_model_name_or_path: it was made for base %s, not for %s",

@@ -3,6 +3,7 @@ package native_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,10 +14,10 @@ import (
 )
 
 // peftGolden reads what golden/lora.py wrote: the policy with its adapter, in the files
-// of transformers and PEFT, and all arrays by name.
-func peftGolden(t *testing.T) (model.Checkpoint, map[string]hf.Array) {
+// of transformers and PEFT, and all arrays by name. kind names one of its files.
+func peftGolden(t *testing.T, kind string) (model.Checkpoint, map[string]hf.Array) {
 	t.Helper()
-	f, err := os.Open("testdata/peft.safetensors")
+	f, err := os.Open("testdata/" + kind + ".safetensors")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, f.Close()) }()
 	info, err := f.Stat()
@@ -47,35 +48,40 @@ func peftGolden(t *testing.T) (model.Checkpoint, map[string]hf.Array) {
 // The gradient is read out of AdamW's first moment, as gradients does.
 func TestAnAdapterComputesWhatPEFTDoes(t *testing.T) {
 	t.Parallel()
-	c, golden := peftGolden(t)
-	eachKernel(t, func(t *testing.T, kernelName string) {
-		tr := trainerOf(t, engine(kernelName, 2), c)
-		batch, n := make([]model.Row, 3), 0
-		for i := range batch {
-			batch[i].Tokens = golden[fmt.Sprint("rows.", i)].Data.([]int32)
-			n += len(batch[i].Tokens) - 1
+	for _, kind := range []string{"peft", "tokens_tied", "tokens_untied"} {
+		c, golden := peftGolden(t, kind)
+		eachKernel(t, func(t *testing.T, kernelName string) { requireGolden(t, kernelName, c, golden) })
+		if dir := os.Getenv("FULGURITE_PEFT_WRITE"); dir != "" { // for golden/lora.py DIRECTORY
+			require.NoError(t, hf.WritePEFT(filepath.Join(dir, kind), c, "golden"))
 		}
-		logprobs, _ := score(t, tr, batch)
-		for i := range batch {
-			require.InDeltaSlice(t, golden[fmt.Sprint("logprobs.", i)].Data, logprobs[i], 1e-4)
+	}
+}
+
+func requireGolden(t *testing.T, kernelName string, c model.Checkpoint, golden map[string]hf.Array) {
+	t.Helper()
+	tr := trainerOf(t, engine(kernelName, 2), c)
+	batch, n := make([]model.Row, 3), 0
+	for i := range batch {
+		batch[i].Tokens = golden[fmt.Sprint("rows.", i)].Data.([]int32)
+		n += len(batch[i].Tokens) - 1
+	}
+	logprobs, _ := score(t, tr, batch)
+	for i := range batch {
+		require.InDeltaSlice(t, golden[fmt.Sprint("logprobs.", i)].Data, logprobs[i], 1e-4)
+	}
+	mean := func(_ int, logprobs, _, gradient, _ []float32) {
+		for i := range logprobs {
+			gradient[i] = -1 / float32(n)
 		}
-		mean := func(_ int, logprobs, _, gradient, _ []float32) {
-			for i := range logprobs {
-				gradient[i] = -1 / float32(n)
-			}
+	}
+	_, err := tr.Update(t.Context(), batch, mean, model.AdamW{Beta1: 0.5, Beta2: 0.5, Epsilon: 1e-8})
+	require.NoError(t, err)
+	for _, m := range hf.PEFTTensors(tr.Checkpoint().Mean) {
+		want := golden["gradient."+m.Name].Data.([]float32)
+		apart := make([]float32, len(want))
+		for i := range want {
+			apart[i] = 2*m.Data[i] - want[i]
 		}
-		_, err := tr.Update(t.Context(), batch, mean, model.AdamW{Beta1: 0.5, Beta2: 0.5, Epsilon: 1e-8})
-		require.NoError(t, err)
-		for _, m := range hf.PEFTTensors(tr.Checkpoint().Mean) {
-			want := golden["gradient."+m.Name].Data.([]float32)
-			apart := make([]float32, len(want))
-			for i := range want {
-				apart[i] = 2*m.Data[i] - want[i]
-			}
-			require.Less(t, lengthOf(apart), 1e-4*lengthOf(want), m.Name)
-		}
-	})
-	if dir := os.Getenv("FULGURITE_PEFT_WRITE"); dir != "" { // for golden/lora.py DIRECTORY
-		require.NoError(t, hf.WritePEFT(dir, c, "golden"))
+		require.Less(t, lengthOf(apart), 1e-4*lengthOf(want), m.Name)
 	}
 }

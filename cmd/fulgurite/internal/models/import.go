@@ -212,7 +212,7 @@ func (c *Import) reportCodec(t *terminal.Terminal, a model.Architecture, codec d
 	if n := sparse.Rowless(); n > 0 {
 		t.Printf("%d of its tokens have no row in the embedding: they are never sampled, and a prompt that needs one is refused.\n", n)
 	}
-	if text, err := update.Unlearnable(c.Directory, codec); err == nil && text != "" {
+	if text, err := update.Unlearnable(c.Directory, codec, nil); err == nil && text != "" {
 		t.Printf("%s\n", text)
 	}
 }

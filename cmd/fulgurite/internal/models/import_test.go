@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/models"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/plan"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/hf"
@@ -180,12 +182,33 @@ func TestAnImportSaysWhatARunWillDoWithTheModel(t *testing.T) {
 	var part bytes.Buffer
 	require.NoError(t, hf.WriteSafetensors(&part, w[:3], nil))
 	require.NoError(t, os.WriteFile(filepath.Join(source, "model-00002-of-00002.safetensors"), part.Bytes(), 0o600))
-	out, err := run(models.Import{Source: source, Directory: filepath.Join(t.TempDir(), "tiny")})
+	dir := t.TempDir()
+	out, err := run(models.Import{Source: source, Directory: filepath.Join(dir, "tiny")})
 	require.NoError(t, err)
 	require.Contains(t, out, "A reply ends at <|im_end|> (702), <|endoftext|> (700).")
 	require.Contains(t, out, "tool calls in the format hermes")
 	require.Contains(t, out, "the marks of tool calls, <tool_call> and </tool_call>, have the same row of the output layer as 3 other tokens, such as ")
+	require.Contains(t, out, "model.lora.trainable_tokens: [auto]; or name a format")
 	require.Contains(t, out, "such as llama3_json, as model.tool_parser")
+
+	// The plan of a run follows that advice.
+	planned := func(tokens string) plan.Plan {
+		path := filepath.Join(t.TempDir(), "spec.yaml")
+		text := fmt.Sprintf("model: {base: %q, codec: template, lora: {trainable_tokens: %s}}\nagent: {func: calculator}\ntasks: {train: \"arithmetic:train:8\"}\ngrader: {type: exact}\ntraining: {steps: 1, tasks_per_step: 2}\n",
+			filepath.Join(dir, "tiny"), tokens)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		p, err := plan.Make(t.Context(), path)
+		require.NoError(t, err)
+		return p
+	}
+	without, auto, some := planned("[]"), planned("[auto]"), planned(`[<tool_call>, "705"]`)
+	require.Contains(t, strings.Join(without.Warnings, "\n"), "the marks of tool calls, <tool_call> and </tool_call>, have the same row")
+	require.NotContains(t, strings.Join(auto.Warnings, "\n"), "the same row")
+	require.Contains(t, strings.Join(some.Warnings, "\n"), "the marks of tool calls, </tool_call>, have the same row")
+	require.Equal(t, without.Sizes.Weights+2*4*int64(a.HiddenSize), auto.Sizes.Weights)
+	var printed bytes.Buffer
+	auto.Print(&terminal.Terminal{Out: &printed})
+	require.Contains(t, printed.String(), "tokens       <tool_call>, </tool_call>: their rows are trained, too\n")
 }
 
 func TestAModelOnTheHubIsRecognized(t *testing.T) {

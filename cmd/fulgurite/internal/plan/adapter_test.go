@@ -157,6 +157,9 @@ func TestAdaptersThatDoNotFitAreRefusedByFileAndField(t *testing.T) {
 		"not tiny":       {more: ", base: tiny", want: []string{config, "base_model_name_or_path is ", `model.base is "tiny"`}},
 		"another model":  {change: another, want: []string{config, "base_model_name_or_path is ", "/other", "whose tensor model.embed_tokens.weight is another"}},
 		"gomlx":          {more: ", engine: gomlx", want: []string{"model.lora"}},
+		"tokens":         {change: field("trainable_token_indices", []int{5}), lora: `, trainable_tokens: ["6"]`, want: []string{config, "trainable_token_indices is [5], but model.lora.trainable_tokens is [6]"}},
+		"lying tokens":   {change: field("trainable_token_indices", []int{5}), want: []string{weights, "embed_tokens.token_adapter.trainable_tokens_delta is absent"}},
+		"no such token":  {change: field("trainable_token_indices", []int{50000}), want: []string{"trainable_tokens[0]: the model has no token \"50000\""}},
 		"digest without": {lora: "-", want: []string{"model.lora.adapter_digest", "no model.lora.adapter"}},
 	} {
 		t.Run(name, func(t *testing.T) {

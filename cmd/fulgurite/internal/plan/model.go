@@ -20,7 +20,7 @@ func (p *Plan) readModel(codec dialog.Codec) (a model.Architecture, files *hf.Fi
 	a = model.Tiny(codec.VocabSize())
 	a.MaxPositions = m.Context
 	if m.Base == spec.BaseTiny {
-		return a, nil, p.checkAdapter(a)
+		return a, nil, p.checkAdapter(a, codec)
 	}
 	if m.Engine == spec.EngineTorch {
 		if files, err = hf.OpenFiles(m.Base); err != nil {
@@ -43,14 +43,25 @@ func (p *Plan) readModel(codec dialog.Codec) (a model.Architecture, files *hf.Fi
 		return a, nil, terminal.Usagef("model.base: %s has a vocabulary of %d tokens, but codec %s has %d: give the model's own codec (model.codec)",
 			m.Base, a.VocabSize, m.Codec, codec.VocabSize())
 	}
-	return a, files, p.checkAdapter(a)
+	return a, files, p.checkAdapter(a, codec)
 }
 
-// checkAdapter checks how the base of an adapter is rounded, and the adapter that version 0
-// starts from.
-func (p *Plan) checkAdapter(a model.Architecture) error {
+// checkAdapter finds the tokens whose rows are trained. It checks them, how the base of an
+// adapter is rounded, and the adapter that version 0 starts from.
+func (p *Plan) checkAdapter(a model.Architecture, codec dialog.Codec) (err error) {
 	l := p.Spec.Model.LoRA
-	if l == nil || a.Config != "" {
+	if l == nil {
+		return nil
+	}
+	if p.tokens, err = update.TrainedTokens(p.Spec.Model, codec); err == nil {
+		if err = update.AdapterOf(*l, p.tokens).CheckTokens(update.WithCodec(a, codec)); err != nil {
+			err = fmt.Errorf("model.lora.trainable_tokens: %w", err)
+		}
+	}
+	if err != nil {
+		return terminal.Usage(err)
+	}
+	if a.Config != "" {
 		return nil
 	}
 	if err := precisionOf(*l).Check(a); err != nil {
@@ -76,13 +87,9 @@ func (p *Plan) checkFiles(a model.Architecture) error {
 		return fmt.Errorf("model_type %q is sampled by engine torch or a server of others: leave sampling.engine out", a.ModelType())
 	}
 	if l := s.Model.LoRA; l != nil {
-		return adapterOf(*l).CheckFor(a)
+		return update.AdapterOf(*l, nil).CheckFor(a)
 	}
 	return nil
-}
-
-func adapterOf(l spec.LoRA) model.LoRA {
-	return model.LoRA{Rank: l.Rank, Alpha: l.Alpha, Targets: l.Targets, BasePrecision: model.Precision(l.BasePrecision)}
 }
 
 // inspect asks the program of engine torch whether it knows the model, and which layers
@@ -96,7 +103,7 @@ func (p *Plan) inspect(ctx context.Context, engine model.Engine) error {
 	}
 	var l *model.LoRA
 	if p.Spec.Model.LoRA != nil {
-		adapter := adapterOf(*p.Spec.Model.LoRA)
+		adapter := update.AdapterOf(*p.Spec.Model.LoRA, p.tokens)
 		l = &adapter
 	}
 	m, err := e.Inspect(ctx, p.architecture, l)
@@ -112,7 +119,7 @@ func (p *Plan) inspect(ctx context.Context, engine model.Engine) error {
 func (p *Plan) Room(ranks int) torch.Room {
 	var l *model.LoRA
 	if p.Spec.Model.LoRA != nil {
-		adapter := adapterOf(*p.Spec.Model.LoRA)
+		adapter := update.AdapterOf(*p.Spec.Model.LoRA, p.tokens)
 		l = &adapter
 	}
 	r := torch.RoomOf(p.architecture, l, p.Spec.Training.Optimizer.Moments)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
@@ -52,7 +53,8 @@ type Plan struct {
 
 	architecture      model.Architecture // of the base
 	codec             dialog.Codec
-	offeredParameters int64 // size of the adapter that Room suggests, if the base has a Config
+	tokens            []int32 // whose rows an adapter trains
+	offeredParameters int64   // size of the adapter that Room suggests, if the base has a Config
 	pool              curriculum.Pool
 }
 
@@ -157,7 +159,7 @@ func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 		p.Parameters, p.offeredParameters = int(files.Parameters()), files.AdapterParameters(torch.OfferedRank, nil)
 		p.Sizes = newFileSizes(sp, files, p.Steps, p.Gates)
 	} else {
-		p.Sizes = newSizes(sp, architecture, p.Steps, p.Gates)
+		p.Sizes = newSizes(sp, architecture, p.tokens, p.Steps, p.Gates)
 	}
 	p.Queues = []string{workflows.QueueTraining, sp.Agent.Queue, workflows.QueueTrainGPU}
 	p.Warnings = append([]string{}, p.Shared...)
@@ -235,6 +237,19 @@ func (p Plan) WarnOfTasks(t *terminal.Terminal) {
 	}
 }
 
+// tokenNames returns the texts of the tokens whose rows are trained, or their ids if the
+// codec has no texts.
+func (p Plan) tokenNames() string {
+	names := make([]string, len(p.tokens))
+	for i, id := range p.tokens {
+		names[i] = strconv.Itoa(int(id))
+		if _, ok := p.codec.(dialog.Sparse); ok {
+			names[i] = p.codec.Text([]int32{id})
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
 // Print prints the plan as readable text.
 func (p Plan) Print(t *terminal.Terminal) {
 	s, tr := p.Spec, p.Spec.Training
@@ -248,6 +263,11 @@ func (p Plan) Print(t *terminal.Terminal) {
 			targets = p.Targets
 		}
 		line("adapter", "rank %d, alpha %g, on %s; %d trained parameters", l.Rank, l.Alpha, strings.Join(targets, ", "), p.Sizes.Weights/number)
+		if len(p.tokens) > 0 {
+			line("tokens", "%s: their rows are trained, too", p.tokenNames())
+		} else if len(l.TrainableTokens) > 0 {
+			line("tokens", "no row is trained: an adapter can tell the marks of tool calls apart")
+		}
 		if l.Adapter != "" {
 			line("starts from", "%s (%s)", l.Adapter, l.AdapterDigest)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/model/native"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/update"
 )
 
 // Sizes holds the bytes that a run takes, as computed from its spec and its model.
@@ -50,11 +51,11 @@ const (
 )
 
 // newSizes returns the sizes of a run of s with the given numbers of steps and of
-// evaluations on the gate split.
-func newSizes(s spec.Spec, a model.Architecture, steps, gates int) Sizes {
+// evaluations on the gate split. An adapter also trains the rows of tokens.
+func newSizes(s spec.Spec, a model.Architecture, tokens []int32, steps, gates int) Sizes {
 	weights, base, held := int64(a.Parameters())*number, int64(0), int64(0)
 	if l := s.Model.LoRA; l != nil {
-		weights = int64(adapterParameters(*l, a)) * number
+		weights = int64(adapterParameters(update.AdapterOf(*l, tokens), a)) * number
 		base, held = baseBytes(precisionOf(*l), a)
 	}
 	of := Sizes{Trainer: activations(a), Token: int64(2*a.Layers*a.KVHeads*a.HeadDim) * number, Cache: native.KeptBytes(a)}
@@ -132,8 +133,8 @@ func baseBytes(p model.Precision, a model.Architecture) (stored, held int64) {
 }
 
 // adapterParameters returns how many numbers of an adapter are trained.
-func adapterParameters(l spec.LoRA, a model.Architecture) (n int) {
-	for _, t := range a.AdapterTensors(model.LoRA{Rank: l.Rank, Alpha: l.Alpha, Targets: l.Targets}) {
+func adapterParameters(l model.LoRA, a model.Architecture) (n int) {
+	for _, t := range a.AdapterTensors(l) {
 		n += t.Size()
 	}
 	return n

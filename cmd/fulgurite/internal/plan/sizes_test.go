@@ -20,7 +20,7 @@ func smol() model.Architecture {
 
 func TestSizesOfALanguageModel(t *testing.T) {
 	t.Parallel()
-	z := newSizes(spec.Spec{}, smol(), 20, 0)
+	z := newSizes(spec.Spec{}, smol(), nil, 20, 0)
 	require.Equal(t, int64(538_060_032), z.Weights)
 	require.Equal(t, 3*z.Weights, z.Version)
 	require.Equal(t, 21, z.Kept)
@@ -40,7 +40,7 @@ func TestVersionsOfAnAdapterShareTheirBase(t *testing.T) {
 	t.Parallel()
 	s := spec.Spec{Model: spec.Model{LoRA: &spec.LoRA{}}}.WithDefaults()
 	s.Critic = nil
-	z := newSizes(s, smol(), 20, 0)
+	z := newSizes(s, smol(), nil, 20, 0)
 	require.Equal(t, int64(538_060_032), z.Base)
 	require.Less(t, z.Version, int64(30_000_000))
 	require.InDelta(t, 538e6, z.Packed, 1e6)
@@ -49,9 +49,9 @@ func TestVersionsOfAnAdapterShareTheirBase(t *testing.T) {
 	require.Contains(t, z.lines()[0].text, "with the base of 538 MB that they share, and its packed form of 538 MB, which processes map")
 
 	s.Model.Engine, s.Sampling.Engine = spec.EngineTorch, spec.EngineTorch
-	require.Zero(t, newSizes(s, smol(), 20, 0).Packed, "the program of engine torch reads the base itself")
+	require.Zero(t, newSizes(s, smol(), nil, 20, 0).Packed, "the program of engine torch reads the base itself")
 	s.Sampling.Engine = spec.EngineNative
-	require.NotZero(t, newSizes(s, smol(), 20, 0).Packed)
+	require.NotZero(t, newSizes(s, smol(), nil, 20, 0).Packed)
 }
 
 func TestABaseOfFewerBitsTakesLess(t *testing.T) {
@@ -59,7 +59,7 @@ func TestABaseOfFewerBitsTakesLess(t *testing.T) {
 	of := func(precision string) Sizes {
 		s := spec.Spec{Model: spec.Model{LoRA: &spec.LoRA{BasePrecision: precision}}}.WithDefaults()
 		s.Critic = nil
-		return newSizes(s, smol(), 20, 0)
+		return newSizes(s, smol(), nil, 20, 0)
 	}
 	full, bf16, q8 := of(""), of("bf16"), of("q8_0")
 	require.Equal(t, int64(538_060_032), full.Base)
@@ -74,7 +74,7 @@ func TestABaseOfFewerBitsTakesLess(t *testing.T) {
 func TestSizesGrowWithWhatIsKept(t *testing.T) {
 	t.Parallel()
 	kept := func(k *spec.Keep, lag, steps, gates int) int {
-		return newSizes(spec.Spec{Training: spec.Training{Keep: k, Lag: lag}}, smol(), steps, gates).Kept
+		return newSizes(spec.Spec{Training: spec.Training{Keep: k, Lag: lag}}, smol(), nil, steps, gates).Kept
 	}
 	require.Equal(t, 101, kept(nil, 0, 100, 0))
 	require.Equal(t, 4, kept(&spec.Keep{Last: 2}, 0, 100, 0))
@@ -85,15 +85,15 @@ func TestSizesGrowWithWhatIsKept(t *testing.T) {
 	require.Equal(t, 25, kept(&spec.Keep{Last: 2, Promoted: true}, 0, 100, 21))
 	require.Equal(t, 3, kept(&spec.Keep{Last: 9}, 0, 2, 0), "there are no more than the run makes")
 
-	plain := newSizes(spec.Spec{}, smol(), 20, 0)
-	require.Equal(t, 2*plain.Disk, newSizes(spec.Spec{Critic: &spec.Critic{}}, smol(), 20, 0).Disk)
-	require.Equal(t, plain.Trainer+plain.Weights, newSizes(spec.Spec{Loss: spec.Loss{KL: &spec.KL{Weight: 0.1, Estimator: credit.KL3}}}, smol(), 20, 0).Trainer)
-	require.Zero(t, newSizes(spec.Spec{Sampling: spec.Sampling{Server: &spec.Server{}}}, smol(), 20, 0).Sampler)
+	plain := newSizes(spec.Spec{}, smol(), nil, 20, 0)
+	require.Equal(t, 2*plain.Disk, newSizes(spec.Spec{Critic: &spec.Critic{}}, smol(), nil, 20, 0).Disk)
+	require.Equal(t, plain.Trainer+plain.Weights, newSizes(spec.Spec{Loss: spec.Loss{KL: &spec.KL{Weight: 0.1, Estimator: credit.KL3}}}, smol(), nil, 20, 0).Trainer)
+	require.Zero(t, newSizes(spec.Spec{Sampling: spec.Sampling{Server: &spec.Server{}}}, smol(), nil, 20, 0).Sampler)
 }
 
 func TestARunThatDoesNotFitIsRefusedWithNumbersAndKeys(t *testing.T) {
 	t.Parallel()
-	p := Plan{Sizes: newSizes(spec.Spec{}, smol(), 20, 0)}
+	p := Plan{Sizes: newSizes(spec.Spec{}, smol(), nil, 20, 0)}
 	require.NoError(t, p.CheckRoom(40e9, 16e9))
 	require.NoError(t, p.CheckRoom(40e9, 0), "a machine whose memory is not known")
 	err := p.CheckRoom(30e9, 16e9)
@@ -104,6 +104,6 @@ func TestARunThatDoesNotFitIsRefusedWithNumbersAndKeys(t *testing.T) {
 	require.ErrorContains(t, err, "model.base")
 
 	p.Spec.Training.Keep = &spec.Keep{Last: 2, Every: 5}
-	p.Sizes = newSizes(p.Spec, smol(), 20, 0)
+	p.Sizes = newSizes(p.Spec, smol(), nil, 20, 0)
 	require.ErrorContains(t, p.CheckRoom(9e9, 0), "keep fewer versions (training.keep)")
 }

@@ -27,7 +27,7 @@ func (p Plan) warnings() []string {
 			p.Tasks[trace.Gate], p.Spec.Promotion.Significance, least)
 	}
 	if m.Codec == spec.CodecTemplate && m.LoRA != nil {
-		if text, err := update.Unlearnable(m.Base, p.codec); err == nil && text != "" {
+		if text, err := update.Unlearnable(m.Base, p.codec, p.tokens); err == nil && text != "" {
 			warn("%s", text)
 		}
 	}

@@ -146,7 +146,8 @@ func try(ctx context.Context, st *stack.Stack, warnings *observer.ObservedLogs, 
 	}
 	if sp.Model.Codec == spec.CodecTemplate && sp.Model.LoRA != nil {
 		if codec, _, err := dialog.ReadCodecWith(sp.Model.Base, update.CodecChoices(sp)); err == nil {
-			if text, err := update.Unlearnable(sp.Model.Base, codec); err == nil && text != "" {
+			tokens, err := update.TrainedTokens(sp.Model, codec)
+			if text, also := update.Unlearnable(sp.Model.Base, codec, tokens); err == nil && also == nil && text != "" {
 				out.Warnings = append(out.Warnings, text)
 			}
 		}
