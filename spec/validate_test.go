@@ -105,7 +105,7 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 			s.Model.LoRA = &spec.LoRA{TrainableTokens: []string{"5"}}
 			s.Sampling.Server = &spec.Server{Type: "vllm", URLs: []string{"http://localhost:8000"}, Model: "m", Directory: "d"}
 		}, "model.lora.trainable_tokens: a server of type vllm loads adapters of linear layers only"},
-		"layer twice":            {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Targets: []string{"q_proj", "q_proj"}} }, `model.lora.targets: "q_proj" is given twice`},
+		"layer twice": {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Targets: []string{"q_proj", "q_proj"}} }, `model.lora.targets: "q_proj" is given twice`},
 		"adapter of a server": {func(s *spec.Spec) {
 			s.Model.LoRA = &spec.LoRA{}
 			s.Sampling.Server = &spec.Server{Type: "sglang", URLs: []string{"http://a"}, Model: "m", Directory: "/d"}
