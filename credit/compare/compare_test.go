@@ -32,11 +32,19 @@ type trainedRun struct {
 	t     *testing.T
 	store *store.Store
 	blobs *blob.Store
+	// unnamed is the task whose attempts lack the reward "style"; 0 if nothing needs it.
+	unnamed int
 }
 
 func newRun(t *testing.T, c spec.Credit, groups int, values bool) *trainedRun {
 	t.Helper()
-	b := &trainedRun{t: t}
+	return newRunWithout(t, 0, c, groups, values)
+}
+
+// newRunWithout is newRun with a task whose attempts lack the reward "style".
+func newRunWithout(t *testing.T, unnamed int, c spec.Credit, groups int, values bool) *trainedRun {
+	t.Helper()
+	b := &trainedRun{t: t, unnamed: unnamed}
 	dir := t.TempDir()
 	var err error
 	b.store, err = store.Open(t.Context(), filepath.Join(dir, "store.db"), nil)
@@ -89,6 +97,9 @@ func (b *trainedRun) attempt(task, i int, way string, reward float64) int {
 			Prompt: []int32{1, int32(sees[0]) % 50}, Completion: []int32{5, 6}, Logprobs: []float32{-0.5, -1}, Temperature: 1, Finish: "stop", Started: time.Unix(int64(10*seq), 0),
 		}, Request: json.RawMessage(request), Response: json.RawMessage(`{}`)}))
 	}
+	if b.unnamed > 0 && task != b.unnamed {
+		require.NoError(b.t, b.store.PutReward(ctx, trace.Reward{Address: a, Name: "style", Value: reward, Source: "agent"}))
+	}
 	if way == "right" {
 		require.NoError(b.t, b.store.PutSpans(ctx, a, []trace.Span{{
 			Trace: "t", ID: "1", Kind: trace.ToolSpan, Failed: true, Started: time.Unix(15, 0), Ended: time.Unix(16, 0),
@@ -132,6 +143,28 @@ func (b *trainedRun) compare(names ...string) (compare.Report, string) {
 	var out bytes.Buffer
 	require.NoError(b.t, r.WriteText(&out))
 	return r, out.String()
+}
+
+func TestGroupsThatWereLeftOutHaveNoPartInAComparison(t *testing.T) {
+	t.Parallel()
+	named := map[string]float64{"final": 1, "style": 1}
+	for name, c := range map[string]spec.Credit{
+		"values":     {Tokens: "gae", Whiten: "none", Discount: 1, Lambda: 1, Rewards: named},
+		"reference":  {Mean: "none", Std: "none", KLInReward: &spec.KL{Weight: 0.25}, Rewards: named},
+		"judgments":  {Assignment: "judge", Judge: &spec.Judge{URL: "http://judge/v1", Model: "m"}, Rewards: named},
+		"trajectory": {Std: "none", Rewards: named},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newRunWithout(t, 1, c, 4, name == "values")
+			r, text := b.compare()
+			require.Equal(t, []int{3, 12, 24, 48}, []int{r.Groups, r.Attempts, r.Calls, r.Tokens})
+			require.InDelta(t, 0, r.Difference, 1e-6)
+			require.Contains(t, text, "1 of the step's 4 groups were left out of its batch and have no credit")
+			_, err := b.open().Calls(trace.Address{RolloutID: trace.RolloutID{Run: "r", Kind: trace.Train, Step: 1, Task: 1}, Attempt: 1}, nil)
+			require.ErrorIs(t, err, compare.ErrNotTrained)
+		})
+	}
 }
 
 func TestSettingsAreComparedWithTheRunsOwn(t *testing.T) {

@@ -56,8 +56,15 @@ type Spread struct {
 // Compare assigns credit to the step under each setting. The first setting is the run's
 // own.
 func (s *Step) Compare(settings []Setting) (Report, error) {
-	r := Report{
-		Run: s.Run, Policy: s.Policy, Step: s.Number, Groups: len(s.groups), Attempts: len(s.batch.Trajectories), Remarks: []string{},
+	r := Report{Run: s.Run, Policy: s.Policy, Step: s.Number, Remarks: []string{}}
+	for _, samples := range s.groups {
+		if len(samples) > 0 {
+			r.Groups++
+		}
+		r.Attempts += len(samples)
+	}
+	if n := len(s.groups) - r.Groups; n > 0 {
+		r.Remarks = append(r.Remarks, fmt.Sprintf("%d of the step's %d groups were left out of its batch and have no credit: fulgurite report says why", n, len(s.groups)))
 	}
 	var own outcome
 	for i, one := range settings {

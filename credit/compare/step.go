@@ -122,12 +122,30 @@ func (s *Step) setJudgments(ctx context.Context, blobs assign.Blobs) error {
 	}
 	var j record.Judgments
 	if err = json.Unmarshal(data, &j); err == nil {
+		j.Scores = credited(s.batch, j.Scores)
 		err = assign.SetJudgments(s.groups, j)
 	}
 	if err != nil {
 		return fmt.Errorf("the judgments %s of step %d: %w", s.batch.Judgments, s.Number, err)
 	}
 	return nil
+}
+
+// credited returns those of the numbers of a step's attempts, in the order of its batch,
+// that belong to attempts with credit. Critic, reference and judge look at all attempts of
+// a step, and only then groups are left out of the batch. Numbers of another step stay as
+// they are, to be refused.
+func credited[T any](b model.Batch, all []T) []T {
+	if len(all) != len(b.Trajectories) {
+		return all
+	}
+	var out []T
+	for i, t := range b.Trajectories {
+		if t.LeftOut == "" {
+			out = append(out, all[i])
+		}
+	}
+	return out
 }
 
 // readValues reads a model's numbers from a blob and sets each call's part of them.
@@ -138,6 +156,7 @@ func (s *Step) readValues(ctx context.Context, blobs assign.Blobs, name, digest 
 	}
 	v, err := hf.DecodeValues(data)
 	if err == nil {
+		v.Calls = credited(s.batch, v.Calls)
 		err = set(s.groups, v)
 	}
 	if err != nil {
@@ -212,10 +231,12 @@ func (o outcome) token(group, sample, call, i int) float64 {
 func (s *Step) difference(o outcome) (float64, error) {
 	type call struct{ trajectory, seq int }
 	next, most := map[call]int{}, 0.0
-	at := make([][2]int, 0, len(s.batch.Trajectories)) // group and sample of each trajectory
-	for g, samples := range s.groups {
-		for i := range samples {
-			at = append(at, [2]int{g, i})
+	at := make([][2]int, len(s.batch.Trajectories)) // group and sample of each trajectory with credit
+	samples := make([]int, len(s.groups))
+	for i, t := range s.batch.Trajectories {
+		if t.LeftOut == "" {
+			at[i] = [2]int{t.Group, samples[t.Group]}
+			samples[t.Group]++
 		}
 	}
 	for _, r := range s.batch.Rows {
