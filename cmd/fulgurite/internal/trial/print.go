@@ -16,7 +16,7 @@ func (r *report) print(t *terminal.Terminal) {
 		t.Printf("The model starts from the adapter %s.\n", r.Adapter)
 	}
 	for _, a := range r.Attempts {
-		t.Printf("%s  task %s  %s  reward %g  result %q\n", a.Attempt, visible(a.Task, ""), outcomeOf(a), a.Reward, truncate.Ellipsis(a.Result, resultBytes))
+		t.Printf("%s  task %s  %s  %s  result %q\n", a.Attempt, visible(a.Task, ""), outcomeOf(a), rewardOf(a), truncate.Ellipsis(a.Result, resultBytes))
 		if a.LinesBefore > 0 {
 			t.Printf("    %d lines of output before the last one are not part of the result\n", a.LinesBefore)
 		}
@@ -44,6 +44,13 @@ func outcomeOf(a attempt) string {
 		return "unfinished"
 	}
 	return string(a.Outcome)
+}
+
+func rewardOf(a attempt) string {
+	if a.Reward == nil {
+		return "not graded"
+	}
+	return fmt.Sprintf("reward %g", *a.Reward)
 }
 
 func (c call) print(t *terminal.Terminal, i int) {

@@ -40,8 +40,9 @@ type attempt struct {
 	Result  string        `json:"result"`
 	Failure string        `json:"failure,omitempty"` // in a word, such as "exit"
 	Error   string        `json:"error,omitempty"`
-	Reward  float64       `json:"reward"`
-	Calls   []call        `json:"calls"`
+	// Reward is null if the attempt was not graded.
+	Reward *float64 `json:"reward"`
+	Calls  []call   `json:"calls"`
 	// LinesBefore is the number of non-blank lines on standard output before the last
 	// one. Only the last line is the result.
 	LinesBefore int `json:"lines_before,omitempty"`
@@ -125,16 +126,16 @@ func (r *trialReader) attempts(ctx context.Context, out *report) error {
 		groups[g.Task] = g
 	}
 	for _, id := range r.rollouts(r.spec) {
-		address, reward := trace.Address{RolloutID: id}, 0.0
+		address := trace.Address{RolloutID: id}
 		if g, counts := groups[id.Task]; counts {
-			address.Attempt, reward = g.Attempts[id.Sample], g.Rewards[id.Sample]
+			address.Attempt = g.Attempts[id.Sample]
 		} else if address.Attempt, err = r.last(ctx, id); err != nil {
 			return err
 		}
 		if address.Attempt == 0 {
 			continue
 		}
-		a, err := r.attempt(ctx, address, reward)
+		a, err := r.attempt(ctx, address)
 		if err != nil {
 			return err
 		}
@@ -186,7 +187,7 @@ func trialAddress(task, sample, attempt int) trace.Address {
 	}
 }
 
-func (r *trialReader) attempt(ctx context.Context, address trace.Address, reward float64) (attempt, error) {
+func (r *trialReader) attempt(ctx context.Context, address trace.Address) (attempt, error) {
 	a, err := r.st.Store.Attempt(ctx, address)
 	if err != nil {
 		return attempt{}, err
@@ -201,7 +202,7 @@ func (r *trialReader) attempt(ctx context.Context, address trace.Address, reward
 	}
 	out := attempt{
 		Attempt: address.String(), Task: a.TaskID, Outcome: a.Outcome, Result: a.Result, Failure: a.Failure, Error: a.Error,
-		Reward: reward, Calls: make([]call, 0, len(calls)),
+		Reward: a.Reward, Calls: make([]call, 0, len(calls)),
 	}
 	if out.Refusals, err = r.st.Store.Refusals(ctx, address); err != nil {
 		return out, err
