@@ -151,6 +151,12 @@ func TestAQuarantinedTaskIsLeftOutByStepsAfterTheLag(t *testing.T) {
 		for _, b := range fake.batches {
 			require.Len(t, b.Groups, 3)
 		}
+		require.Greater(t, len(fake.quarantined), 1, "it is on record for every step that met it")
+		value, err := env.QueryWorkflow(workflows.QueryProgress)
+		require.NoError(t, err)
+		var p workflows.Progress
+		require.NoError(t, value.Get(&p))
+		require.Equal(t, 1, p.Quarantined, "lag %d: one task, however often it was met", lag)
 	}
 }
 
