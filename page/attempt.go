@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/fulgurite/fulgurite/model"
@@ -17,7 +16,6 @@ import (
 	"github.com/fulgurite/fulgurite/page/trained"
 	"github.com/fulgurite/fulgurite/page/verdict"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -46,8 +44,10 @@ type attemptBody struct {
 	Took      time.Duration
 	Advantage *trained.Mean
 	Trained   int
+	CutOff    int    // replies that a limit of tokens ended
 	Attempts  []link // at the same rollout
 	Replaced  bool   // by a later attempt
+	Greedy    bool   // made at temperature 0, beside the samples of an evaluation
 	Task      string // the page of the group
 	Rewards   []trace.Reward
 	Tools     []trace.Span
@@ -86,7 +86,7 @@ func (s *Server) attempt(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	b := attemptBody{Task: groupPath(at.RolloutID), Here: attemptPath(at)}
+	b := attemptBody{Task: groupPath(at.RolloutID), Here: attemptPath(at), Greedy: at.Sample >= greedyFrom(specOf(run), at.Kind)}
 	if b.Attempt, err = s.Records.Attempt(ctx, at); err != nil {
 		return view{}, err
 	}
@@ -128,10 +128,8 @@ func (s *Server) judge(ctx context.Context, run record.Run, b *attemptBody) {
 	if b.Outcome == trace.AgentFailed {
 		b.Failed = format.FirstLine(verdict.Failure(b.Failure))
 	}
-	if sp, err := spec.Stored(run.Spec); err == nil { // of one that can't be read the grader is not known
-		b.Verdict = verdict.Of(sp.WithDefaults().Grader, task, b.Attempt)
-		b.Verdict.Text = format.FirstLine(b.Verdict.Text)
-	}
+	b.Verdict = verdict.Of(specOf(run).Grader, task, b.Attempt) // of a spec that can't be read the grader is not known
+	b.Verdict.Text = format.FirstLine(b.Verdict.Text)
 }
 
 // extremes finds the calls with the smallest and the largest advantage. It finds none if
@@ -187,14 +185,17 @@ func (s *Server) around(ctx context.Context, run record.Run, b *attemptBody) err
 		return err
 	}
 	b.Around = neighbours(trials, at)
+	states := record.StatesOf(trials, run.Status)
 	for i, t := range trials {
 		if t.RolloutID == at.RolloutID {
-			replaced := i+1 < len(trials) && trials[i+1].RolloutID == t.RolloutID
-			b.Attempts = append(b.Attempts, link{Text: fmt.Sprintf("%d, %s", t.Address.Attempt, outcomeText(t.Outcome, replaced, run.Status)), Path: attemptPath(t.Address), Here: t.Address == at})
+			b.Attempts = append(b.Attempts, link{Text: fmt.Sprintf("%d, %s", t.Address.Attempt, words(states[i])), Path: attemptPath(t.Address), Here: t.Address == at})
 			b.Replaced = t.Address.Attempt > at.Attempt
 		}
+		if t.Address == at {
+			b.CutOff = t.CutOff
+		}
 	}
-	b.Ending = outcomeText(b.Outcome, b.Replaced, run.Status)
+	b.Ending = words(record.StateOf(b.Outcome, b.Replaced, run.Status))
 	if b.Rewards, err = s.Records.Rewards(ctx, at); err != nil {
 		return err
 	}
@@ -352,22 +353,26 @@ func (b *attemptBody) lanes(calls []trace.Exchange) {
 	b.NotDrawn += b.Lanes.Hidden() + b.MoreSpans
 }
 
-// spanLane returns the lane of a span, the text and the class of its bar.
+// spanLane returns the lane of a span, the text and the class of its bar. The lane is named
+// for the kind of its spans and for the agent that reported them.
 func spanLane(one trace.Span) (lane, what, class string) {
 	lane, what, class = "other spans", one.Name, "told"
 	switch one.Kind {
 	case trace.ToolSpan:
 		lane, what, class = "tools", one.Tool, "ran"
 	case trace.AgentSpan:
-		lane = "steps"
+		lane = "agent spans"
 	case trace.ModelSpan:
-		lane = "calls as told"
+		lane = "model spans"
 	case trace.OtherSpan:
+	}
+	if one.Agent != "" {
+		lane += ": " + format.FirstLine(one.Agent)
 	}
 	if one.Failed {
 		class = "failed"
 	}
-	return strings.TrimSpace(lane + " " + format.FirstLine(one.Agent)), format.FirstLine(cmp.Or(what, one.Name, "nameless")), class
+	return lane, format.FirstLine(cmp.Or(what, one.Name, "nameless")), class
 }
 
 const (

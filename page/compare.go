@@ -28,6 +28,8 @@ const (
 type compareBody struct {
 	Problem string
 	Runs    []comparedRun
+	Better  []betterRun  // of each run after the first one, and the first one
+	Other   []trace.Kind // splits whose tasks differ
 	Figures []figure.Figure
 	Range   curves.Span
 	Keys    []specs.Key
@@ -80,9 +82,14 @@ func (s *Server) compareRuns(r *http.Request) (view, error) {
 	}
 	b.Range = curves.SpanOf(number(r, "from"), number(r, "to"), last)
 	if len(runs) > 0 {
-		if err := s.overlay(ctx, &b, runs); err != nil {
+		err := s.overlay(ctx, &b, runs)
+		if err != nil {
 			return view{}, err
 		}
+		if b.Better, err = s.better(ctx, runs); err != nil {
+			return view{}, err
+		}
+		b.Other = otherTasks(runs)
 		b.Keys, b.More, b.Equal = specs.Differences(runs, mostKeys)
 	}
 	return view{template: "compare", Title: "Comparison", Crumbs: []link{{Text: "Comparison of runs"}}, Body: b}, nil

@@ -40,6 +40,7 @@ type callBlock struct {
 	Border   string // says that calls of another attempt begin here, or ""
 	Drift    bool
 	Partly   bool // the agent closed its stream
+	CutOff   bool // a limit of tokens ended the reply
 	Problem  string
 	// Continues says which messages precede those that are shown, or that the request has
 	// no new messages.
@@ -127,7 +128,7 @@ func (c *conversation) add(i, offset int) (rest int) {
 	call := c.calls[i]
 	b := callBlock{
 		Seq: call.Seq, ID: call.ID, Agent: c.names[i], API: call.API, Version: call.Version, Prompt: len(call.Prompt),
-		Sampled: len(call.Completion), Finish: call.Finish, Took: call.Duration, Replayed: call.ReplayedFrom, Drift: call.Drift, Partly: call.PartlyRead,
+		Sampled: len(call.Completion), Finish: call.Finish, Took: call.Duration, Replayed: call.ReplayedFrom, Drift: call.Drift, Partly: call.PartlyRead, CutOff: call.CutOff(),
 		Problem: format.FirstLine(call.ParseError),
 	}
 	if b.API == "" {

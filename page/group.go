@@ -14,7 +14,6 @@ import (
 	"github.com/fulgurite/fulgurite/page/trained"
 	"github.com/fulgurite/fulgurite/page/verdict"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -61,10 +60,12 @@ type sampleCard struct {
 	Ending    string // how it ended, or that it runs
 	Verdict   verdict.Verdict
 	Advantage *trained.Mean
+	CutOff    int            // replies that a limit of tokens ended
 	Trained   int            // tokens
 	Lines     []messageBlock // from where the samples differ on
 	LinesMore int            // messages and calls that are not shown
 	Compared  bool
+	Greedy    bool // made at temperature 0, beside the samples of an evaluation
 	Later     bool // it has calls that were not compared
 	Result    format.Clipped
 	Error     string
@@ -89,7 +90,7 @@ func (s *Server) group(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	b := groupBody{Kind: at.Kind, Step: at.Step}
+	b, sp := groupBody{Kind: at.Kind, Step: at.Step}, specOf(run)
 	var rewards []float64
 	var earlier []link
 	for i, t := range trials {
@@ -103,12 +104,13 @@ func (s *Server) group(r *http.Request) (view, error) {
 			if err != nil {
 				return view{}, err
 			}
-			if card.Ending = outcomeText(card.Outcome, false, run.Status); card.Outcome == trace.AgentFailed {
+			if card.Ending = words(record.StateOf(card.Outcome, false, run.Status)); card.Outcome == trace.AgentFailed {
 				card.Ending = format.FirstLine(verdict.Failure(card.Failure))
 			}
+			card.CutOff, card.Greedy = t.CutOff, t.Sample >= greedyFrom(sp, at.Kind)
 			card.Earlier, earlier = earlier, nil
 			b.TaskID, b.Samples = t.TaskID, append(b.Samples, card)
-			if card.Reward != nil {
+			if card.Reward != nil && !card.Greedy {
 				rewards = append(rewards, *card.Reward)
 			}
 		}
@@ -118,11 +120,8 @@ func (s *Server) group(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	task, known := s.task(ctx, run, at.Kind, b.TaskID)
-	if sp, err := spec.Stored(run.Spec); err == nil { // of one that can't be read the grader is not known
-		g := sp.WithDefaults().Grader
-		for i := range b.Samples {
-			b.Samples[i].Verdict = verdict.Of(g, task, b.Samples[i].Attempt)
-		}
+	for i := range b.Samples {
+		b.Samples[i].Verdict = verdict.Of(sp.Grader, task, b.Samples[i].Attempt)
 	}
 	if known {
 		b.Input, b.Answer = format.Clip(task.Input, format.MostOfMessage), format.Clip(task.Answer, format.MostOfResult)

@@ -92,7 +92,7 @@ func TestEveryPageOfARunIsShown(t *testing.T) {
 		"/":                        {"demo", "running", ` / 4`, `class="spark"`},
 		"/runs/demo":               {"accounted for", "trained once", "Gradient norm", "not promoted", "Show the spec", "(not shown)"},
 		"/runs/demo/steps":         {"Step 3</a> is under way", "95 % interval", "0.652 – 0.848"},
-		"/runs/demo/train-1":       {"Groups by spread of rewards", "timeout", "agent failed"},
+		"/runs/demo/train-1":       {"Groups by standard deviation of rewards", "timeout", "agent failed"},
 		"/runs/demo/train-1/0":     {"Sample 3", "+0.500", "−0.500", "plain words"},
 		"/runs/demo/train-1/0/0/2": {"replayed from attempt 1", "From the record of attempt 1", "Attempt 2 sampled from here on", "after the message of call 0 and its reply", "attempt 1, lost", `|trained|0||"`},
 		"/runs/demo/train-1/0/1/1": {"timeout", "mean log-probability", `|trained|0|1.5|0.125"`},
@@ -198,13 +198,13 @@ func TestWhatKeepsARunFromGoingOnIsShown(t *testing.T) {
 	t.Parallel()
 	r := newRecorded(t, "plain")
 	server := r.serve(asked{state: page.State{
-		Phase: "rollouts", Done: 3, Total: 8, Pending: 2, Paused: true,
+		Phase: "rollouts", Subject: "step 3", Done: 3, Total: 8, Pending: 2, Paused: true,
 		Waits: []string{"no worker polls queue gpu-queue", "RunAgent of demo/train-3 is blocked, attempt 7: no <b>such</b> program"},
 	}})
 	for _, path := range []string{"/", "/runs/demo"} {
 		body, _ := get(t, server.URL+path)
 		for _, want := range []string{
-			"rollouts, 3 of 8 rollouts", "no worker polls queue gpu-queue", "RunAgent of demo/train-3 is blocked, attempt 7: no &lt;b&gt;such&lt;/b&gt; program",
+			"rollouts: step 3, 3 of 8 attempts", "no worker polls queue gpu-queue", "RunAgent of demo/train-3 is blocked, attempt 7: no &lt;b&gt;such&lt;/b&gt; program",
 			"version 2 waits for", "paused",
 		} {
 			require.Contains(t, body, want, path)

@@ -169,7 +169,7 @@ func (s *Server) compare(ctx context.Context, b *pairBody) error {
 		return err
 	}
 	b.Result, b.Split = &c, c.A.Split
-	b.Sentence = sentence(c)
+	b.Sentence = sentence(c, "A", "B")
 	for i, text := range c.Remarks {
 		c.Remarks[i] = format.Reason(text)
 	}
@@ -239,16 +239,16 @@ func (s *Server) answer(ctx context.Context, id trace.RolloutID) (format.Clipped
 	return format.Clip(text, mostOfAnswer), nil
 }
 
-// sentence describes the result of a comparison.
-func sentence(c evaluation.Comparison) string {
+// sentence describes the result of a comparison, under the names of its sides.
+func sentence(c evaluation.Comparison, a, b string) string {
 	verdict := "The difference may be chance"
 	if c.PValue < 1-c.Level {
-		verdict = "A is better"
+		verdict = a + " is better"
 		if c.Difference.Mean > 0 {
-			verdict = "B is better"
+			verdict = b + " is better"
 		}
 	}
-	return fmt.Sprintf("%s: B is better on %d of %d tasks, worse on %d, equal on %d.", verdict, c.Wins, c.Tasks, c.Losses, c.Ties)
+	return fmt.Sprintf("%s: %s is better on %d of %d tasks, worse on %d, equal on %d.", verdict, b, c.Wins, c.Tasks, c.Losses, c.Ties)
 }
 
 // versionOf reads a reference to a version by its number.

@@ -23,20 +23,8 @@ func functions() template.FuncMap {
 
 func statusText(s record.Status) string { return strings.ReplaceAll(string(s), "_", " ") }
 
-// outcomeText describes how an attempt ended. An attempt without an outcome is still
-// running, unless a later attempt replaced it, which means that it was lost, or its run
-// has ended before it.
-func outcomeText(o trace.Outcome, replaced bool, run record.Status) string {
-	switch {
-	case o != trace.Running: // the constant is the empty string
-		return strings.ReplaceAll(string(o), "_", " ")
-	case replaced:
-		return "lost"
-	case run != record.Running:
-		return "unfinished"
-	}
-	return "running"
-}
+// words returns what became of an attempt, in the words of the page.
+func words(state record.AttemptState) string { return strings.ReplaceAll(string(state), "_", " ") }
 
 // runPath returns the path of a run, and stepPath that of a step of a kind. The path of a
 // step, followed by task, sample and attempt, has the form of an attempt's address.
@@ -52,6 +40,16 @@ func versionPath(run string, number int) string {
 
 // comparePath returns the path of the page that compares two runs.
 func comparePath(a, b string) string { return "/compare?" + url.Values{"run": {a, b}}.Encode() }
+
+// pairPath returns the path of the page that compares two versions of a run on a split.
+func pairPath(run string, a, b int, split trace.Kind) string {
+	return fmt.Sprintf("%s/versions/compare?a=%d&b=%d&split=%s", runPath(run), a, b, split)
+}
+
+// betweenPath returns the path of the page that compares versions of two runs on a split.
+func betweenPath(run, a, b string, split trace.Kind) string {
+	return runPath(run) + "/versions/compare?" + url.Values{"a": {a}, "b": {b}, "split": {string(split)}}.Encode()
+}
 
 func groupPath(r trace.RolloutID) string {
 	return fmt.Sprintf("%s/%d", stepPath(r.Run, r.Kind, r.Step), r.Task)

@@ -38,8 +38,8 @@ type Records interface {
 	Choice(ctx context.Context, run, policy string, step int) (record.Choice, error)
 	Promoted(ctx context.Context, run, policy string) (record.Promotion, error)
 	TrialsOfStep(ctx context.Context, run string, kind trace.Kind, step int) ([]record.Trial, error)
-	TaskResults(ctx context.Context, run, policy string, pass float64) ([]record.TaskResult, error)
-	TaskMoments(ctx context.Context, run, policy string, pass float64, keep func(trace.Kind, string) bool) ([]record.TaskMoment, error)
+	TaskResults(ctx context.Context, run, policy string, pass float64, greedy int) ([]record.TaskResult, error)
+	TaskMoments(ctx context.Context, run, policy string, pass float64, greedy int, keep func(trace.Kind, string) bool) ([]record.TaskMoment, error)
 	Attempt(ctx context.Context, address trace.Address) (trace.Attempt, error)
 	ExchangesBetween(ctx context.Context, address trace.Address, from, to int) ([]trace.Exchange, error)
 	Rewards(ctx context.Context, address trace.Address) ([]trace.Reward, error)
@@ -74,7 +74,7 @@ type Live interface {
 type State struct {
 	Phase   string // what it does, for example "rollouts"
 	Subject string // what the phase works on
-	Done    int    // rollouts of the step under way
+	Done    int    // rollouts of the step or the evaluation under way
 	Total   int
 	Pace    string // tokens a second and the remaining time, as text; empty if unknown
 	Paused  bool

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/fulgurite/fulgurite/internal/access"
+	"github.com/fulgurite/fulgurite/internal/evaluation"
 	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/page/actions"
 	"github.com/fulgurite/fulgurite/page/curves"
@@ -35,13 +36,19 @@ type runBody struct {
 	Workflow  string // its page in Temporal's Web UI
 	Account   *report.Report
 	Uncounted string // why there is no account
-	Figures   []figure.Drawn
-	Flat      []string // the titles of curves that are zero all along
+	// Result is the evaluation of a run that only evaluates; Hardest are the tasks of it that
+	// were passed least. Such a run has no steps and no curves.
+	Result  *evaluated
+	Hardest []groupRow
+	Model   string // that is evaluated, if it is not the run's own
+	Figures []figure.Drawn
+	Flat    []string // the titles of curves that are zero all along
 	// Warning says that the last steps taught nothing, and why that may be.
 	Warning string
 	Steps   []stepRow
 	Before  *record.Evaluation
 	After   *record.Evaluation
+	Changed string // the page that compares Before and After task by task
 	Events  []decisions.Event
 	Earlier bool // there are events that are not shown
 	Range   curves.Span
@@ -65,12 +72,18 @@ func (s *Server) run(r *http.Request) (view, error) {
 	if state != nil {
 		b.Notes = s.obstacles(ctx, run, *state)
 	}
-	sp, err := spec.Stored(run.Spec) // one that was refused may be anything
-	b.Offer = s.offer(ctx, run, b.runRow, state, err == nil && sp.Evaluation.Only != "")
+	sp := specOf(run)
+	b.Offer = s.offer(ctx, run, b.runRow, state)
 	if s.Live != nil {
 		b.Workflow = s.Live.WorkflowURL(run.WorkflowID)
 	}
-	if run.Status != record.Refused {
+	switch {
+	case run.Status == record.Refused:
+	case sp.Evaluation.Only != "":
+		if err := s.resultOf(ctx, run, sp, &b); err != nil {
+			return view{}, err
+		}
+	default:
 		if err := s.accountOf(r, run, &b); err != nil {
 			return view{}, err
 		}
@@ -83,6 +96,26 @@ func (s *Server) run(r *http.Request) (view, error) {
 	v := runView("run", run, "Overview")
 	v.Body = b
 	return v, nil
+}
+
+// hardestShown is how many tasks the page of an evaluation shows.
+const hardestShown = 20
+
+// resultOf adds the result of a run that only evaluates.
+func (s *Server) resultOf(ctx context.Context, run record.Run, sp spec.Spec, b *runBody) error {
+	kind := trace.Kind(sp.Evaluation.Only)
+	trials, err := s.Records.TrialsOfStep(ctx, run.Name, kind, 0)
+	if err != nil {
+		return err
+	}
+	if b.Result, err = s.evaluated(ctx, run, kind, 0, trials); err != nil {
+		return err
+	}
+	b.Model = evaluation.ModelOf(sp)
+	groups := groupsOf(trials, spread{}, sp)
+	slices.SortStableFunc(groups, byDifficulty)
+	b.Hardest = groups[:min(len(groups), hardestShown)]
+	return nil
 }
 
 // accountOf adds the curves, the decisions and the report.
@@ -107,19 +140,19 @@ func (s *Server) accountOf(r *http.Request, run record.Run, b *runBody) error {
 	}
 	b.Again = account.Making || lags.Making
 	b.Range = curves.SpanOf(number(r, "from"), number(r, "to"), b.Step)
-	counted := 0
-	if account.Value != nil {
-		counted = account.Value.Steps
-	}
 	acted, err := s.Records.Actions(ctx, run.Name, curves.MostMarks)
 	if err != nil {
 		return err
 	}
-	set := curves.Settings(acted)
+	latest, err := s.Records.LatestInterruptions(ctx, run.Name, curves.MostMarks)
+	if err != nil {
+		return err
+	}
+	set, interrupted := curves.Settings(acted), curves.Interruptions(account.Value, latest)
 	// The curves depend only on how many records of each kind there are.
-	key := fmt.Sprintf("%s %s %v %d %d %d %d %d %d %v", run.Name, state, b.Range, len(steps), len(lags.Value), len(j.evaluations), len(j.moves), len(j.decisions), counted, set)
+	key := fmt.Sprintf("%s %s %v %d %d %d %d %d %v %v", run.Name, state, b.Range, len(steps), len(lags.Value), len(j.evaluations), len(j.moves), len(j.decisions), interrupted, set)
 	shown, err := s.drawn.Of(ctx, key, func(context.Context) (drawn, error) {
-		marks := slices.Concat(curves.Decided(j.moves, j.decisions), curves.Interruptions(account.Value), set)
+		marks := slices.Concat(curves.Decided(j.moves, j.decisions), interrupted, set)
 		data := s.curveData(run, b.Range, steps, j.evaluations)
 		data.Lags, data.Marks = lags.Value, b.Range.Marks(marks)
 		rest, flat := curves.Flat(curves.Of(data))
@@ -140,7 +173,9 @@ func (s *Server) accountOf(r *http.Request, run record.Run, b *runBody) error {
 	for i := range b.Steps {
 		b.Steps[i].Lag = lagOf(lags.Value, b.Steps[i].Step.Step)
 	}
-	b.Before, b.After = tested(j.evaluations)
+	if b.Before, b.After = tested(j.evaluations); b.After != nil {
+		b.Changed = pairPath(run.Name, b.Before.Version, b.After.Version, trace.Test)
+	}
 	return nil
 }
 
@@ -208,11 +243,13 @@ func stepRows(run record.Run, steps []record.Step) []stepRow {
 }
 
 // offer lists what the reader can do to a run.
-func (s *Server) offer(ctx context.Context, run record.Run, row runRow, state *State, only bool) actions.Offer {
+func (s *Server) offer(ctx context.Context, run record.Run, row runRow, state *State) actions.Offer {
 	if !access.Of(ctx).May(access.Operate) {
 		return actions.Offer{}
 	}
-	now := actions.State{Pending: -1, Promoted: row.Promoted != nil, Pinned: row.Pinned, Only: only}
+	only := specOf(run).Evaluation.Only != ""
+	// A run that only evaluates has one version, which nothing can take the place of.
+	now := actions.State{Pending: -1, Promoted: row.Promoted != nil && !only, Pinned: row.Pinned, Only: only}
 	if state != nil {
 		now.Paused, now.Pending = state.Paused, state.Pending
 	}

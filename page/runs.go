@@ -139,10 +139,11 @@ func (s *Server) promoted(ctx context.Context, run string) (*int, bool, error) {
 // text describes the state of a run.
 func (s State) text() string {
 	text := format.Clean(s.Phase)
-	if s.Total > 0 {
-		text += fmt.Sprintf(", %d of %d rollouts", s.Done, s.Total)
-	} else if s.Subject != "" {
+	if s.Subject != "" {
 		text += ": " + format.FirstLine(s.Subject)
+	}
+	if s.Total > 0 {
+		text += fmt.Sprintf(", %d of %d attempts", s.Done, s.Total)
 	}
 	if s.Pace != "" {
 		text += ", " + s.Pace

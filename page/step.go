@@ -19,6 +19,7 @@ import (
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/page/verdict"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -31,18 +32,21 @@ const (
 
 // stepBody is the page of a step or of an evaluation.
 type stepBody struct {
-	Kind         trace.Kind
-	Step         int
-	Previous     string // paths of the neighbouring steps
-	Next         string
-	Groups       []groupRow
-	More         string
-	Number       int // of groups
-	Attempts     int
-	Flat         int
-	Rewards      spread
-	Failures     []tally
-	Outcomes     []tally
+	Kind     trace.Kind
+	Step     int
+	Previous string // paths of the neighbouring steps
+	Next     string
+	Groups   []groupRow
+	More     string
+	Number   int // of groups
+	Attempts int
+	Flat     int
+	Rewards  spread
+	Failures []tally
+	Outcomes []tally
+	CutOff   tally // the attempts with a reply that a limit of tokens ended
+	// Evaluated has the figures of an evaluation. It is nil for a step of the training.
+	Evaluated    *evaluated
 	Quarantined  []record.Quarantine
 	Chosen       string // how many tasks a curriculum chose for each reason, or ""
 	Metrics      []namedValue
@@ -86,6 +90,8 @@ type groupRow struct {
 	Rewards  spread
 	Bars     template.HTML
 	Samples  int
+	Passed   int      // samples whose reward is a success, of those in Rewards
+	Greedy   *float64 // reward of the attempt at temperature 0, which is not in Rewards
 	Attempts int
 	Tokens   int // of the attempts that count, on average
 	Reason   string
@@ -114,8 +120,14 @@ func (s *Server) step(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	b.count(trials, run.Status)
-	b.pick(trials, run.Status, r.URL.Query().Get("outcome"), r.URL.Query().Get("failure"))
-	groups := groupsOf(trials, b.Rewards)
+	b.pick(trials, run.Status, r.URL.Query())
+	sp := specOf(run)
+	if evaluates(sp, id.Kind) {
+		if b.Evaluated, err = s.evaluated(ctx, run, id.Kind, id.Step, trials); err != nil {
+			return view{}, err
+		}
+	}
+	groups := groupsOf(trials, b.Rewards, sp)
 	if b.Quarantined, err = s.quarantined(ctx, run.Name, id.Kind, id.Step); err != nil {
 		return view{}, err
 	}
@@ -129,9 +141,13 @@ func (s *Server) step(r *http.Request) (view, error) {
 			b.Flat++
 		}
 	}
-	slices.SortStableFunc(groups, func(a, c groupRow) int {
-		return cmp.Or(cmp.Compare(c.Rewards.Std, a.Rewards.Std), cmp.Compare(a.Rewards.Mean, c.Rewards.Mean), cmp.Compare(a.Task, c.Task))
-	})
+	if b.Evaluated != nil {
+		slices.SortStableFunc(groups, byDifficulty)
+	} else {
+		slices.SortStableFunc(groups, func(a, c groupRow) int {
+			return cmp.Or(cmp.Compare(c.Rewards.Std, a.Rewards.Std), cmp.Compare(a.Rewards.Mean, c.Rewards.Mean), cmp.Compare(a.Task, c.Task))
+		})
+	}
 	b.Number = len(groups)
 	from, _ := strconv.Atoi(r.URL.Query().Get("from")) // what is no number begins at the first
 	from = min(max(from, 0), len(groups))
@@ -221,9 +237,13 @@ func (s *Server) choice(ctx context.Context, at trace.Address) (record.Choice, b
 func (b *stepBody) count(trials []record.Trial, run record.Status) {
 	outcomes, failures := map[string]int{}, map[string]int{}
 	var rewards []float64
+	states := record.StatesOf(trials, run)
 	for i, t := range trials {
 		last := i+1 == len(trials) || trials[i+1].RolloutID != t.RolloutID
-		outcomes[outcomeText(t.Outcome, !last, run)]++
+		outcomes[words(states[i])]++
+		if t.CutOff > 0 {
+			b.CutOff.Count++
+		}
 		if word := failureOf(t); word != "" {
 			failures[word]++
 		}
@@ -232,6 +252,7 @@ func (b *stepBody) count(trials []record.Trial, run record.Status) {
 		}
 	}
 	b.Rewards, b.Outcomes, b.Failures = spreadOf(rewards), tallies(outcomes), tallies(failures)
+	b.CutOff.Share, b.CutOff.Path = float64(b.CutOff.Count)/float64(max(1, len(trials))), "?cut_off=1#picked"
 	for i := range b.Outcomes {
 		b.Outcomes[i].Path = "?outcome=" + url.QueryEscape(b.Outcomes[i].Name) + "#picked"
 	}
@@ -253,18 +274,29 @@ func failureOf(t record.Trial) string {
 }
 
 // pick lists the attempts that ended in one way, if the reader asks for one.
-func (b *stepBody) pick(trials []record.Trial, run record.Status, outcome, failure string) {
-	if outcome == "" && failure == "" {
+func (b *stepBody) pick(trials []record.Trial, run record.Status, query url.Values) {
+	outcome, failure, cutOff := query.Get("outcome"), query.Get("failure"), query.Get("cut_off") != ""
+	if outcome == "" && failure == "" && !cutOff {
 		return
 	}
 	b.PickedBy = format.FirstLine(outcome)
-	if failure != "" {
+	switch {
+	case cutOff:
+		b.PickedBy = "a reply was cut off at a limit of tokens"
+	case failure != "":
 		b.PickedBy = verdict.Failure(format.FirstLine(failure))
 	}
+	states := record.StatesOf(trials, run)
 	for i, t := range trials {
-		replaced := i+1 < len(trials) && trials[i+1].RolloutID == t.RolloutID
+		picked := words(states[i]) == outcome
 		switch {
-		case failure != "" && failureOf(t) != failure, failure == "" && outcomeText(t.Outcome, replaced, run) != outcome:
+		case cutOff:
+			picked = t.CutOff > 0
+		case failure != "":
+			picked = failureOf(t) == failure
+		}
+		switch {
+		case !picked:
 		case len(b.Picked) == mostPicked:
 			b.PickedMore++
 		default:
@@ -313,28 +345,33 @@ func spreadOf(values []float64) spread {
 
 // groupsOf returns the rows of the groups to which attempts belong. The attempts must be
 // in order. The bars of all groups use the scale of the step.
-func groupsOf(trials []record.Trial, scale spread) []groupRow {
+func groupsOf(trials []record.Trial, scale spread, sp spec.Spec) []groupRow {
 	var out []groupRow
 	for i := 0; i < len(trials); {
 		first := trials[i]
 		g := groupRow{Task: first.Task, TaskID: format.Clip(first.TaskID, format.MostOfLine).Text, Path: groupPath(first.RolloutID)}
 		var rewards []float64
-		var counted []record.Trial
+		var counts []record.Trial
 		for ; i < len(trials) && trials[i].Task == first.Task; i++ {
 			g.Attempts++
 			if i+1 < len(trials) && trials[i+1].RolloutID == trials[i].RolloutID {
 				continue // a later attempt took its place
 			}
-			counted = append(counted, trials[i])
+			counts = append(counts, trials[i])
 			g.Tokens += trials[i].Tokens
-			if trials[i].Reward != nil {
-				rewards = append(rewards, *trials[i].Reward)
+			switch reward := trials[i].Reward; {
+			case trials[i].Sample >= greedyFrom(sp, first.Kind):
+				g.Greedy = reward
+			case reward != nil:
+				if rewards = append(rewards, *reward); spec.Reaches(*reward, sp.Evaluation.SuccessThreshold()) {
+					g.Passed++
+				}
 			}
 		}
-		g.Samples, g.Rewards = len(counted), spreadOf(rewards)
+		g.Samples, g.Rewards = len(counts), spreadOf(rewards)
 		g.Tokens /= max(1, g.Samples)
 		g.Flat = g.Rewards.Count == g.Samples && g.Samples > 1 && g.Rewards.Low == g.Rewards.High
-		g.Bars = bars(counted, scale)
+		g.Bars = bars(counts, scale)
 		out = append(out, g)
 	}
 	return out

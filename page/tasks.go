@@ -14,6 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -21,8 +22,6 @@ const (
 	// tasksShown is how many tasks of a split are shown of the hardest ones, and how many
 	// of the easiest.
 	tasksShown = 20
-	// pass is the least reward with which an attempt counts as passed.
-	pass = 1
 	// resultsEvery is how long the results of a run that goes on are used: to count them
 	// reads all its attempts.
 	resultsEvery = 30 * time.Second
@@ -30,32 +29,53 @@ const (
 
 // tasksBody is the page of a run's tasks.
 type tasksBody struct {
+	Success     float64 // the least reward of a passed attempt
 	Splits      []splitTasks
 	Quarantines []quarantineRow
 	Earlier     bool // there are quarantines that are not shown
 	Counting    bool // the results are not known yet
 }
 
-// splitTasks are the tasks of one kind of rollout.
+// splitTasks are the tasks of one kind of rollout: those of one evaluated version, or of
+// all steps of the training.
 type splitTasks struct {
-	Kind              trace.Kind
-	Tried, Known      int // tasks
-	Attempts          int
-	Passed            float64 // share of the graded attempts
-	Mean              float64
+	Kind         trace.Kind
+	Scope        string // which attempts it counts, in words
+	Tried, Known int    // tasks
+	Attempts     int
+	Passed       float64 // share of the graded attempts
+	Mean         float64
+	// Before sums up the first evaluation on the split, if Scope is a later one, and Changed
+	// is the page that compares the two task by task.
+	Before            *splitTasks
+	Changed           string
+	rows              []taskRow
 	Hardest, Easiest  []taskRow
 	Always, Never     int // tasks of which all, and none, of the attempts passed
 	Histogram         template.HTML
 	HistogramSentence string
 }
 
+// taskList is a list of tasks with the figures of their split.
+type taskList struct {
+	splitTasks
+	Rows []taskRow
+}
+
+// List returns a list of the split's tasks for the template.
+func (s splitTasks) List(rows []taskRow) taskList { return taskList{s, rows} }
+
 // taskRow is a task in a list.
 type taskRow struct {
 	record.TaskResult
-	Path  string
-	Share float64 // of passed attempts
-	Bar   template.HTML
-	Cells template.HTML // pass rates from step to step
+	Path string
+	// Before is the task in the first evaluation on the split, and Change by how much its
+	// mean has changed since; nil if there is no earlier one.
+	Before *taskRow
+	Change *float64
+	Share  float64 // of passed attempts
+	Bar    template.HTML
+	Cells  template.HTML // pass rates from step to step
 }
 
 // quarantineRow is a task that was set apart.
@@ -82,7 +102,7 @@ func (s *Server) tasks(r *http.Request) (view, error) {
 	if counted.Err != nil {
 		return view{}, counted.Err
 	}
-	b := tasksBody{Counting: !counted.Known, Splits: counted.Value}
+	b := tasksBody{Success: specOf(run).Evaluation.SuccessThreshold(), Counting: !counted.Known, Splits: counted.Value}
 	quarantines, err := s.Records.LatestQuarantines(ctx, run.Name, model.DefaultPolicy, groupsPerPage+1)
 	if err != nil {
 		return view{}, err
@@ -98,7 +118,13 @@ func (s *Server) tasks(r *http.Request) (view, error) {
 
 // splitsOf sums up the results of a run, and those of the tasks that are shown step by step.
 func (s *Server) splitsOf(ctx context.Context, run record.Run) ([]splitTasks, error) {
-	results, err := s.Records.TaskResults(ctx, run.Name, model.DefaultPolicy, pass)
+	sp := specOf(run)
+	pass := spec.LeastReaching(sp.Evaluation.SuccessThreshold())
+	results, err := s.Records.TaskResults(ctx, run.Name, model.DefaultPolicy, pass, sp.Evaluation.Samples)
+	if err != nil {
+		return nil, err
+	}
+	j, err := s.judged(ctx, run)
 	if err != nil {
 		return nil, err
 	}
@@ -109,8 +135,13 @@ func (s *Server) splitsOf(ctx context.Context, run record.Run) ([]splitTasks, er
 	}
 	rows := map[place]*taskRow{}
 	for _, kind := range []trace.Kind{trace.Train, trace.Reserve, trace.Gate, trace.Test} {
-		one, ok := splitOf(run, kind, results)
-		if !ok {
+		one := splitOf(run, kind, results)
+		if one.Scope = "all steps"; evaluates(sp, kind) {
+			if one, err = s.evaluatedSplit(ctx, run, sp, one, j.evaluations); err != nil {
+				return nil, err
+			}
+		}
+		if one.Tried == 0 {
 			continue
 		}
 		out = append(out, one)
@@ -120,7 +151,7 @@ func (s *Server) splitsOf(ctx context.Context, run record.Run) ([]splitTasks, er
 			}
 		}
 	}
-	moments, err := s.Records.TaskMoments(ctx, run.Name, model.DefaultPolicy, pass, func(kind trace.Kind, task string) bool { return rows[place{kind, task}] != nil })
+	moments, err := s.Records.TaskMoments(ctx, run.Name, model.DefaultPolicy, pass, sp.Evaluation.Samples, func(kind trace.Kind, task string) bool { return rows[place{kind, task}] != nil })
 	if err != nil {
 		return nil, err
 	}
@@ -132,6 +163,81 @@ func (s *Server) splitsOf(ctx context.Context, run record.Run) ([]splitTasks, er
 		rows[at].Cells = cells(of)
 	}
 	return out, nil
+}
+
+// evaluatedSplit returns the tasks of the last evaluation on a split, next to those of the
+// first one. all sums up every attempt on the split; it stays if no evaluation has ended.
+func (s *Server) evaluatedSplit(ctx context.Context, run record.Run, sp spec.Spec, all splitTasks, evaluations []record.Evaluation) (splitTasks, error) {
+	var versions []int
+	for _, e := range evaluations {
+		if e.Kind == all.Kind {
+			versions = append(versions, e.Version)
+		}
+	}
+	all.Scope = "so far"
+	if len(versions) == 0 {
+		return all, nil
+	}
+	of := func(version int) (splitTasks, error) {
+		trials, err := s.Records.TrialsOfStep(ctx, run.Name, all.Kind, version)
+		if err != nil {
+			return splitTasks{}, err
+		}
+		one := splitOf(run, all.Kind, resultsOf(sp, all.Kind, trials))
+		one.Scope = fmt.Sprintf("version %d", version)
+		return one, nil
+	}
+	first, last := versions[0], versions[len(versions)-1]
+	out, err := of(last)
+	if err != nil || first == last {
+		return out, err
+	}
+	before, err := of(first)
+	if err != nil {
+		return out, err
+	}
+	out.Before, out.Changed = &before, pairPath(run.Name, first, last, all.Kind)
+	earlier := make(map[string]*taskRow, len(before.rows))
+	for i := range before.rows {
+		earlier[before.rows[i].TaskID] = &before.rows[i]
+	}
+	for _, list := range [][]taskRow{out.Hardest, out.Easiest} {
+		for i := range list {
+			if b := earlier[list[i].TaskID]; b != nil {
+				change := list[i].Mean - b.Mean
+				list[i].Before, list[i].Change = b, &change
+			}
+		}
+	}
+	return out, nil
+}
+
+// resultsOf sums up the attempts of one evaluation by task, as Records.TaskResults does for
+// all of a run.
+func resultsOf(sp spec.Spec, kind trace.Kind, trials []record.Trial) []record.TaskResult {
+	var out []record.TaskResult
+	for _, t := range lastAttempts(trials) {
+		if t.Sample >= greedyFrom(sp, kind) || t.Outcome != trace.Completed && t.Outcome != trace.AgentFailed {
+			continue
+		}
+		if n := len(out); n == 0 || out[n-1].Task != t.Task {
+			out = append(out, record.TaskResult{Kind: kind, TaskID: t.TaskID, Step: t.Step, Task: t.Task})
+		}
+		r := &out[len(out)-1]
+		r.Attempts++
+		if t.Outcome == trace.AgentFailed {
+			r.Failed++
+		}
+		if t.Reward == nil {
+			continue
+		}
+		r.Graded++
+		r.Mean += (*t.Reward - r.Mean) / float64(r.Graded)
+		if spec.Reaches(*t.Reward, sp.Evaluation.SuccessThreshold()) {
+			r.Passed++
+		}
+	}
+	return out
 }
 
 // mostCells is how many cells are drawn for a task. With more steps, each cell is several
@@ -175,7 +281,7 @@ func cells(moments []record.TaskMoment) template.HTML {
 }
 
 // splitOf sums up the results of one kind of rollout.
-func splitOf(run record.Run, kind trace.Kind, results []record.TaskResult) (splitTasks, bool) {
+func splitOf(run record.Run, kind trace.Kind, results []record.TaskResult) splitTasks {
 	out := splitTasks{Kind: kind, Known: run.Splits[kind].Count}
 	var rows []taskRow
 	graded, passed, sum := 0, 0, 0.0
@@ -206,13 +312,14 @@ func splitOf(run record.Run, kind trace.Kind, results []record.TaskResult) (spli
 	slices.SortStableFunc(rows, func(a, b taskRow) int {
 		return cmp.Or(cmp.Compare(a.Share, b.Share), cmp.Compare(a.Mean, b.Mean), cmp.Compare(b.Attempts, a.Attempts))
 	})
-	out.Hardest = rows[:min(len(rows), tasksShown)]
+	out.rows = rows
+	out.Hardest = slices.Clone(rows[:min(len(rows), tasksShown)])
 	easiest := slices.Clone(rows[max(len(out.Hardest), len(rows)-tasksShown):])
 	slices.Reverse(easiest)
 	out.Easiest = easiest
 	out.Histogram = histogram(counts)
 	out.HistogramSentence = fmt.Sprintf("Of %d tasks, %d were never passed and %d always.", len(rows), out.Never, out.Always)
-	return out, out.Tried > 0
+	return out
 }
 
 // histogram draws how many tasks have which pass rate, from none to all, by tenths.

@@ -134,7 +134,7 @@ func (s *Server) pointerActs(ctx context.Context, run record.Run) actions.Offer 
 		return actions.Offer{Why: format.FirstLine(err.Error())}
 	}
 	state, _ := s.state(ctx, run)
-	offer := s.offer(ctx, run, row, state, false)
+	offer := s.offer(ctx, run, row, state)
 	return offer.About(record.ActionPromote, record.ActionRollback, record.ActionPin, record.ActionUnpin, record.ActionApprove, record.ActionReject)
 }
 

@@ -15,10 +15,53 @@ type Trial struct {
 	Reward  *float64 // from the agent or a grader
 	Calls   int
 	Tokens  int // sampled ones of its calls, replayed ones too
-	Begun   time.Time
+	// CutOff counts the calls whose reply ended at a limit of tokens, before the model ended
+	// it.
+	CutOff int
+	Begun  time.Time
 	// Progress is the time of the attempt's last record. It is set only if a later
 	// attempt replaced this one before it had a result.
 	Progress time.Time
+}
+
+// AttemptState says what became of an attempt.
+type AttemptState string
+
+// The states. An attempt with an outcome has the state of that name; the others are those
+// of an attempt that has none.
+const (
+	AttemptCompleted   = AttemptState(trace.Completed)
+	AttemptAgentFailed = AttemptState(trace.AgentFailed)
+	AttemptInfraFault  = AttemptState(trace.InfraFault)
+	AttemptRunning     = AttemptState("running")
+	AttemptLost        = AttemptState("lost")       // cut off, and a later attempt took its place
+	AttemptUnfinished  = AttemptState("unfinished") // the run ended before it
+)
+
+// StateOf returns what became of an attempt. Replaced says that a later attempt at the
+// same rollout has begun; run is the status of the run. Every list, count and page uses
+// this definition.
+func StateOf(o trace.Outcome, replaced bool, run Status) AttemptState {
+	switch {
+	case o != trace.Running: // the constant is the empty string
+		return AttemptState(o)
+	case replaced:
+		return AttemptLost
+	case run != Running:
+		return AttemptUnfinished
+	}
+	return AttemptRunning
+}
+
+// StatesOf returns what became of attempts. Attempts at the same rollout have to follow
+// each other in order, as the store lists them.
+func StatesOf(trials []Trial, run Status) []AttemptState {
+	out := make([]AttemptState, len(trials))
+	for i, t := range trials {
+		replaced := i+1 < len(trials) && trials[i+1].RolloutID == t.RolloutID
+		out[i] = StateOf(t.Outcome, replaced, run)
+	}
+	return out
 }
 
 // Interruption is an attempt that a fault ended, and that another replaced.
@@ -37,6 +80,14 @@ type Replayed struct {
 	trace.Address
 	Calls  int
 	Tokens int
+}
+
+// Usage counts what the attempts of a run have on record so far: all attempts, of every kind,
+// those that others replaced too.
+type Usage struct {
+	Calls       int `json:"calls"`        // model calls, replayed ones too
+	Tokens      int `json:"tokens"`       // sampled tokens of these calls
+	AgentFailed int `json:"agent_failed"` // attempts whose agent failed
 }
 
 // TaskResult sums up the attempts at a task that count, over all steps of a kind.

@@ -314,9 +314,10 @@ type Evaluation struct {
 
 // Reaches reports whether a reward, or a mean of rewards, is at least a threshold, apart
 // from the rounding of sums: weights of a rubric that sum to 0.9999999999999999 reach 1.
-func Reaches(reward, threshold float64) bool {
-	return reward >= threshold-1e-9*max(1, math.Abs(threshold))
-}
+func Reaches(reward, threshold float64) bool { return reward >= LeastReaching(threshold) }
+
+// LeastReaching returns the smallest reward that reaches a threshold.
+func LeastReaching(threshold float64) float64 { return threshold - 1e-9*max(1, math.Abs(threshold)) }
 
 // SuccessThreshold returns the smallest reward that counts as a success.
 func (e Evaluation) SuccessThreshold() float64 {

@@ -25,6 +25,10 @@ a.calls, a.tokens, a.begun FROM attempts a` + joinGrade
 AND r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task AND r.sample = a.sample AND r.attempt > a.attempt
 AND x.run = a.run AND x.kind = a.kind AND x.step = a.step AND x.task = a.task AND x.sample = a.sample AND x.attempt = a.attempt
 GROUP BY a.kind, a.step, a.task, a.sample, a.attempt`
+	// An index holds the few calls that were cut off.
+	selectCutOff = `SELECT kind, step, task, sample, attempt, COUNT(*) FROM calls WHERE run = $1 AND finish = 'length'`
+	cutOffOfKind = ` AND kind = $2 AND step = $3`
+	groupCutOff  = ` GROUP BY kind, step, task, sample, attempt`
 	lastActivity = `SELECT a.kind, a.step, a.task, a.sample, a.attempt, MAX(%s)` + fromInterrupted
 )
 
@@ -44,7 +48,25 @@ func (s *Store) Trials(ctx context.Context, run, policy string) ([]record.Trial,
 			all[i].Progress = at
 		}
 	}
+	if err := s.countCutOff(ctx, all, selectCutOff, run); err != nil {
+		return nil, fmt.Errorf("list trials of %s/%s: %w", run, policy, err)
+	}
 	return all, nil
+}
+
+const selectUsage = `SELECT COALESCE(SUM(calls), 0), COALESCE(SUM(tokens), 0), COALESCE(SUM(CASE WHEN outcome = 'agent_failed' THEN 1 ELSE 0 END), 0)
+FROM attempts WHERE run = $1 AND policy = $2`
+
+// Usage counts the calls and tokens of a run's attempts. It reads all attempts of the run.
+func (s *Store) Usage(ctx context.Context, run, policy string) (record.Usage, error) {
+	u, err := database.One(ctx, s.db.Read(), func(row database.Scan) (u record.Usage, err error) {
+		err = row(&u.Calls, &u.Tokens, &u.AgentFailed)
+		return u, err
+	}, selectUsage, run, policy)
+	if err != nil {
+		return u, fmt.Errorf("count calls of %s/%s: %w", run, policy, err)
+	}
+	return u, nil
 }
 
 // TrialsOfStep returns what became of every attempt of a step, of all policies, by task,
@@ -52,6 +74,9 @@ func (s *Store) Trials(ctx context.Context, run, policy string) ([]record.Trial,
 func (s *Store) TrialsOfStep(ctx context.Context, run string, kind trace.Kind, step int) ([]record.Trial, error) {
 	all, err := database.List(ctx, s.db.Read(), readTrial(run), selectTrialsOfStep, run, kind, step)
 	if err != nil {
+		return nil, fmt.Errorf("list trials of %s/%s-%d: %w", run, kind, step, err)
+	}
+	if err := s.countCutOff(ctx, all, selectCutOff+cutOffOfKind, run, kind, step); err != nil {
 		return nil, fmt.Errorf("list trials of %s/%s-%d: %w", run, kind, step, err)
 	}
 	return all, nil
@@ -64,7 +89,33 @@ func (s *Store) TrialsOfGroup(ctx context.Context, run string, kind trace.Kind, 
 	if err != nil {
 		return nil, fmt.Errorf("list trials of %s/%s-%d/%d: %w", run, kind, step, task, err)
 	}
+	if err := s.countCutOff(ctx, all, selectCutOff+cutOffOfKind+" AND task = $4", run, kind, step, task); err != nil {
+		return nil, fmt.Errorf("list trials of %s/%s-%d/%d: %w", run, kind, step, task, err)
+	}
 	return all, nil
+}
+
+// countCutOff sets how many replies of each attempt were cut off. The arguments begin with
+// the run.
+func (s *Store) countCutOff(ctx context.Context, all []record.Trial, query string, run string, rest ...any) error {
+	if len(all) == 0 {
+		return nil
+	}
+	counts := map[trace.Address]int{}
+	_, err := database.List(ctx, s.db.Read(), func(row database.Scan) (none struct{}, err error) {
+		a := addressIn(run)
+		var n int
+		err = row(&a.Kind, &a.Step, &a.Task, &a.Sample, &a.Attempt, &n)
+		counts[a] = n
+		return none, err
+	}, query+groupCutOff, append([]any{run}, rest...)...)
+	if err != nil {
+		return fmt.Errorf("count replies that were cut off: %w", err)
+	}
+	for i := range all {
+		all[i].CutOff = counts[all[i].Address]
+	}
+	return nil
 }
 
 func readTrial(run string) func(database.Scan) (record.Trial, error) {
@@ -78,17 +129,25 @@ func readTrial(run string) func(database.Scan) (record.Trial, error) {
 // The place of the newest group combines its step and its task in one number, since MAX
 // works on one number.
 const (
-	placeOfTask   = 1 << 32
+	placeOfTask = 1 << 32
+	// An attempt counts if it has a result and no later attempt took its place. Samples of
+	// evaluations on the test split from $4 on were made at temperature 0, so they are
+	// left out.
+	fromCounted = ` FROM attempts a JOIN rollouts r ON r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task
+AND r.sample = a.sample AND r.attempt = a.attempt` + joinGrade + ` WHERE a.run = $1 AND a.policy = $2 AND a.outcome IN ('completed', 'agent_failed')
+AND NOT (a.kind = 'test' AND a.sample >= $4)`
 	selectResults = `SELECT a.kind, a.task_id, COUNT(*), COUNT(COALESCE(a.reward, g.value)), AVG(COALESCE(a.reward, g.value)),
 MIN(COALESCE(a.reward, g.value)), MAX(COALESCE(a.reward, g.value)),
 SUM(CASE WHEN COALESCE(a.reward, g.value) >= $3 THEN 1 ELSE 0 END), SUM(CASE WHEN a.outcome = 'agent_failed' THEN 1 ELSE 0 END),
-MAX(a.step * 4294967296 + a.task) FROM attempts a` + joinGrade + ` WHERE a.run = $1 AND a.policy = $2 AND a.outcome IN ('completed', 'agent_failed')
+MAX(a.step * 4294967296 + a.task)` + fromCounted + `
 GROUP BY a.kind, a.task_id ORDER BY a.kind, a.task_id`
 )
 
-// TaskResults returns the results of a run's attempts at each task, by kind and task. It
-// reads all attempts of the run, so a frequent caller should keep the answer.
-func (s *Store) TaskResults(ctx context.Context, run, policy string, pass float64) ([]record.TaskResult, error) {
+// TaskResults returns the results of a run's attempts at each task that count, by kind and
+// task. An attempt with a reward of at least pass is passed. Samples of the test split from
+// greedy on are left out. It reads all attempts of the run, so a frequent caller should keep
+// the answer.
+func (s *Store) TaskResults(ctx context.Context, run, policy string, pass float64, greedy int) ([]record.TaskResult, error) {
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (r record.TaskResult, err error) {
 		var mean, low, high *float64
 		var place int
@@ -98,25 +157,24 @@ func (s *Store) TaskResults(ctx context.Context, run, policy string, pass float6
 		}
 		r.Step, r.Task = place/placeOfTask, place%placeOfTask
 		return r, err
-	}, selectResults, run, policy, pass)
+	}, selectResults, run, policy, pass, greedy)
 	if err != nil {
 		return nil, fmt.Errorf("read results of tasks of %s/%s: %w", run, policy, err)
 	}
 	return all, nil
 }
 
-const selectMoments = `SELECT a.kind, a.task_id, a.step, COUNT(COALESCE(a.reward, g.value)), SUM(CASE WHEN COALESCE(a.reward, g.value) >= $3 THEN 1 ELSE 0 END)
-FROM attempts a` + joinGrade + ` WHERE a.run = $1 AND a.policy = $2 AND a.outcome IN ('completed', 'agent_failed')
+const selectMoments = `SELECT a.kind, a.task_id, a.step, COUNT(COALESCE(a.reward, g.value)), SUM(CASE WHEN COALESCE(a.reward, g.value) >= $3 THEN 1 ELSE 0 END)` + fromCounted + `
 GROUP BY a.kind, a.step, a.task_id ORDER BY a.kind, a.step, a.task_id`
 
-// TaskMoments returns, step by step, the results of a run's graded attempts at the tasks
-// for which keep returns true, or at all tasks if keep is nil. It reads as much as
+// TaskMoments returns, step by step, the graded results of which TaskResults is the sum, at
+// the tasks for which keep returns true, or at all tasks if keep is nil. It reads as much as
 // TaskResults.
-func (s *Store) TaskMoments(ctx context.Context, run, policy string, pass float64, keep func(trace.Kind, string) bool) ([]record.TaskMoment, error) {
+func (s *Store) TaskMoments(ctx context.Context, run, policy string, pass float64, greedy int, keep func(trace.Kind, string) bool) ([]record.TaskMoment, error) {
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (m record.TaskMoment, err error) {
 		err = row(&m.Kind, &m.TaskID, &m.Step, &m.Graded, &m.Passed)
 		return m, err
-	}, selectMoments, run, policy, pass)
+	}, selectMoments, run, policy, pass, greedy)
 	if err != nil {
 		return nil, fmt.Errorf("read results of tasks of %s/%s by step: %w", run, policy, err)
 	}

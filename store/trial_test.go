@@ -24,7 +24,9 @@ func TestTrialsSayWhatBecameOfEveryAttempt(t *testing.T) {
 		require.NoError(t, s.PutEvent(t.Context(), trace.Event{Address: faulty, Name: "late", At: event}))
 		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: faulty, Outcome: trace.InfraFault}))
 		won := begin(t, s, rollout(1, 0))
-		appendCalls(t, s, call(won, 0, []int32{1}, []int32{2, 300}))
+		cutOff := call(won, 0, []int32{1}, []int32{2, 300})
+		cutOff.Finish = trace.FinishLength
+		appendCalls(t, s, cutOff)
 		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: won, Outcome: trace.Completed}))
 		require.NoError(t, s.PutReward(t.Context(), trace.Reward{Address: won, Name: "final", Value: 0.5, Source: store.Grader}))
 		running := begin(t, s, rollout(2, 0))
@@ -42,7 +44,7 @@ func TestTrialsSayWhatBecameOfEveryAttempt(t *testing.T) {
 			{Address: failed, TaskID: "task-x", Outcome: trace.AgentFailed, Failure: "timeout", Reward: number(-1)},
 			{Address: lost, TaskID: "task-x", Calls: 1, Tokens: 1, Progress: calls[0].Recorded},
 			{Address: faulty, TaskID: "task-x", Outcome: trace.InfraFault, Progress: event},
-			{Address: won, TaskID: "task-x", Outcome: trace.Completed, Reward: number(0.5), Calls: 1, Tokens: 2},
+			{Address: won, TaskID: "task-x", Outcome: trace.Completed, Reward: number(0.5), Calls: 1, Tokens: 2, CutOff: 1},
 			{Address: running, TaskID: "task-x", Calls: 1, Tokens: 1},
 		}, got)
 		got, err = s.Trials(t.Context(), "demo", "critic")
@@ -116,12 +118,22 @@ func TestResultsOfTasksAreThoseOfAttemptsThatCount(t *testing.T) {
 		a := begin(t, s, later)
 		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed}))
 		require.NoError(t, s.PutReward(t.Context(), trace.Reward{Address: a, Name: "final", Value: 2, Source: store.Grader}))
-		got, err := s.TaskResults(t.Context(), "demo", "main", 1)
+		got, err := s.TaskResults(t.Context(), "demo", "main", 1, 8)
 		require.NoError(t, err)
 		requireEqual(t, []record.TaskResult{{
 			Kind: later.Kind, TaskID: "task-x", Attempts: 4, Graded: 3, Mean: 1, Min: 0, Max: 2, Passed: 2, Failed: 1, Step: later.Step, Task: 1,
 		}}, got)
-		got, err = s.TaskResults(t.Context(), "demo", "critic", 1)
+		test := rollout(0, 8)
+		test.Kind = trace.Test
+		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: begin(t, s, test), Outcome: trace.Completed, Reward: number(1)}))
+		again := begin(t, s, rollout(3, 1))
+		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: again, Outcome: trace.Completed, Reward: number(3)}))
+		got, err = s.TaskResults(t.Context(), "demo", "main", 1, 8)
+		require.NoError(t, err)
+		require.Len(t, got, 1, "the sample at temperature 0 is no result of a task")
+		require.InDelta(t, 2, got[0].Mean, 1e-9, "an attempt that another replaced does not count")
+		require.Equal(t, 4, got[0].Attempts)
+		got, err = s.TaskResults(t.Context(), "demo", "critic", 1, 8)
 		require.NoError(t, err)
 		require.Empty(t, got)
 	})

@@ -49,7 +49,7 @@ type Call struct {
 
 	Seed        uint64  `json:"seed"`
 	Temperature float64 `json:"temperature"`
-	Finish      string  `json:"finish"` // "stop" or "length"
+	Finish      string  `json:"finish"` // "stop", or FinishLength
 	// PartlyRead says that the agent closed the stream of the reply after it had read a
 	// part of it. The call has the whole reply.
 	PartlyRead bool   `json:"partly_read,omitempty"`
@@ -71,6 +71,13 @@ type Call struct {
 	// process that wrote it. The store sets it.
 	Recorded time.Time `json:"recorded,omitzero"`
 }
+
+// FinishLength is the Finish of a call whose reply ended at a limit of tokens: the limit of
+// its request, of sampling.max_tokens, of the attempt's budget, or of the model's positions.
+const FinishLength = "length"
+
+// CutOff reports whether a limit of tokens ended the reply, and not the model.
+func (c Call) CutOff() bool { return c.Finish == FinishLength }
 
 // Exchange is a call with the HTTP bodies, byte by byte. Bodies are long and each repeats
 // the ones before it, so they are read apart from tokens, one attempt at a time, by code

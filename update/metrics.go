@@ -85,7 +85,7 @@ func putAttempts(out map[string]float64, groups [][]assign.Sample) {
 				silent++
 			}
 			for _, c := range one.History {
-				if c.Finish == "length" {
+				if c.CutOff() {
 					cutOff++
 				}
 				if c.ParseError != "" {

@@ -28,4 +28,6 @@ func TestPaceIsOfTheStepUnderWay(t *testing.T) {
 	require.Equal(t, "next version in 9s", update.PaceText(began.Add(3*time.Second)))
 	require.Empty(t, update.PaceText(began.Add(time.Minute)), "it takes longer than the last")
 	require.Empty(t, workflows.Progress{Phase: workflows.PhaseEvaluation}.PaceText(began))
+	evaluation := workflows.Progress{Phase: workflows.PhaseEvaluation, Rollouts: workflows.Count{Done: 5, Total: 20}, Since: began}
+	require.Equal(t, "result in 30s", evaluation.PaceText(began.Add(10*time.Second)))
 }

@@ -47,6 +47,9 @@ func (t *trainingRun) progress() (Progress, error) {
 	if t.phase == PhaseUpdate {
 		p.Since, p.UpdateSeconds = t.entered, t.updating.Seconds()
 	}
+	if t.phase == PhaseEvaluation {
+		p.Since = t.entered
+	}
 	if t.phase == PhaseRollouts && len(t.inFlight) > 0 {
 		g := t.inFlight[0]
 		p.Rollouts, p.StepTokens, p.Since, p.UpdateSeconds = g.count, g.tokens, g.began, t.updating.Seconds()
@@ -74,8 +77,9 @@ func (t *trainingRun) warnings() []string {
 }
 
 // Pace returns how many tokens a second the step under way samples, and how long it will
-// take until its version is made. This assumes that groups go on to end as before, and
-// that the update takes as long as the last one. 0 means that nothing is known yet.
+// take until its version is made, or until the evaluation under way ends. This assumes that
+// rollouts go on to end as before, and that the update takes as long as the last one. 0
+// means that nothing is known yet.
 func (p Progress) Pace(now time.Time) (tokensPerSecond float64, left time.Duration) {
 	elapsed, update := now.Sub(p.Since), time.Duration(p.UpdateSeconds*float64(time.Second))
 	switch {
@@ -97,8 +101,12 @@ func (p Progress) PaceText(now time.Time) string {
 	if rate > 0 {
 		parts = append(parts, fmt.Sprintf("%.0f tokens/s", rate))
 	}
+	what := "next version"
+	if p.Phase == PhaseEvaluation {
+		what = "result"
+	}
 	if left >= time.Second {
-		parts = append(parts, fmt.Sprintf("next version in %s", left.Round(time.Second)))
+		parts = append(parts, fmt.Sprintf("%s in %s", what, left.Round(time.Second)))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -113,9 +113,11 @@ type Progress struct {
 	Step     int    `json:"step"`    // steps finished
 	Steps    int    `json:"steps"`
 	Promoted int    `json:"promoted"`
-	Rollouts Count  `json:"rollouts"` // of the step under way
+	// Rollouts counts those of the step under way, or of the evaluation under way: those of an
+	// evaluation are known to its own workflow and added by who asks.
+	Rollouts Count `json:"rollouts"`
 	// StepTokens counts the tokens that the step's rollouts have sampled, Since is when
-	// the rollouts or the update began, and UpdateSeconds how long the previous update
+	// the rollouts, the update or the evaluation began, and UpdateSeconds how long the previous update
 	// took.
 	StepTokens    int       `json:"step_tokens,omitempty"`
 	Since         time.Time `json:"since,omitzero"`
@@ -132,9 +134,11 @@ type Progress struct {
 	Warnings []string `json:"warnings,omitempty"`
 	// Curriculum says which tasks were chosen for the step under way, if one chooses.
 	Curriculum string `json:"curriculum,omitempty"`
-	Failed     int    `json:"failed"`
-	Calls      int    `json:"calls"`
-	Tokens     int    `json:"tokens"`
+	// Failed, Calls and Tokens count the rollouts of finished steps. What evaluations and the
+	// step under way add is in the store.
+	Failed int `json:"failed"`
+	Calls  int `json:"calls"`
+	Tokens int `json:"tokens"`
 }
 
 // Count is done out of total.

@@ -14,6 +14,25 @@ const Level = 0.95
 // interval then have an error of about a twentieth of its width.
 const resamples = 2000
 
+// MeanOf returns the mean of rewards and its standard error: the square root of their
+// sample variance divided by their number, 0 for fewer than two rewards.
+func MeanOf(rewards []float64) (mean, stdError float64) {
+	n := float64(len(rewards))
+	if n == 0 {
+		return 0, 0
+	}
+	for _, r := range rewards {
+		mean += r / n
+	}
+	if n == 1 {
+		return mean, 0
+	}
+	for _, r := range rewards {
+		stdError += (r - mean) * (r - mean) / (n - 1)
+	}
+	return mean, math.Sqrt(stdError / n)
+}
+
 // Estimate is a mean over tasks and its interval at Level. The interval consists of
 // percentiles of the means of as many tasks, drawn with replacement (Efron and
 // Tibshirani, An Introduction to the Bootstrap, 1993, §13.3). Tasks are drawn and not

@@ -113,8 +113,7 @@ func (l *live) State(ctx context.Context, run string) (page.State, error) {
 	if err != nil {
 		return page.State{}, err
 	}
-	var progress workflows.Progress
-	unknown := runstate.Query(ctx, c, run, &progress)
+	progress, unknown := runstate.Progress(ctx, c, run)
 	found, err := l.obstacles(ctx, c, run, sp.Agent.Queue, progress)
 	if err != nil {
 		return page.State{}, err

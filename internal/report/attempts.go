@@ -16,8 +16,11 @@ type Attempts struct {
 	AgentFailed int            `json:"agent_failed"`
 	Failures    map[string]int `json:"failures,omitempty"` // of the agent, by kind
 	InfraFault  int            `json:"infra_fault"`
-	Lost        int            `json:"lost"`    // never sealed, and replaced by a later attempt
-	Running     int            `json:"running"` // not sealed, and the latest attempt at its rollout
+	// Lost, Running and Unfinished are the attempts without an outcome: a later attempt took
+	// the place of the lost ones, and the run ended before the unfinished ones did.
+	Lost       int `json:"lost"`
+	Running    int `json:"running"`
+	Unfinished int `json:"unfinished"`
 	// Repeated counts attempts that had a result, but were replaced by a later attempt
 	// because the result was lost on its way.
 	Repeated int   `json:"repeated"`
@@ -31,6 +34,10 @@ type Calls struct {
 	Replayed    int `json:"replayed"` // answered from the record of an earlier attempt
 	Tokens      int `json:"tokens"`   // sampled tokens of all recorded calls
 	TokensSaved int `json:"tokens_saved"`
+	// CutOff counts the recorded calls whose reply ended at a limit of tokens, and
+	// AttemptsCutOff the attempts with such a call.
+	CutOff         int `json:"cut_off"`
+	AttemptsCutOff int `json:"attempts_cut_off"`
 }
 
 // Interruptions counts attempts that got no result through no fault of the agent: lost
@@ -62,7 +69,7 @@ func (r *Report) countAttempts(m records) {
 		}
 		kind := r.ByKind[t.Kind]
 		for _, a := range []*Attempts{&kind, &r.Attempts} {
-			a.add(t, next != nil)
+			a.add(t, record.StateOf(t.Outcome, next != nil, m.run.Status), next != nil)
 			a.Calls.add(t, replays[t.Address])
 		}
 		r.ByKind[t.Kind] = kind
@@ -79,12 +86,12 @@ func (r *Report) countAttempts(m records) {
 	r.Interruptions = interruptions(lost)
 }
 
-func (a *Attempts) add(t record.Trial, replaced bool) {
+func (a *Attempts) add(t record.Trial, state record.AttemptState, replaced bool) {
 	a.Total++
-	switch t.Outcome {
-	case trace.Completed:
+	switch state {
+	case record.AttemptCompleted:
 		a.Completed++
-	case trace.AgentFailed:
+	case record.AttemptAgentFailed:
 		a.AgentFailed++
 		if a.Failures == nil {
 			a.Failures = map[string]int{}
@@ -93,14 +100,14 @@ func (a *Attempts) add(t record.Trial, replaced bool) {
 			t.Failure = unknownFailure
 		}
 		a.Failures[t.Failure]++
-	case trace.InfraFault:
+	case record.AttemptInfraFault:
 		a.InfraFault++
-	case trace.Running:
-		if replaced {
-			a.Lost++
-		} else {
-			a.Running++
-		}
+	case record.AttemptLost:
+		a.Lost++
+	case record.AttemptRunning:
+		a.Running++
+	case record.AttemptUnfinished:
+		a.Unfinished++
 	}
 	if replaced && (t.Outcome == trace.Completed || t.Outcome == trace.AgentFailed) {
 		a.Repeated++
@@ -113,6 +120,9 @@ func (c *Calls) add(t record.Trial, p record.Replayed) {
 	c.Sampled += t.Calls - p.Calls
 	c.Replayed += p.Calls
 	c.TokensSaved += p.Tokens
+	if c.CutOff += t.CutOff; t.CutOff > 0 {
+		c.AttemptsCutOff++
+	}
 }
 
 // lostSeconds returns the time lost with attempt t. It returns 0 if the clocks of two

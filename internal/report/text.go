@@ -114,10 +114,16 @@ func (p *page) writeAttempts(r Report) {
 		p.line("  repeated although they had a result: %d", a.Repeated)
 	}
 	if a.Running > 0 {
-		p.line("  without an end so far: %d", a.Running)
+		p.line("  running: %d", a.Running)
+	}
+	if a.Unfinished > 0 {
+		p.line("  unfinished when the run ended: %d", a.Unfinished)
 	}
 	p.line("  model calls: %d recorded, %d of them replayed", a.Calls.Recorded, a.Calls.Replayed)
 	p.line("  tokens: %d recorded, %d not sampled again", a.Calls.Tokens, a.Calls.TokensSaved)
+	if a.Calls.CutOff > 0 {
+		p.line("  replies cut off at a limit of tokens: %d, of %s", a.Calls.CutOff, counted(a.Calls.AttemptsCutOff, "attempt"))
+	}
 	p.writeRefusals(r.Refusals)
 	if i := r.Interruptions; i.Count > 0 {
 		p.line("  interruptions: %d, %s lost in all, median %s, most %s", i.Count, duration(i.Seconds), duration(i.MedianSeconds), duration(i.MaxSeconds))

@@ -77,11 +77,23 @@ func Ask(ctx context.Context, c client.Client, run, agents string, l Leases) (pr
 	if found, err = Find(ctx, c, run, agents, l); err != nil {
 		return nil, found, nil, err
 	}
-	var p workflows.Progress
-	if unanswered = Query(ctx, c, run, &p); unanswered == nil {
+	p, unanswered := Progress(ctx, c, run)
+	if unanswered == nil {
 		progress = &p
 	}
 	return progress, found, unanswered, nil
+}
+
+// Progress asks a run for its progress, and the evaluation that is under way, if one is,
+// for its number of rollouts.
+func Progress(ctx context.Context, c client.Client, run string) (p workflows.Progress, err error) {
+	if err := Query(ctx, c, run, &p); err != nil || p.Phase != workflows.PhaseEvaluation {
+		return p, err
+	}
+	if Query(ctx, c, p.Subject, &p.Rollouts) != nil {
+		p.Rollouts = workflows.Count{} // it has not begun, or has just ended
+	}
+	return p, nil
 }
 
 // Query asks a workflow for its progress.

@@ -12,6 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/trace"
 )
 
 // MostMarks is how many marks are drawn, the newest ones.
@@ -51,20 +52,34 @@ func Settings(actions []record.Action) []figure.Mark {
 	return out
 }
 
-// Interruptions returns marks for the steps in which a fault ended attempts that were
-// made again.
-func Interruptions(r *report.Report) []figure.Mark {
-	if r == nil {
-		return nil
-	}
+// Interruptions returns marks for the steps in which a fault ended attempts that were made
+// again. The report counts those of finished steps. Those of later steps are in latest, so
+// that a mark does not wait for the end of its step.
+func Interruptions(r *report.Report, latest []record.Interruption) []figure.Mark {
 	var out []figure.Mark
-	for _, step := range r.ByStep {
-		if step.Interrupted > 0 {
-			out = append(out, figure.Mark{X: float64(step.Step), Kind: figure.Interrupted, Text: fmt.Sprintf(
-				"%d attempts cut off and made again, %s lost", step.Interrupted, format.Took(time.Duration(step.InterruptedSeconds*float64(time.Second))))})
+	counted := 0
+	if r != nil {
+		for _, step := range r.ByStep {
+			counted = max(counted, step.Step)
+			if step.Interrupted > 0 {
+				out = append(out, interrupted(step.Step, step.Interrupted, fmt.Sprintf(", %s lost", format.Took(time.Duration(step.InterruptedSeconds*float64(time.Second))))))
+			}
 		}
 	}
+	later := map[int]int{}
+	for _, i := range latest {
+		if (i.Kind == trace.Train || i.Kind == trace.Reserve) && i.Step > counted {
+			later[i.Step]++
+		}
+	}
+	for _, step := range slices.Sorted(maps.Keys(later)) {
+		out = append(out, interrupted(step, later[step], ""))
+	}
 	return out
+}
+
+func interrupted(step, attempts int, lost string) figure.Mark {
+	return figure.Mark{X: float64(step), Kind: figure.Interrupted, Text: fmt.Sprintf("%d attempts cut off and made again%s", attempts, lost)}
 }
 
 // Span is the range of steps that curves show.

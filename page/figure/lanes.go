@@ -9,9 +9,13 @@ import (
 
 // The places of lanes in their own coordinates.
 const (
-	lanesWidth, lanesLeft = 900.0, 130.0
-	laneHeight            = 24.0
-	lanesTicks            = 6
+	lanesWidth, lanesLeft = 900.0, 190.0
+	// lanesName is the room for the name of a lane. A longer name ends there.
+	lanesName  = lanesLeft - 10
+	laneHeight = 24.0
+	lanesTicks = 6
+	// mostOfName is how many letters of a lane's name are drawn.
+	mostOfName = 32
 	// mostBars is how many bars of all lanes are drawn, the first ones.
 	mostBars = 400
 )
@@ -100,7 +104,7 @@ func (l Lanes) SVG() template.HTML {
 	drawn := 0
 	for i, row := range l.Rows {
 		y := laneHeight * float64(i)
-		d.Text(0, y+16, "start", shortened(row.Name, 22))
+		d.name(row.Name, y)
 		for _, b := range row.Bars {
 			if drawn++; drawn > mostBars {
 				break
@@ -110,6 +114,15 @@ func (l Lanes) SVG() template.HTML {
 	}
 	d.Add(`</svg>`)
 	return template.HTML(d.String()) // all text in it is escaped
+}
+
+// name draws the name of a lane. An svg inside of another clips what is too wide for it,
+// whatever the width of the letters is.
+func (d *Drawing) name(text string, y float64) {
+	d.Add(`<svg class="name" x="0" y="%g" width="%g" height="%g">`, y, lanesName, laneHeight)
+	d.Add(`<title>%s</title>`, html.EscapeString(text))
+	d.Text(0, 16, "start", shortened(text, mostOfName))
+	d.Add(`</svg>`)
 }
 
 func (d *Drawing) bar(b Bar, x, width, y float64) {

@@ -123,7 +123,9 @@ CREATE TABLE calls (
     PRIMARY KEY (run, kind, step, task, sample, attempt, seq, policy)
 );
 CREATE UNIQUE INDEX calls_key ON calls (run, kind, step, task, sample, attempt, policy, key, occurrence);
--- For accounts: few calls are replayed or diverge, and a run has very many.
+-- For accounts: few calls are replayed, diverge or are cut off at a limit of tokens, and a
+-- run has very many.
+CREATE INDEX calls_cut_off ON calls (run, kind, step, task, sample, attempt) WHERE finish = 'length';
 CREATE INDEX calls_diverged ON calls (run) WHERE diverged_from > 0;
 CREATE INDEX calls_replayed ON calls (run) WHERE replayed_from > 0;
 

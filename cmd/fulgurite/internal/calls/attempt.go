@@ -17,7 +17,11 @@ import (
 type attemptCalls struct {
 	trace.Attempt
 	attemptText
-	List []namedCall `json:"history"`
+	// State is what became of the attempt, also where it has no outcome.
+	State record.AttemptState `json:"state"`
+	// CutOff counts the calls whose reply ended at a limit of tokens.
+	CutOff int         `json:"cut_off"`
+	List   []namedCall `json:"history"`
 	// Tools are the spans of tools that ran.
 	Tools []trace.Span `json:"tools"`
 	// Refusals are the calls that got an error for a reply, by code.
@@ -50,6 +54,9 @@ func (a *attemptCalls) fill(seen signals.Attempt) {
 	names, observed := attribution.Of(seen.History, seen.Spans, seen.Terms.Ignore), signals.Of(seen)
 	a.List, a.Tools, a.Refusals = []namedCall{}, []trace.Span{}, append([]trace.Refusal{}, a.Refusals...)
 	for i, c := range seen.History {
+		if c.CutOff() {
+			a.CutOff++
+		}
 		api := c.API
 		if api == "" {
 			api = "chat"
@@ -68,7 +75,7 @@ func (a *attemptCalls) fill(seen signals.Attempt) {
 
 // heading returns the attempt's outcome in one line.
 func (a *attemptCalls) heading() string {
-	line := fmt.Sprintf("%s: task %s, %s", a.Address, terminal.Escape(a.TaskID), outcomeText(a.Outcome))
+	line := fmt.Sprintf("%s: task %s, %s", a.Address, terminal.Escape(a.TaskID), a.State)
 	if a.Reward != nil {
 		line += fmt.Sprintf(", reward %g", *a.Reward)
 	}
@@ -84,19 +91,15 @@ func (a *attemptCalls) heading() string {
 	return line
 }
 
-func outcomeText(o trace.Outcome) string {
-	if o == trace.Running { // the constant is the empty string
-		return "running"
-	}
-	return string(o)
-}
-
 func (a *attemptCalls) print(t *terminal.Terminal) error {
 	t.Printf("%s\n", a.heading())
 	w := tabwriter.NewWriter(t.Out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "call\tagent\tby\tapi\tversion\tprompt\tsampled\tfinish\tremarks")
 	for _, c := range a.List {
 		var remarks []string
+		if c.Finish == trace.FinishLength {
+			remarks = append(remarks, "cut off at a limit of tokens")
+		}
 		if c.Server != "" {
 			remarks = append(remarks, "at "+c.Server)
 		}

@@ -12,6 +12,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/credit/signals"
 	"github.com/fulgurite/fulgurite/internal/report"
@@ -37,7 +38,8 @@ type choiceFlags struct {
 	Step   *int     `help:"Only attempts of this step." placeholder:"N"`
 	Task   []string `help:"Only attempts at these tasks: the id in the task file, or its number in an address." sep:"none" placeholder:"ID"`
 	Sample *int     `help:"Only this sample of each task." placeholder:"N"`
-	Failed bool     `help:"Only attempts that failed or ended by a fault."`
+	Failed bool     `help:"Only attempts that failed, were lost or ended by a fault."`
+	CutOff bool     `help:"Only attempts with a reply that was cut off at a limit of tokens."`
 }
 
 // prefix is the beginning of an address: the run, and possibly some of the parts that
@@ -64,13 +66,14 @@ func (p prefix) of(a trace.Address) bool {
 	return slices.Equal(whole[:min(len(p), len(whole))], p)
 }
 
-func (f choiceFlags) wants(t record.Trial) bool {
+func (f choiceFlags) wants(t listed) bool {
 	switch {
 	case f.Kind != "" && string(t.Kind) != f.Kind,
 		f.Step != nil && t.Step != *f.Step,
 		f.Sample != nil && t.Sample != *f.Sample,
 		len(f.Task) > 0 && !slices.Contains(f.Task, t.TaskID) && !slices.Contains(f.Task, strconv.Itoa(t.Task)),
-		f.Failed && t.Outcome != trace.AgentFailed && t.Outcome != trace.InfraFault:
+		f.CutOff && t.CutOff == 0,
+		f.Failed && t.state != record.AttemptAgentFailed && t.state != record.AttemptInfraFault && t.state != record.AttemptLost:
 		return false
 	}
 	return true
@@ -87,15 +90,20 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		return err
 	}
 	defer records.Close()
+	live := status.LiveStore{Store: records.Store, State: s, Terminal: t}
 	batches := batchReader{db: records.Store, blobs: records.Blobs}
 	if len(p) == 5 {
 		address, err := trace.ParseAddress(strings.Join(p, "/"))
 		if err != nil {
 			return terminal.Usage(err)
 		}
-		return c.show(ctx, records.Store, address, func(a *attemptCalls, seen signals.Attempt) error { return c.one(ctx, t, &batches, a, seen) })
+		state, err := c.state(ctx, live, address)
+		if err != nil {
+			return err
+		}
+		return c.show(ctx, records.Store, address, state, func(a *attemptCalls, seen signals.Attempt) error { return c.one(ctx, t, &batches, a, seen) })
 	}
-	trials, err := c.trials(ctx, records.Store, p)
+	trials, err := c.trials(ctx, live, p)
 	if err != nil {
 		return err
 	}
@@ -105,25 +113,62 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	return printRefusals(ctx, t, records.Store, p[0])
 }
 
+// listed is an attempt in a list, with what became of it.
+type listed struct {
+	record.Trial
+	state record.AttemptState
+}
+
 // trials returns the selected attempts; it is an error if there are none.
-func (c *Command) trials(ctx context.Context, db *store.Store, p prefix) ([]record.Trial, error) {
-	if _, err := db.Run(ctx, p[0]); err != nil {
+func (c *Command) trials(ctx context.Context, db status.LiveStore, p prefix) ([]listed, error) {
+	run, err := db.Store.Run(ctx, p[0])
+	if err != nil {
 		return nil, err
 	}
 	all, err := db.Trials(ctx, p[0], model.DefaultPolicy)
 	if err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(t record.Trial) bool { return !p.of(t.Address) || !c.Choice.wants(t) })
-	if len(all) == 0 {
+	states := record.StatesOf(all, run.Status)
+	if slices.Contains(states, record.AttemptRunning) { // the run may have ended without a word in the store
+		if run, err = db.Run(ctx, p[0]); err != nil {
+			return nil, err
+		}
+		states = record.StatesOf(all, run.Status)
+	}
+	var out []listed
+	for i, t := range all {
+		if one := (listed{t, states[i]}); p.of(t.Address) && c.Choice.wants(one) {
+			out = append(out, one)
+		}
+	}
+	if len(out) == 0 {
 		return nil, fmt.Errorf("no attempt of %s matches", strings.Join(p, "/"))
 	}
-	return all, nil
+	return out, nil
 }
 
-// show reads an attempt and passes it to use.
-func (c *Command) show(ctx context.Context, db *store.Store, address trace.Address, use func(*attemptCalls, signals.Attempt) error) (err error) {
-	var out attemptCalls
+// state returns what became of an attempt.
+func (c *Command) state(ctx context.Context, db status.LiveStore, at trace.Address) (record.AttemptState, error) {
+	attempt, err := db.Attempt(ctx, at)
+	if err != nil || attempt.Outcome != trace.Running {
+		return record.AttemptState(attempt.Outcome), err
+	}
+	group, err := db.TrialsOfGroup(ctx, at.Run, at.Kind, at.Step, at.Task)
+	if err != nil {
+		return "", err
+	}
+	run, err := db.Run(ctx, at.Run)
+	if err != nil {
+		return "", err
+	}
+	replaced := slices.ContainsFunc(group, func(t record.Trial) bool { return t.RolloutID == at.RolloutID && t.Attempt > at.Attempt })
+	return record.StateOf(attempt.Outcome, replaced, run.Status), nil
+}
+
+// show reads an attempt in a state and passes it to use.
+func (c *Command) show(ctx context.Context, db *store.Store, address trace.Address, state record.AttemptState, use func(*attemptCalls, signals.Attempt) error) (err error) {
+	out := attemptCalls{State: state}
 	if out.Attempt, err = db.Attempt(ctx, address); err != nil {
 		return err
 	}
@@ -177,13 +222,13 @@ func (c *Command) one(ctx context.Context, t *terminal.Terminal, batches *batchR
 
 // many lists attempts in a table. With --text it prints each attempt as one does, and
 // with --json it prints one array.
-func (c *Command) many(ctx context.Context, t *terminal.Terminal, db *store.Store, batches *batchReader, trials []record.Trial) error {
+func (c *Command) many(ctx context.Context, t *terminal.Terminal, db *store.Store, batches *batchReader, trials []listed) error {
 	if !c.Text && !c.JSON {
 		return listTrials(t, trials)
 	}
 	var all []*attemptCalls
 	for i, trial := range trials {
-		err := c.show(ctx, db, trial.Address, func(a *attemptCalls, seen signals.Attempt) error {
+		err := c.show(ctx, db, trial.Address, trial.state, func(a *attemptCalls, seen signals.Attempt) error {
 			if !c.JSON {
 				if i > 0 {
 					t.Printf("\n")
@@ -206,15 +251,15 @@ func (c *Command) many(ctx context.Context, t *terminal.Terminal, db *store.Stor
 	return nil
 }
 
-func listTrials(t *terminal.Terminal, trials []record.Trial) error {
+func listTrials(t *terminal.Terminal, trials []listed) error {
 	w := tabwriter.NewWriter(t.Out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "attempt\ttask\toutcome\tfailure\treward\tcalls\ttokens")
+	fmt.Fprintln(w, "attempt\ttask\toutcome\tfailure\treward\tcalls\tcut off\ttokens")
 	for _, trial := range trials {
 		reward := ""
 		if trial.Reward != nil {
 			reward = fmt.Sprintf("%g", *trial.Reward)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%d\n", trial.Address, terminal.Escape(trial.TaskID), outcomeText(trial.Outcome), terminal.Escape(trial.Failure), reward, trial.Calls, trial.Tokens)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\t%d\t%d\n", trial.Address, terminal.Escape(trial.TaskID), trial.state, terminal.Escape(trial.Failure), reward, trial.Calls, trial.CutOff, trial.Tokens)
 	}
 	return w.Flush()
 }

@@ -40,6 +40,8 @@ type Status struct {
 	// evaluation has done, while the run is under way.
 	Only      string           `json:"evaluation_only,omitempty"`
 	Evaluated *workflows.Count `json:"evaluated,omitempty"`
+	// Usage counts the model calls of all attempts so far, those of evaluations too.
+	Usage *record.Usage `json:"usage,omitempty"`
 	// Collected are the versions that gave up their files.
 	Collected []int `json:"collected,omitempty"`
 	// Evaluations are those on record, with pass@k where they have several samples.
@@ -77,8 +79,11 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		} else {
 			t.Printf("  %s (%s), step %d of %d, version %d is promoted\n", p.Phase, p.Subject, p.Step, p.Steps, p.Promoted)
 		}
-		if p.Phase == workflows.PhaseRollouts {
+		switch {
+		case p.Phase == workflows.PhaseRollouts:
 			t.Printf("  %d of %d rollouts, %d tokens\n", p.Rollouts.Done, p.Rollouts.Total, p.StepTokens)
+		case p.Phase == workflows.PhaseEvaluation && out.Only == "" && p.Rollouts.Total > 0:
+			t.Printf("  %d of %d rollouts\n", p.Rollouts.Done, p.Rollouts.Total)
 		}
 		if p.Curriculum != "" {
 			t.Printf("  its tasks: %s\n", terminal.Escape(p.Curriculum))
@@ -98,9 +103,13 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		if p.Quarantined > 0 {
 			t.Printf("  %d tasks are quarantined: `fulgurite report %s` says why\n", p.Quarantined, out.Run)
 		}
-		if out.Only == "" {
-			t.Printf("  %d model calls, %d sampled tokens, %d rollouts whose agent failed\n", p.Calls, p.Tokens, p.Failed)
+	}
+	if u := out.Usage; u != nil {
+		until := "in all"
+		if out.Status == record.Running {
+			until = "so far"
 		}
+		t.Printf("  %s: %d model calls, %d tokens, %d attempts whose agent failed\n", until, u.Calls, u.Tokens, u.AgentFailed)
 	}
 	for _, text := range out.Warnings {
 		t.Printf("  warning: %s\n", terminal.Escape(text))
@@ -161,6 +170,11 @@ func read(ctx context.Context, s *state.Flags, t *terminal.Terminal, name string
 	if err := out.readEvaluations(ctx, records, run); err != nil {
 		return out, err
 	}
+	usage, err := records.Store.Usage(ctx, name, model.DefaultPolicy)
+	if err != nil {
+		return out, err
+	}
+	out.Usage = &usage
 	if run.Status != record.Running || doubt != "" {
 		steps, err := records.Store.Steps(ctx, name, model.DefaultPolicy)
 		if text := record.UntaughtBy(steps).Text(); text != "" {
@@ -188,10 +202,7 @@ func read(ctx context.Context, s *state.Flags, t *terminal.Terminal, name string
 	}
 	out.Warnings = out.Progress.Warnings
 	if out.Only != "" {
-		out.Evaluated = &workflows.Count{}
-		if out.Progress.Phase == workflows.PhaseEvaluation {
-			_ = runstate.Query(ctx, temporal, out.Progress.Subject, out.Evaluated) // if the evaluation has just ended, Evaluated stays empty
-		}
+		out.Evaluated = &out.Progress.Rollouts
 	}
 	return out, nil
 }

@@ -85,10 +85,9 @@ type viewer struct {
 
 // show asks once. A run that can't answer at the moment is asked again soon.
 func (v *viewer) show(ctx context.Context) {
-	var p workflows.Progress
 	limited, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
-	err := runstate.Query(limited, v.client, v.run, &p)
+	p, err := runstate.Progress(limited, v.client, v.run)
 	v.outage.note(ctx, v.client, err, v.display)
 	if err != nil {
 		return
@@ -104,9 +103,9 @@ func (v *viewer) show(ctx context.Context) {
 		v.display.Rollouts(p.Rollouts.Done, p.Rollouts.Total)
 		v.display.Pace(p.PaceText(time.Now()))
 	case workflows.PhaseEvaluation:
-		var n workflows.Count
-		if runstate.Query(ctx, v.client, p.Subject, &n) == nil {
-			v.display.Evaluation(n.Done, n.Total)
+		if p.Rollouts.Total > 0 {
+			v.display.Evaluation(p.Rollouts.Done, p.Rollouts.Total)
+			v.display.Pace(p.PaceText(time.Now()))
 		}
 	case workflows.PhaseWarmStart:
 		v.showWarmStart(ctx)

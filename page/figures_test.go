@@ -1,0 +1,382 @@
+package page_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/html"
+
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/page/format"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// evaluationSamples is how many attempts at each task an evaluation of measured makes at
+// the temperature of the spec. The next sample is made at temperature 0.
+const evaluationSamples = 2
+
+// measured adds a run with evaluations of versions on the test split: whole ones, with
+// every attempt. reward returns what an attempt earned. A run with only has no training.
+func (r *recorded) measured(name string, only bool, versions []int, reward func(version, task, sample int) float64) {
+	r.t.Helper()
+	ctx, t := r.t.Context(), r.t
+	sp := spec.Spec{Seed: seed, Training: spec.Training{Steps: 4, TasksPerStep: perStep, SamplesPerTask: samples}, Evaluation: spec.Evaluation{Samples: evaluationSamples}}
+	if only {
+		sp.Evaluation.Only = string(trace.Test)
+	}
+	text, err := json.Marshal(sp.WithDefaults())
+	require.NoError(t, err)
+	data, err := tasks.Encode(r.tasks)
+	require.NoError(t, err)
+	digest, err := r.blobs.Put(ctx, data)
+	require.NoError(t, err)
+	_, _, err = r.store.CreateRun(ctx, record.Run{Name: name, WorkflowID: name, ExecutionID: "e", Spec: text, Splits: map[trace.Kind]record.Split{trace.Test: {Digest: digest, Count: len(r.tasks)}}})
+	require.NoError(t, err)
+	for _, version := range versions {
+		var sum, squares, greedy float64
+		for task := range r.tasks {
+			for sample := range evaluationSamples + 1 {
+				earned := reward(version, task, sample)
+				temperature := 1.0
+				if sample == evaluationSamples {
+					temperature, greedy = 0, greedy+earned
+				} else {
+					sum, squares = sum+earned, squares+earned*earned
+				}
+				a, err := r.store.BeginAttempt(ctx, trace.RolloutID{Run: name, Kind: trace.Test, Step: version, Task: task, Sample: sample}, r.tasks[task].ID,
+					trace.Terms{Policy: model.DefaultPolicy, Version: version, Codec: dialog.CompactName, Temperature: temperature}, "c")
+				require.NoError(t, err)
+				require.NoError(t, r.store.SealAttempt(ctx, trace.Attempt{Address: a, Outcome: trace.Completed, Reward: &earned, Result: "said"}))
+			}
+		}
+		n, mean := float64(evaluationSamples*len(r.tasks)), 0.0
+		mean, greedy = sum/n, greedy/float64(len(r.tasks))
+		require.NoError(t, r.store.PutEvaluation(ctx, record.Evaluation{Run: name, Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{
+			Kind: trace.Test, Version: version, Tasks: len(r.tasks), Rollouts: int(n), Mean: mean, StdError: math.Sqrt(max(0, squares-n*mean*mean) / (n - 1) / n), Greedy: &greedy,
+		}}))
+	}
+	require.NoError(t, r.store.Promote(ctx, record.Promotion{Run: name, Policy: model.DefaultPolicy, DecisionID: "first", Previous: -1, Source: record.SourceGate}))
+}
+
+// better is a reward that training raises: version 0 solves one task, later versions all
+// but one. What is sampled at temperature 0 is always right, and weights of a rubric add
+// up to a little less than 1.
+func better(version, task, sample int) float64 {
+	switch {
+	case sample == evaluationSamples || task == 0 && sample == 0:
+		return 1
+	case version > 0 && task < 4:
+		return 0.9999999999999999
+	}
+	return 0
+}
+
+// recomputed returns the mean and its standard error of an evaluation, from all attempts of
+// the run on record.
+func (r *recorded) recomputed(run string, version int, greedy bool) (mean, stdError, passed float64) {
+	r.t.Helper()
+	trials, err := r.store.Trials(r.t.Context(), run, model.DefaultPolicy)
+	require.NoError(r.t, err)
+	var rewards []float64
+	for _, t := range trials {
+		attempt, err := r.store.Attempt(r.t.Context(), t.Address)
+		require.NoError(r.t, err)
+		if t.Kind == trace.Test && t.Step == version && (attempt.Terms.Temperature == 0) == greedy {
+			rewards = append(rewards, *attempt.Reward)
+		}
+	}
+	n := float64(len(rewards))
+	for _, reward := range rewards {
+		mean += reward / n
+		if reward > 0.999 {
+			passed += 1 / n
+		}
+	}
+	for _, reward := range rewards {
+		stdError += (reward - mean) * (reward - mean) / (n - 1) / n
+	}
+	return mean, math.Sqrt(stdError), passed
+}
+
+func TestAnEvaluationShowsTheFiguresOfItsAttempts(t *testing.T) {
+	t.Parallel()
+	r := newEmpty(t, "plain")
+	r.measured("measured", false, []int{0, 4}, better)
+	server := r.serve(nil)
+	for _, version := range []int{0, 4} {
+		body, _ := get(t, fmt.Sprintf("%s/runs/measured/test-%d", server.URL, version))
+		text := texts(t, body)
+		mean, stdError, _ := r.recomputed("measured", version, false)
+		greedy, _, _ := r.recomputed("measured", version, true)
+		require.NotEqual(t, mean, greedy)
+		require.Contains(t, text, fmt.Sprintf("Mean reward %s ± %s standard error", format.Fixed(mean), format.Fixed(stdError)))
+		require.Contains(t, text, "At temperature 0 "+format.Fixed(greedy))
+		require.Contains(t, text, "Attempts 15 of 15")
+		require.NotContains(t, text, "pread", "an evaluation trains on no differences")
+	}
+	body, _ := get(t, server.URL+"/runs/measured/test-4")
+	text := texts(t, body)
+	require.Contains(t, text, "5 tasks × 2 samples; a success is a reward of at least 1 k pass@k one of k 95 % pass^k all of k 95 % 1 0.800", "rounding takes no success away")
+	require.Contains(t, text, "Tasks, hardest first Task Rewards Passed Mean Temperature 0 Attempts Tokens task-4 plain 0 / 2 0.000 1.000 3")
+	require.Contains(t, links(t, body), "/runs/measured/versions/compare?a=0&b=4&split=test")
+	body, _ = get(t, server.URL+"/runs/measured/test-4/4")
+	require.Contains(t, texts(t, body), "Reward 0.000 ± 0.000 std Samples 3", "the sample at temperature 0 is not among them")
+	require.Contains(t, texts(t, body), "Sample 2 at temperature 0 1.000")
+	body, _ = get(t, server.URL+"/runs/measured/test-4/4/2/1")
+	require.Contains(t, texts(t, body), "Sample 2, attempt 1 at temperature 0")
+}
+
+func TestAnEvaluationUnderWaySaysHowFarItIs(t *testing.T) {
+	t.Parallel()
+	r := newEmpty(t, "plain")
+	r.measured("measured", false, []int{0}, better)
+	earned := 1.0
+	for sample := range 3 {
+		a, err := r.store.BeginAttempt(t.Context(), trace.RolloutID{Run: "measured", Kind: trace.Test, Step: 2, Sample: sample}, r.tasks[0].ID, trace.Terms{Policy: model.DefaultPolicy, Codec: dialog.CompactName}, "c")
+		require.NoError(t, err)
+		if sample != 1 {
+			require.NoError(t, r.store.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed, Reward: &earned}))
+		}
+	}
+	body, _ := get(t, r.serve(nil).URL+"/runs/measured/test-2")
+	require.Contains(t, texts(t, body), "Mean reward 1.000 ± 0.000 standard error")
+	require.Contains(t, texts(t, body), "Attempts 2 of 15 so far")
+}
+
+func TestARunThatOnlyEvaluatesShowsItsTasksAndNoCurves(t *testing.T) {
+	t.Parallel()
+	r := newEmpty(t, "plain")
+	r.measured("measured", true, []int{0}, better)
+	body, _ := get(t, r.serveActing()+"/runs/measured")
+	text := texts(t, body)
+	mean, stdError, _ := r.recomputed("measured", 0, false)
+	require.Contains(t, text, fmt.Sprintf("Mean reward %s ± %s standard error", format.Fixed(mean), format.Fixed(stdError)))
+	require.Contains(t, text, "pass@k")
+	require.Contains(t, text, "Tasks, hardest first")
+	require.Contains(t, links(t, body), "/runs/measured/test-0/4")
+	require.Contains(t, links(t, body), "/runs/measured/test-0")
+	for _, unwanted := range []string{"Curves", "Promote", "Roll back", "Every prompt", "Test before"} {
+		require.NotContains(t, text, unwanted)
+	}
+	body, _ = get(t, r.serveActing()+"/runs/measured/versions")
+	require.NotContains(t, texts(t, body), "Roll back")
+}
+
+func TestWhatTrainingChangedForATaskIsTwoClicksAway(t *testing.T) {
+	t.Parallel()
+	r := newEmpty(t, "plain")
+	r.measured("measured", false, []int{0, 2, 4}, better)
+	server := r.serve(nil)
+	body, _ := get(t, server.URL+"/runs/measured")
+	const changed = "/runs/measured/versions/compare?a=0&b=4&split=test"
+	require.Contains(t, links(t, body), changed, "one click")
+	require.Contains(t, links(t, body), "/runs/measured/tasks")
+	body, _ = get(t, server.URL+"/runs/measured/tasks")
+	require.Contains(t, links(t, body), changed)
+	text := texts(t, body)
+	_, _, before := r.recomputed("measured", 0, false)
+	_, _, after := r.recomputed("measured", 4, false)
+	require.Contains(t, text, fmt.Sprintf("5 tasks tried of 5, pass rate %s (version 4), before %s (version 0)", format.Fixed(after), format.Fixed(before)))
+	require.Contains(t, text, "task-1 plain 2 / 2 0.000 1.000 +1.000 0")
+	require.Contains(t, body, "<title>version 0: 0 of 2, version 4: 2 of 2</title>")
+	require.Contains(t, links(t, body), "/runs/measured/test-0/1", "the task before")
+	require.Contains(t, links(t, body), "/runs/measured/test-4/1", "and after")
+	body, _ = get(t, server.URL+changed)
+	require.Contains(t, texts(t, body), "B is better on 4 of 5 tasks, worse on 0, equal on 1")
+}
+
+func TestRunsAreComparedOnTheSameTasks(t *testing.T) {
+	t.Parallel()
+	r := newEmpty(t, "plain")
+	for range 10 { // enough for certainty
+		r.tasks = append(r.tasks, tasks.Task{ID: strconv.Itoa(len(r.tasks)), Input: "1+1", Answer: "2"})
+	}
+	always := func(reward float64) func(int, int, int) float64 { return func(int, int, int) float64 { return reward } }
+	r.measured("poor", false, []int{0, 1}, always(0))
+	r.measured("good", false, []int{0, 3}, always(1))
+	r.measured("poor-too", false, []int{2}, always(0))
+	r.tasks = r.tasks[:5]
+	r.measured("other", false, []int{1}, always(1))
+	server := r.serve(nil)
+	body, _ := get(t, server.URL+"/compare?run=poor&run=good&run=poor-too")
+	require.Contains(t, texts(t, body), "good@3 is better: good@3 is better on 15 of 15 tasks, worse on 0, equal on 0. On test: 0.000 against 1.000, a difference of +1.000")
+	require.Contains(t, texts(t, body), "The difference may be chance: poor-too@2 is better on 0 of 15 tasks, worse on 0, equal on 15.")
+	require.NotContains(t, texts(t, body), "different tasks")
+	var found string
+	for _, l := range links(t, body) {
+		if strings.HasPrefix(l, "/runs/poor/versions/compare?a=poor%401&b=good%403") {
+			found = l
+		}
+	}
+	require.NotEmpty(t, found)
+	body, _ = get(t, server.URL+found)
+	require.Contains(t, texts(t, body), "B is better on 15 of 15 tasks")
+	body, _ = get(t, server.URL+"/compare?run=poor&run=other")
+	require.Contains(t, texts(t, body), "15 tasks against 5")
+	require.Contains(t, texts(t, body), "The runs have different tasks: test.")
+	r.secondRun("empty", `{"seed":9}`)
+	body, _ = get(t, server.URL+"/compare?run=poor&run=empty")
+	require.Contains(t, texts(t, body), "No split was evaluated in both runs, so nothing says which is better.")
+}
+
+func TestRepliesThatWereCutOffAreFound(t *testing.T) {
+	t.Parallel()
+	r := newRecorded(t, "plain")
+	a := r.begin(trace.RolloutID{Run: "demo", Kind: trace.Try, Step: 1})
+	for seq, finish := range []string{trace.FinishLength, "stop", trace.FinishLength} {
+		call := r.call(a, seq, -1, nil)
+		call.Finish = finish
+		require.NoError(t, r.store.AppendCall(t.Context(), &call))
+	}
+	whole := r.begin(trace.RolloutID{Run: "demo", Kind: trace.Try, Step: 1, Sample: 1})
+	call := r.call(whole, 0, -1, nil)
+	require.NoError(t, r.store.AppendCall(t.Context(), &call))
+	server := r.serve(nil)
+	body, _ := get(t, server.URL+"/runs/demo/try-1")
+	require.Contains(t, texts(t, body), "a reply was cut off 1")
+	require.Contains(t, links(t, body), "?cut_off=1#picked")
+	body, _ = get(t, server.URL+"/runs/demo/try-1?cut_off=1")
+	require.Contains(t, texts(t, body), "Attempts: a reply was cut off at a limit of tokens")
+	require.Contains(t, links(t, body), "/runs/demo/try-1/0/0/1")
+	require.NotContains(t, links(t, body), "/runs/demo/try-1/0/1/1")
+	body, _ = get(t, server.URL+"/runs/demo/try-1/0")
+	require.Contains(t, texts(t, body), "calls 3 , 2 cut off")
+	body, _ = get(t, server.URL+"/runs/demo/try-1/0/0/1")
+	require.Contains(t, texts(t, body), "Calls 3 2 cut off")
+	require.Equal(t, 2, strings.Count(texts(t, body), "cut off at a limit of tokens"))
+	body, _ = get(t, server.URL+"/runs/demo/train-1")
+	require.NotContains(t, texts(t, body), "cut off")
+}
+
+func TestANameOfALaneEndsBeforeTheBars(t *testing.T) {
+	t.Parallel()
+	r := newRecorded(t, "plain")
+	a := r.begin(trace.RolloutID{Run: "demo", Kind: trace.Try, Step: 1})
+	call := r.call(a, 0, -1, nil)
+	call.Agent, call.Started, call.Duration = strings.Repeat("WIDE", 10), time.Unix(100, 0), time.Second
+	require.NoError(t, r.store.AppendCall(t.Context(), &call))
+	require.NoError(t, r.store.PutSpans(t.Context(), a, []trace.Span{
+		{Trace: "t", ID: "1", Kind: trace.ModelSpan, Name: "chat", Agent: "writer", Started: call.Started, Ended: call.Started.Add(time.Second)},
+		{Trace: "t", ID: "2", Kind: trace.AgentSpan, Name: "write", Agent: "writer", Started: call.Started, Ended: call.Started.Add(time.Second)},
+	}))
+	body, _ := get(t, r.serve(nil).URL+"/runs/demo/try-1/0/0/1")
+	require.Contains(t, body, "<title>model spans: writer</title>")
+	require.Contains(t, body, "<title>agent spans: writer</title>")
+	names, bars := 0, 0
+	attribute := func(n *html.Node, key string) float64 {
+		for _, a := range n.Attr {
+			if a.Key == key {
+				v, err := strconv.ParseFloat(a.Val, 64)
+				require.NoError(t, err)
+				return v
+			}
+		}
+		t.Fatalf("<%s> has no %s", n.Data, key)
+		return 0
+	}
+	for _, n := range elements(t, body) {
+		class := ""
+		for _, a := range n.Attr {
+			if a.Key == "class" {
+				class = a.Val
+			}
+		}
+		switch {
+		case n.Data == "svg" && class == "name": // which clips what it holds
+			names++
+			require.LessOrEqual(t, attribute(n, "x")+attribute(n, "width"), 185.0)
+		case n.Data == "rect" && strings.HasPrefix(class, "bar "):
+			bars++
+			require.GreaterOrEqual(t, attribute(n, "x"), 190.0)
+		}
+	}
+	require.Equal(t, 3, names)
+	require.Equal(t, 3, bars)
+}
+
+func TestThePageOfAStepShowsTheFiguresOfItsAttempts(t *testing.T) {
+	t.Parallel()
+	r := newRecorded(t, "plain")
+	server := r.serve(nil)
+	all, err := r.store.Trials(t.Context(), "demo", model.DefaultPolicy)
+	require.NoError(t, err)
+	counts := map[string]int{}
+	for i, one := range all {
+		calls, err := r.store.Exchanges(t.Context(), one.Address)
+		require.NoError(t, err)
+		counts["calls"] += len(calls)
+		for _, call := range calls {
+			counts["tokens"] += len(call.Completion)
+			if call.ReplayedFrom > 0 {
+				counts["replayed"]++
+			}
+		}
+		replaced := i+1 < len(all) && all[i+1].RolloutID == one.RolloutID
+		switch {
+		case one.Outcome != trace.Running:
+			counts[string(one.Outcome)]++
+		case replaced:
+			counts["lost"]++
+		default:
+			counts["running"]++
+		}
+	}
+	require.Positive(t, counts["lost"])
+	require.Positive(t, counts["running"])
+	body, _ := get(t, server.URL+"/runs/demo")
+	require.Contains(t, texts(t, body), fmt.Sprintf("%d attempts: %d completed, %d agent failed, 0 infra fault, %d lost, %d running · %d calls, %d replayed · %s tokens",
+		len(all), counts["completed"], counts["agent_failed"], counts["lost"], counts["running"], counts["calls"], counts["replayed"], format.Count(counts["tokens"])))
+	usage, err := r.store.Usage(t.Context(), "demo", model.DefaultPolicy)
+	require.NoError(t, err)
+	require.Equal(t, record.Usage{Calls: counts["calls"], Tokens: counts["tokens"], AgentFailed: counts["agent_failed"]}, usage, "what status shows")
+
+	body, _ = get(t, server.URL+"/runs/demo/train-1")
+	var rewards []float64
+	for i, one := range all {
+		if one.Kind == trace.Train && one.Step == 1 && one.Reward != nil && (i+1 == len(all) || all[i+1].RolloutID != one.RolloutID) {
+			rewards = append(rewards, *one.Reward)
+		}
+	}
+	mean, squares := 0.0, 0.0
+	for _, reward := range rewards {
+		mean, squares = mean+reward/float64(len(rewards)), squares+reward*reward/float64(len(rewards))
+	}
+	require.Contains(t, texts(t, body), fmt.Sprintf("Reward %s ± %s std", format.Fixed(mean), format.Fixed(math.Sqrt(squares-mean*mean))))
+
+	// Each metric of the batch has a definition.
+	defined, err := os.ReadFile("../docs/metrics.md")
+	require.NoError(t, err)
+	batch, err := r.store.Batch(t.Context(), "demo", model.DefaultPolicy, 1)
+	require.NoError(t, err)
+	text := string(defined)
+	for name := range batch.Metrics {
+		first, last, _ := strings.Cut(name, "/")
+		require.True(t, strings.Contains(text, "`"+name+"`") || strings.Contains(text, "`"+first+"/mean`") && strings.Contains(text, "`/"+last+"`"), "docs/metrics.md does not define %s", name)
+	}
+	for _, state := range []record.AttemptState{record.AttemptCompleted, record.AttemptAgentFailed, record.AttemptInfraFault, record.AttemptLost, record.AttemptRunning, record.AttemptUnfinished} {
+		require.Contains(t, text, "| `"+string(state)+"` |")
+	}
+}
+
+func TestTheMarkOfAKillDoesNotWaitForTheEndOfItsStep(t *testing.T) {
+	t.Parallel()
+	r := newRecorded(t, "plain")
+	server := r.serve(nil)
+	body, _ := get(t, server.URL+"/runs/demo")
+	require.NotContains(t, html.UnescapeString(body), "made again\"")
+	r.begin(trace.RolloutID{Run: r.name, Kind: trace.Train, Step: 3, Task: 2 * perStep}) // in the place of the one under way
+	body, _ = get(t, server.URL+"/runs/demo")
+	require.Contains(t, html.UnescapeString(body), "1 attempts cut off and made again\"")
+	require.Contains(t, html.UnescapeString(body), "1 attempts cut off and made again, ", "that of a finished step says the time, too")
+}
