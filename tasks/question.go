@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/json"
+	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -75,6 +77,49 @@ func (t Task) databaseKey() string {
 func (t Task) databaseName() string {
 	name, _ := t.Metadata["db_id"].(string)
 	return name
+}
+
+// Difference returns the first part in which two tasks differ, such as "input" or
+// "metadata.context", and "" if they are the same task. Where a database or a directory
+// lies does not count: the same data may lie at two paths. Databases are the same if they
+// have the same name and, where both can be seen, files of the same size; directories in
+// Harbor's format if their digests agree.
+func Difference(a, b Task) string {
+	switch {
+	case a.ID != b.ID:
+		return "id"
+	case a.Input != b.Input:
+		return "input"
+	case a.Answer != b.Answer:
+		return "answer"
+	}
+	keys := slices.Collect(maps.Keys(a.Metadata))
+	keys = slices.AppendSeq(keys, maps.Keys(b.Metadata))
+	slices.Sort(keys)
+	for _, key := range slices.Compact(keys) {
+		x, y := a.Metadata[key], b.Metadata[key]
+		switch {
+		case encoded(x) == encoded(y):
+		case key == MetadataDatabase && sameDatabase(a, b):
+		case key == MetadataHarbor && a.Metadata[metadataDigest] != nil: // the digests are compared, too
+		default:
+			return "metadata." + key
+		}
+	}
+	return ""
+}
+
+// sameDatabase reports whether two tasks are about one database, as far as names and sizes
+// show that.
+func sameDatabase(a, b Task) bool {
+	x, errX := a.Database()
+	y, errY := b.Database()
+	if errX != nil || errY != nil || filepath.Base(x) != filepath.Base(y) {
+		return false
+	}
+	one, errX := os.Stat(x)
+	other, errY := os.Stat(y)
+	return errX != nil || errY != nil || one.Size() == other.Size()
 }
 
 func (t Task) hops() []string {

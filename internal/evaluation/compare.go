@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 	"reflect"
 	"slices"
 
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -126,17 +129,33 @@ func (s Set) side() Side {
 	}
 }
 
+// withoutPaths returns a grader without the place of its program, which may lie at another
+// path on another machine.
+func withoutPaths(g spec.Grader) spec.Grader {
+	g.Directory, g.Command = "", slices.Clone(g.Command)
+	for i, word := range g.Command {
+		if filepath.IsAbs(word) {
+			g.Command[i] = filepath.Base(word)
+		}
+	}
+	return g
+}
+
 // incomparable returns why two evaluations cannot be compared, and "" if they can.
 func incomparable(a, b Set) string {
 	if len(a.Tasks) != len(b.Tasks) {
 		return fmt.Sprintf("%d tasks against %d", len(a.Tasks), len(b.Tasks))
 	}
 	for i, task := range a.Tasks {
-		if !reflect.DeepEqual(task, b.Tasks[i]) {
-			return fmt.Sprintf("other tasks: number %d is %s against %s, with other content", i, task.ID, b.Tasks[i].ID)
+		switch part := tasks.Difference(task, b.Tasks[i]); part {
+		case "":
+		case "id":
+			return fmt.Sprintf("other tasks: number %d is %s against %s", i, task.ID, b.Tasks[i].ID)
+		default:
+			return fmt.Sprintf("other tasks: number %d is %s in both, with other content: %s", i, task.ID, part)
 		}
 	}
-	if !reflect.DeepEqual(a.Spec.Grader, b.Spec.Grader) {
+	if !reflect.DeepEqual(withoutPaths(a.Spec.Grader), withoutPaths(b.Spec.Grader)) {
 		return fmt.Sprintf("other graders: %s against %s", graderText(a), graderText(b))
 	}
 	if x, y := len(a.Rewards[0]), len(b.Rewards[0]); x != y {

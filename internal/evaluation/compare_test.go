@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -68,10 +70,45 @@ func TestWhatCannotBeComparedIsRefusedByName(t *testing.T) {
 	refused(set("b", []float64{0, 1}, []float64{1, 1}), "1 samples of each task against 2")
 	other := set("b", []float64{0}, []float64{1})
 	other.Tasks[1].Input = "another question"
-	refused(other, "other tasks: number 1 is t1 against t1, with other content")
+	refused(other, "other tasks: number 1 is t1 in both, with other content: input")
+	other = set("b", []float64{0}, []float64{1})
+	other.Tasks[0].ID = "t9"
+	refused(other, "other tasks: number 0 is t0 against t9")
 	other = set("b", []float64{0}, []float64{1})
 	other.Spec.Grader.Type = spec.GraderNumeric
 	refused(other, `other graders: {"type":"exact"`)
+}
+
+// spiders returns the evaluation of a data set in Spider's layout that lies in its own
+// folder, with a database of so many bytes.
+func spiders(t *testing.T, run string, database int) evaluation.Set {
+	t.Helper()
+	folder := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(folder, "database", "shop"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "database", "shop", "shop.sqlite"), make([]byte, database), 0o600))
+	file := filepath.Join(folder, "dev.json")
+	require.NoError(t, os.WriteFile(file, []byte(`[{"db_id": "shop", "question": "How many?", "query": "SELECT count(*) FROM t"}]`), 0o600))
+	list, err := tasks.Open("spider:" + file)
+	require.NoError(t, err)
+	s := set(run, []float64{1})
+	s.Tasks = list
+	s.Spec.Grader = spec.Grader{Type: spec.GraderCommand, Command: []string{"python3", filepath.Join(folder, "grade.py")}, Directory: folder}
+	return s
+}
+
+func TestTheSameDataAtTwoPathsIsTheSame(t *testing.T) {
+	t.Parallel()
+	a, b := spiders(t, "a", 100), spiders(t, "b", 100)
+	c, err := evaluation.Compare(a, b)
+	require.NoError(t, err)
+	require.Equal(t, 1, c.Ties)
+	require.Equal(t, []string{"grader: its program lies at two paths"}, c.Remarks)
+	_, err = evaluation.Compare(a, spiders(t, "b", 101))
+	require.ErrorIs(t, err, evaluation.ErrIncomparable)
+	require.ErrorContains(t, err, "other tasks: number 0 is 0 in both, with other content: metadata.database")
+	b.Spec.Grader.Command[1] = filepath.Join(b.Spec.Grader.Directory, "other.py")
+	_, err = evaluation.Compare(a, b)
+	require.ErrorContains(t, err, "other graders")
 }
 
 func TestWhatElseDiffersIsRemarked(t *testing.T) {

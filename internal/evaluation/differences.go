@@ -55,5 +55,8 @@ func remarks(a, b Set) []string {
 	if !reflect.DeepEqual(x, y) {
 		out = append(out, "agent: the two ran in different ways")
 	}
+	if !reflect.DeepEqual(a.Spec.Grader, b.Spec.Grader) {
+		out = append(out, "grader: its program lies at two paths")
+	}
 	return out
 }
