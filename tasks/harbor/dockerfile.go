@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
+
+	"github.com/fulgurite/fulgurite/internal/textfile"
 )
 
 // defaultDirectory is the agents' working directory if neither the image nor task.toml
@@ -41,7 +43,7 @@ func (t Task) layout() (layout, error) {
 	if err != nil {
 		return l, err
 	}
-	f, err := os.Open(t.part(environmentName, dockerfileName))
+	text, err := textfile.Read(t.part(environmentName, dockerfileName))
 	if errors.Is(err, fs.ErrNotExist) {
 		l.directory = defaultDirectory
 		if t.Config.Environment.Directory != "" {
@@ -55,9 +57,8 @@ func (t Task) layout() (layout, error) {
 	if err != nil {
 		return l, err
 	}
-	defer f.Close()
 	r := dockerfile{layout: &l, files: files, arguments: map[string]string{}, global: map[string]string{}, directories: map[string]bool{"/": true}}
-	if err := r.read(f); err != nil {
+	if err := r.read(bytes.NewReader(text)); err != nil {
 		return l, fmt.Errorf("%s/%s:%w", environmentName, dockerfileName, err)
 	}
 	switch {

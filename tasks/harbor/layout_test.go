@@ -230,10 +230,10 @@ func TestLinkedTasksAreListed(t *testing.T) {
 func TestTestsAreRunByTheProgramOfTheirFirstLine(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]string{
-		"#!/bin/sh -e\n":            {"/bin/sh", "-e", "/tests/test.sh"},
-		"#! /usr/bin/env python3\n": {"/usr/bin/env", "python3", "/tests/test.sh"},
-		"#!/bin/bash\r\necho\r\n":   {"/bin/bash", "/tests/test.sh"},
-		"echo 1\n":                  {"bash", "/tests/test.sh"},
+		"#!/bin/sh -e\n":                  {"/bin/sh", "-e", "/tests/test.sh"},
+		"#! /usr/bin/env python3\n":       {"/usr/bin/env", "python3", "/tests/test.sh"},
+		"#!/usr/bin/env python3\r\n1\r\n": {"/usr/bin/env", "python3", "/tests/test.sh"},
+		"echo 1\n":                        {"bash", "/tests/test.sh"},
 	} {
 		w, _ := opened(t, task(t, map[string]string{"tests/test.sh": text}))
 		command, _, _, err := w.Tests(t.Context())
@@ -242,6 +242,29 @@ func TestTestsAreRunByTheProgramOfTheirFirstLine(t *testing.T) {
 	}
 	_, err := harbor.List(task(t, map[string]string{"tests/test.sh": "#!/usr/bin/no-such-shell\n"}), harbor.Options{})
 	require.ErrorContains(t, err, "tests/test.sh is run by /usr/bin/no-such-shell, which this machine lacks")
+}
+
+func TestTextsOfATaskAreReadAsOtherTextsAre(t *testing.T) {
+	t.Parallel()
+	list, err := harbor.List(task(t, map[string]string{
+		"task.toml": "\ufeffversion = \"1.0\"\r\n", "instruction.md": "\ufeffOne.\r\nTwo.\r\n", "environment/Dockerfile": "\ufeffFROM debian\r\nWORKDIR /fg-app\r\nCOPY . .\r\n",
+	}), harbor.Options{})
+	require.NoError(t, err)
+	require.Equal(t, "One.\nTwo.", list[0].Instruction)
+	const wide = "\xff\xfeF\x00R\x00"
+	for name, want := range map[string]string{
+		"task.toml": "task.toml: it is in UTF-16: save it in UTF-8", "instruction.md": "instruction.md: it is in UTF-16",
+		"environment/Dockerfile": "environment/Dockerfile: it is in UTF-16", "tests/test.sh": "tests/test.sh is in UTF-16: save it in UTF-8",
+	} {
+		_, err := harbor.List(task(t, map[string]string{name: wide}), harbor.Options{})
+		require.ErrorContains(t, err, want)
+	}
+	_, err = harbor.List(task(t, map[string]string{"task.toml": "# one\n# caf\xe9\n"}), harbor.Options{})
+	require.ErrorContains(t, err, "task.toml: line 2 is not UTF-8: save the file in UTF-8 (it may be in Latin-1)")
+	for _, first := range []string{"#!/bin/bash\r\n", "#!/usr/bin/env sh\r\n", "#!/bin/sh -e\r\n", "echo\r\n"} {
+		_, err := harbor.List(task(t, map[string]string{"tests/test.sh": first + "echo 1 > /logs/verifier/reward.txt\r\n"}), harbor.Options{})
+		require.ErrorContains(t, err, "tests/test.sh has lines that end with CR LF", first)
+	}
 }
 
 func TestTheRewardThatCountsIsNamed(t *testing.T) {

@@ -2,6 +2,7 @@ package harbor
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -192,7 +193,8 @@ func Read(directory string) (Task, error) {
 	if err != nil && (len(t.Config.Steps) == 0 || errors.Is(err, textfile.ErrText)) {
 		return t, err
 	}
-	t.Instruction = strings.TrimSpace(withoutCanary(string(text)))
+	lines := strings.ReplaceAll(string(text), "\r\n", "\n") // as Harbor reads it
+	t.Instruction = strings.TrimSpace(withoutCanary(lines))
 	if t.Instruction == "" && len(t.Config.Steps) == 0 {
 		return t, fmt.Errorf("%s: empty", name)
 	}
@@ -230,6 +232,9 @@ func (t Task) Check(how Options) error {
 		if _, err := t.files(part); err != nil {
 			return errors.Join(err, joined(faults))
 		}
+	}
+	if why := t.unreadableScript(); why != "" {
+		faults = append(faults, why)
 	}
 	if why := t.missingReward(how.Reward); why != "" {
 		faults = append(faults, why)
@@ -281,6 +286,32 @@ func (t Task) interpreter() ([]string, error) {
 		return []string{program}, nil
 	}
 	return []string{program, argument}, nil // the system takes the rest as one argument, too
+}
+
+// unreadableScript says why no shell can run test.sh: then it would write no reward, attempt
+// after attempt. It returns "" if nothing is known.
+func (t Task) unreadableScript() string {
+	text, err := os.ReadFile(t.part(testsName, testFile))
+	if err != nil {
+		return "" // Read has looked for the file
+	}
+	name := testsName + "/" + testFile
+	if f, other := textfile.FormatOf(text[:min(len(text), textfile.Begin)]); other && f.Remedy != "" {
+		return fmt.Sprintf("%s is %s: %s", name, f.Name, f.Remedy)
+	}
+	words, err := t.interpreter()
+	if err != nil {
+		return ""
+	}
+	first, _, _ := bytes.Cut(text, []byte("\n"))
+	program := path.Base(words[len(words)-1])
+	if strings.HasPrefix(program, "-") {
+		program = path.Base(words[0])
+	}
+	if bytes.HasSuffix(first, []byte("\r")) && slices.Contains([]string{"sh", "bash", "dash", "zsh", "ksh"}, program) {
+		return fmt.Sprintf("%s has lines that end with CR LF, which %s takes for a part of its words: save it with LF alone", name, program)
+	}
+	return ""
 }
 
 // missingInterpreter says that this machine lacks the program that runs test.sh. It
