@@ -118,11 +118,16 @@ func (a Agent) check(f *Faults) {
 		f.unused("agent.limits.output_bytes", a.Limits.OutputBytes != 0, why)
 		f.unused("agent.limits.memory_bytes", a.Limits.MemoryBytes != 0, why)
 	}
+	f.name("agent.func", a.Func)
 	f.program("agent.command", a.Command)
 	f.program("agent.before", a.Before)
 	f.program("agent.after", a.After)
 	for i, address := range a.ToolServers {
-		f.url(fmt.Sprintf("agent.tool_servers[%d]", i), address)
+		key := fmt.Sprintf("agent.tool_servers[%d]", i)
+		f.url(key, address)
+		if slices.Contains(a.ToolServers[:i], address) {
+			f.add(key, "remove it", "%s is given twice", withoutCredentials(address))
+		}
 	}
 	if a.Service != nil {
 		a.Service.check(f)
@@ -201,7 +206,7 @@ func (s Service) check(f *Faults) {
 		}
 	}
 	for _, name := range sortedKeys(s.SecretHeaders) {
-		if variable := s.SecretHeaders[name]; variable == "" || strings.ContainsAny(variable, "= \t\x00") {
+		if variable := s.SecretHeaders[name]; !variableName.MatchString(variable) {
 			f.add("agent.service.secret_headers."+name, "give the name of a variable in the worker's environment, such as AGENT_TOKEN", "no environment variable")
 		}
 	}
@@ -219,6 +224,8 @@ func (t Temporal) check(f *Faults) {
 	case t.Workflow != "" && t.Activity != "":
 		f.add("agent.temporal", "keep one of agent.temporal.workflow and agent.temporal.activity", "both workflow and activity")
 	}
+	f.name("agent.temporal.workflow", t.Workflow)
+	f.name("agent.temporal.activity", t.Activity)
 	switch t.Queue {
 	case "":
 		f.add("agent.temporal.queue", "give the task queue of your worker", "missing")

@@ -286,6 +286,11 @@ func (c Credit) checkRewards(f *Faults) {
 		}
 	}
 	weights("credit.rewards", c.Rewards)
+	for _, name := range sortedKeys(c.Rewards) {
+		if f.name("credit.rewards", name); name == "" {
+			f.add("credit.rewards", "give the name that the agent posts, or final", "a reward without a name")
+		}
+	}
 	weights("credit.signals", c.Signals)
 	for _, name := range sortedKeys(c.Signals) {
 		f.oneOf("credit.signals."+name, name, Signals())
@@ -322,10 +327,12 @@ func (c Credit) checkJudge(f *Faults, rollouts int) {
 	case c.Assignment != credit.Judge:
 		f.unused("credit.judge", true, `only credit.assignment "judge" asks one`)
 	default:
-		f.url("credit.judge.url", j.URL)
+		f.baseURL("credit.judge.url", j.URL)
 		if j.Model == "" {
 			f.add("credit.judge.model", "give the model's name at the judge", "missing")
 		}
+		f.name("credit.judge.model", j.Model)
+		f.variable("credit.judge.key", j.Key)
 		f.whole("credit.judge.requests", j.Requests, 1, 1e9)
 		f.number("credit.judge.seconds", j.Seconds, bounds.Positive(3600))
 		if j.Requests > 0 && j.Requests < rollouts {

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -190,7 +191,7 @@ func (f *Faults) modelDirectory(key, path, remedy string, missing func(string) [
 	stat, err := os.Stat(path)
 	switch {
 	case err != nil:
-		f.add(key, remedy, "%s: %s", path, reason(err))
+		f.add(key, cmp.Or(pathRemedy(path), remedy), "%s: %s", path, reason(err))
 		return
 	case !stat.IsDir():
 		f.add(key, modeldir.InsteadOfDirectory(path), "%s is a file", path)
@@ -215,7 +216,7 @@ func (f *Faults) sourceFile(key, text string) {
 		stat, err := os.Stat(source.Path)
 		switch {
 		case err != nil:
-			f.add(key, FamilyRemedy(source.Path), "%s: %s", source.Path, reason(err))
+			f.add(key, cmp.Or(pathRemedy(source.Path), FamilyRemedy(source.Path)), "%s: %s", source.Path, reason(err))
 		case source.Family == Harbor && !stat.IsDir():
 			f.add(key, "give a directory", "%s is a file", source.Path)
 		case source.Family == "" && stat.IsDir():
@@ -230,7 +231,7 @@ func (f *Faults) file(key, path string) {
 	stat, err := os.Stat(path)
 	switch {
 	case err != nil:
-		f.add(key, "", "%s: %s", path, reason(err))
+		f.add(key, pathRemedy(path), "%s: %s", path, reason(err))
 	case stat.IsDir():
 		f.add(key, "give a file", "%s is a directory", path)
 	}
@@ -243,7 +244,7 @@ func (f *Faults) directory(key, path string) {
 	stat, err := os.Stat(path)
 	switch {
 	case err != nil:
-		f.add(key, "", "%s: %s", path, reason(err))
+		f.add(key, pathRemedy(path), "%s: %s", path, reason(err))
 	case !stat.IsDir():
 		f.add(key, "give a directory", "%s is a file", path)
 	}
@@ -260,7 +261,7 @@ func (f *Faults) executable(key string, command []string) {
 	case errors.Is(err, exec.ErrNotFound):
 		f.add(key, "install it, or give its path", "program %s is not in PATH", command[0])
 	default:
-		f.add(key, "", "program %s: %s", command[0], reason(err))
+		f.add(key, pathRemedy(command[0]), "program %s: %s", command[0], reason(err))
 	}
 }
 
@@ -295,6 +296,22 @@ func (f *Faults) script(key, path string) {
 			f.add(key, "install it, or correct the line", "program %s: its first line names %s, which is not in PATH", path, words[1])
 		}
 	}
+}
+
+// pathRemedy returns what to do about a path that is not there, if its text shows why. A
+// spec has made the path absolute.
+func pathRemedy(path string) string {
+	for _, part := range strings.Split(path, "/") {
+		switch {
+		case strings.HasPrefix(part, "~"), strings.HasPrefix(part, "$"), strings.HasPrefix(part, "%") && strings.HasSuffix(part, "%"):
+			return fmt.Sprintf("write the path out: %s is not expanded in a spec", part)
+		case part == "file:":
+			return "write the path alone, without file://"
+		case strings.TrimSpace(part) != part:
+			return fmt.Sprintf("there is white space around %q: remove it", strings.TrimSpace(part))
+		}
+	}
+	return ""
 }
 
 // reason returns the cause in err without the path, because the message already contains

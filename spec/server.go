@@ -3,6 +3,7 @@ package spec
 import (
 	"fmt"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/spec/bounds"
@@ -91,11 +92,17 @@ func (s Server) check(f *Faults, all Spec) {
 		f.add(at+"urls", "give the addresses of the servers", "missing")
 	}
 	for i, u := range s.URLs {
-		f.url(fmt.Sprintf("%surls[%d]", at, i), u)
+		key := fmt.Sprintf("%surls[%d]", at, i)
+		f.baseURL(key, u)
+		if strings.HasSuffix(strings.TrimRight(u, "/"), "/v1") {
+			f.add(key, "leave it out", "%q ends in /v1, which is added to the address", u)
+		}
 	}
 	if s.Model == "" {
 		f.add(at+"model", "give the model's name at the server", "missing")
 	}
+	f.name(at+"model", s.Model)
+	f.variable(at+"key", s.Key)
 	f.choice(at+"versions", s.Versions)
 	if s.Versions != VersionsNone && s.Versions != s.defaultVersions() {
 		f.add(at+"versions", "give adapters with vllm, reload with sglang, or none", "%s does not load versions this way", s.Type)
@@ -136,6 +143,39 @@ func (f *Faults) url(key, address string) {
 	}
 	if address == "" || err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		f.add(key, "give an address such as http://127.0.0.1:8000", "%q is not an HTTP address", withoutCredentials(address))
+		return
+	}
+	if port, err := strconv.Atoi(u.Port()); u.Port() != "" && (err != nil || port < 1 || port > maxPort) {
+		f.add(key, fmt.Sprintf("give one from 1 to %d", maxPort), "%s is not a port", u.Port())
+	}
+	if strings.ContainsRune(address, '#') {
+		f.add(key, "remove it", "what follows # in an address is never sent")
+	}
+}
+
+const maxPort = 65535
+
+// baseURL checks an HTTP address to which the paths of an API are added.
+func (f *Faults) baseURL(key, address string) {
+	f.url(key, address)
+	if strings.ContainsRune(address, '?') {
+		f.add(key, "remove it", "what follows ? in the address is lost, because the paths of the API are added to it")
+	}
+}
+
+// variable checks the name of the environment variable that holds a secret, if there is one.
+// The message does not repeat the text, because it may be the secret itself.
+func (f *Faults) variable(key, name string) {
+	if name != "" && !variableName.MatchString(name) {
+		f.add(key, "give the name of an environment variable, such as API_KEY, and never the secret itself", "no name of an environment variable")
+	}
+}
+
+// name checks a name that others look up: white space around it is a mistake, and makes
+// another name of it.
+func (f *Faults) name(key, name string) {
+	if strings.TrimSpace(name) != name {
+		f.add(key, "remove it", "white space around the name %q", name)
 	}
 }
 

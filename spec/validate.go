@@ -175,7 +175,7 @@ func (s Spec) checkName(f *Faults) {
 	}
 }
 
-// variableName matches the names of variables in templates.
+// variableName matches the names of variables in templates and environments.
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z_0-9]*$`)
 
 func (m Model) check(f *Faults) {

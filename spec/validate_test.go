@@ -139,6 +139,32 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		"secret header without a variable": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Service: &spec.Service{URL: "http://a/", SecretHeaders: map[string]string{"Authorization": "Bearer hush"}}}
 		}, "agent.service.secret_headers.Authorization: no environment variable"},
+		"secret header with a sign": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Service: &spec.Service{URL: "http://a/", SecretHeaders: map[string]string{"Authorization": "$TOKEN"}}}
+		}, "agent.service.secret_headers.Authorization: no environment variable"},
+		"fragment of an address": {func(s *spec.Spec) { s.Agent.ToolServers = []string{"http://a/#b"} }, "agent.tool_servers[0]: what follows # in an address is never sent"},
+		"port of an address":     {func(s *spec.Spec) { s.Agent.ToolServers = []string{"http://a:99999/"} }, "agent.tool_servers[0]: 99999 is not a port"},
+		"tool server twice":      {func(s *spec.Spec) { s.Agent.ToolServers = []string{"http://a/", "http://a/"} }, "agent.tool_servers[1]: http://a/ is given twice"},
+		"function with a space":  {func(s *spec.Spec) { s.Agent.Func = "calculator " }, `agent.func: white space around the name "calculator "`},
+		"workflow with a space": {func(s *spec.Spec) { s.Agent = spec.Agent{Temporal: &spec.Temporal{Workflow: " a", Queue: "b"}} },
+			"agent.temporal.workflow: white space around the name"},
+		"server with a version": {func(s *spec.Spec) {
+			s.Sampling.Server = &spec.Server{Type: "vllm", URLs: []string{"http://a/v1"}, Model: "m", Directory: "/d"}
+		}, `sampling.server.urls[0]: "http://a/v1" ends in /v1, which is added to the address; leave it out`},
+		"server with a query": {func(s *spec.Spec) {
+			s.Sampling.Server = &spec.Server{Type: "vllm", URLs: []string{"http://a?key=b"}, Model: "m", Directory: "/d"}
+		}, "sampling.server.urls[0]: what follows ? in the address is lost"},
+		"model with a space": {func(s *spec.Spec) {
+			s.Sampling.Server = &spec.Server{Type: "vllm", URLs: []string{"http://a"}, Model: "m ", Directory: "/d"}
+		}, `sampling.server.model: white space around the name "m "`},
+		"key for a variable": {func(s *spec.Spec) {
+			s.Sampling.Server = &spec.Server{Type: "vllm", URLs: []string{"http://a"}, Model: "m", Directory: "/d", Key: "sk-hush"}
+		}, "sampling.server.key: no name of an environment variable; give the name of an environment variable, such as API_KEY, and never the secret itself"},
+		"key of a judge": {func(s *spec.Spec) {
+			s.Credit.Assignment, s.Credit.Judge = "judge", &spec.Judge{URL: "http://a/v1", Model: "m", Key: "$KEY"}
+		}, "credit.judge.key: no name of an environment variable"},
+		"reward without a name": {func(s *spec.Spec) { s.Credit.Rewards = map[string]float64{"": 1} }, "credit.rewards: a reward without a name"},
+		"reward with a space":   {func(s *spec.Spec) { s.Credit.Rewards = map[string]float64{"style ": 1} }, `credit.rewards: white space around the name "style "`},
 		"queue with a space":    {func(s *spec.Spec) { s.Agent.Queue = " mine" }, "agent.queue: white space around the name"},
 		"queue of several":      {func(s *spec.Spec) { s.Agent.Queue = "a,b" }, "agent.queue: a comma"},
 		"queue of the trainers": {func(s *spec.Spec) { s.Agent.Queue = "train-gpu" }, "agent.queue: Fulgurite's own workers poll this queue for other work"},
