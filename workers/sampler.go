@@ -64,6 +64,11 @@ func (c *samplerCommand) setUp(ctx context.Context, p *process) error {
 	}
 	local := records.Sampler(c.Resident)
 	p.OnClose(func(context.Context) error { local.Close(); return nil })
+	p.Background(func(ctx context.Context) {
+		if err := local.Preload(ctx); err != nil {
+			p.log.Debug("the first calls will load the weights", zap.Error(err))
+		}
+	})
 	var sampler remote.Sampler = local
 	if c.GenerationLog != "" {
 		log, err := remote.OpenLog(c.GenerationLog, local)

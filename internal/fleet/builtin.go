@@ -3,6 +3,7 @@ package fleet
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,7 +12,9 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/remote"
 	"github.com/fulgurite/fulgurite/model/serve"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Builtin is the built-in sampler: it samples each run with the engine that its spec
@@ -47,6 +50,44 @@ func (b *Builtin) Publish(ctx context.Context, v model.VersionID) error {
 		return fmt.Errorf("publish %s: %w", v, err)
 	}
 	return s.Publish(ctx, v)
+}
+
+// Preload loads the newest version of each run that is under way and is sampled here, at
+// most as many as stay in memory. A process that starts calls it, so that weights are
+// read while the agents of the first calls still start.
+func (b *Builtin) Preload(ctx context.Context) error {
+	runs, err := b.records.Store.Runs(ctx)
+	if err != nil {
+		return err
+	}
+	var all []error
+	left := b.resident
+	for _, run := range runs {
+		if run.Status != record.Running || left == 0 || ctx.Err() != nil {
+			continue
+		}
+		v, ok, err := b.newest(ctx, run)
+		if err == nil && ok {
+			left--
+			err = b.Publish(ctx, v)
+		}
+		all = append(all, err)
+	}
+	return errors.Join(all...)
+}
+
+// newest returns the newest version of a run, unless an external server samples it or it
+// has no version with weights yet.
+func (b *Builtin) newest(ctx context.Context, run record.Run) (v model.VersionID, ok bool, err error) {
+	sp, err := spec.Stored(run.Spec)
+	if err != nil || sp.Sampling.Server != nil {
+		return v, false, err
+	}
+	last, err := b.records.Store.LastVersion(ctx, run.Name, model.DefaultPolicy)
+	if errors.Is(err, trace.ErrNotFound) {
+		return v, false, nil
+	}
+	return last.VersionID, last.Collected.IsZero(), err
 }
 
 // Loaded returns the versions that are in memory, engine by engine, the last used first.

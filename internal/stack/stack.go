@@ -136,6 +136,11 @@ func Start(ctx context.Context, o Options) (_ *Stack, err error) {
 	builtin := s.Sampler(resident)
 	s.sampler = builtin
 	s.closers.OnClose(func(context.Context) error { builtin.Close(); return nil })
+	s.closers.Background(func(ctx context.Context) {
+		if err := builtin.Preload(ctx); err != nil {
+			s.log.Debug("the first calls will load the weights", zap.Error(err))
+		}
+	})
 	sampler := s.Route(builtin)
 	s.closers.OnClose(func(context.Context) error { sampler.Close(); return nil })
 	if err := s.startGateway(ctx, o, sampler); err != nil {
