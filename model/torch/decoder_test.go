@@ -93,7 +93,7 @@ func requireSame(t *testing.T, want, got model.Completion, message string) {
 func models() map[string]model.Checkpoint {
 	base := start(small())
 	return map[string]model.Checkpoint{
-		"whole": base, "adapter": adapter(base, model.LoRA{Rank: 3, Alpha: 6, Targets: model.LoRATargets()}, 3),
+		"whole": base, "tokens": adapter(base, tokens(), 5), "adapter": adapter(base, model.LoRA{Rank: 3, Alpha: 6, Targets: model.LoRATargets()}, 3),
 		"other adapter": adapter(base, model.LoRA{Rank: 2, Alpha: 2, Targets: []string{"v_proj", "up_proj"}}, 4),
 	}
 }

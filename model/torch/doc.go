@@ -20,7 +20,8 @@
 // every loss of package credit is trained here as on the other engines.
 //
 // An adapter (model.LoRA) is a PEFT adapter over a base that all adapters of an engine
-// share. On a GPU the base and products are in bfloat16, while trained weights, their
+// share. The program itself puts the rows of its trained tokens in the place of the
+// base's: PEFT would copy the whole embedding in each pass. On a GPU the base and products are in bfloat16, while trained weights, their
 // gradient and their moments are in float32. On a CPU everything is float32.
 //
 // # Models of other types

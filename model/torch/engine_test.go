@@ -81,10 +81,15 @@ func start(a model.Architecture) model.Checkpoint {
 	return model.Checkpoint{Architecture: a, Weights: w}
 }
 
-// adapter returns an adapter of base, with random numbers in both of its matrices.
+// adapter returns an adapter of base, with random numbers in both of its matrices and in
+// the rows of its tokens.
 func adapter(base model.Checkpoint, l model.LoRA, seed uint64) model.Checkpoint {
+	digest := "sha256:base"
+	if base.Architecture.Tied {
+		digest = "sha256:tied"
+	}
 	c := model.Checkpoint{Architecture: base.Architecture, Adapter: &model.Adapter{LoRA: l, Base: &model.Base{
-		Digest: "sha256:base", Size: 1, Architecture: base.Architecture, Each: func(use func(model.Tensor) error) error {
+		Digest: digest, Size: 1, Architecture: base.Architecture, Each: func(use func(model.Tensor) error) error {
 			for _, w := range base.Weights {
 				if err := use(w); err != nil {
 					return err
@@ -153,16 +158,22 @@ func closeTo(t *testing.T, a, b model.Weights, part float64) {
 	}
 }
 
-// Two adapters of different shapes are trained by turns over one base, together with a
-// whole model.
+// tokens returns the numbers of an adapter that also trains rows of tokens.
+func tokens() model.LoRA {
+	return model.LoRA{Rank: 3, Alpha: 6, Targets: model.LoRATargets(), Tokens: []int32{9, 2, 5}}
+}
+
+// Adapters of different shapes are trained by turns over one base, together with a whole
+// model.
 func TestAdaptersOverOneBaseAgreeWithTheEngineNative(t *testing.T) {
 	t.Parallel()
 	e, other := shared(t), native.New(native.Options{Threads: 1})
-	base := start(small())
+	base, tied := start(small()), small()
+	tied.Tied = true
 	all := []model.Checkpoint{
 		adapter(base, model.LoRA{Rank: 3, Alpha: 6, Targets: model.LoRATargets()}, 3),
 		adapter(base, model.LoRA{Rank: 2, Alpha: 2, Targets: []string{"v_proj", "up_proj"}}, 4),
-		base,
+		base, adapter(base, tokens(), 5), adapter(start(tied), tokens(), 6),
 	}
 	trainers, others := make([]model.Trainer, len(all)), make([]model.Trainer, len(all))
 	for i, c := range all {
@@ -195,7 +206,7 @@ func TestAdaptersOverOneBaseAgreeWithTheEngineNative(t *testing.T) {
 
 func TestACriticWithAnAdapterAgreesWithTheEngineNative(t *testing.T) {
 	t.Parallel()
-	c, err := model.CriticOf(adapter(start(small()), model.LoRA{Rank: 3, Alpha: 6, Targets: model.LoRATargets()}, 3))
+	c, err := model.CriticOf(adapter(start(small()), tokens(), 3))
 	require.NoError(t, err)
 	for _, head := range c.Weights[len(c.Weights)-2:] {
 		model.GumbelNoise(4, 0, head.Data)
@@ -240,7 +251,7 @@ func TestAnUpdateIsTheSameHoweverItsBatchIsCut(t *testing.T) {
 func TestTrainingGoesOnFromACheckpoint(t *testing.T) {
 	t.Parallel()
 	e := shared(t)
-	for _, c := range []model.Checkpoint{start(small()), adapter(start(small()), model.LoRA{Rank: 2, Alpha: 4, Targets: []string{"q_proj"}}, 3)} {
+	for _, c := range []model.Checkpoint{start(small()), adapter(start(small()), tokens(), 3)} {
 		straight := trainer(t, e, c)
 		for range 3 {
 			_, err := straight.Update(t.Context(), rows(), slopes, adamW())

@@ -28,11 +28,12 @@ func spread(t *testing.T, ranks int) *torch.Engine {
 }
 
 // spreadModels returns a whole model with its own output layer, one whose output layer is
-// its embedding, and an adapter.
+// its embedding, and adapters, of which two train rows of tokens.
 func spreadModels() map[string]model.Checkpoint {
 	tied := small()
 	tied.Tied = true
 	return map[string]model.Checkpoint{
+		"tokens": adapter(start(tied), tokens(), 4), "untied tokens": adapter(start(small()), tokens(), 4),
 		"whole": start(small()), "tied": start(tied),
 		"adapter": adapter(start(small()), model.LoRA{Rank: 3, Alpha: 6, Targets: model.LoRATargets()}, 3),
 	}

@@ -8,6 +8,7 @@ from transformers import CONFIG_MAPPING, AutoModel
 
 from choices import Choices, logits, parts
 from connection import Refused
+from tokens import INPUT_ROWS, OUTPUT_ROWS, Tokens
 
 ATTENTION = "sdpa"
 PREFIX = "model."  # of a trunk's tensors in files
@@ -59,6 +60,8 @@ class Trunk:
         self.room = room(device, products or dtype, config.num_hidden_layers, config.hidden_size)
         self.unused = None  # ids without a token, which are never chosen
         self.active = None  # the name of the adapter that takes part; None is not known
+        self.tokens = {}  # by the name of an adapter, if it trains rows of tokens
+        self.module.embed_tokens.register_forward_hook(self.embedded)
         for layer in self.module.layers:
             layer.register_forward_hook(self.passed)
 
@@ -68,6 +71,11 @@ class Trunk:
         hidden = output[0] if isinstance(output, tuple) else output
         if hidden.requires_grad:
             hidden.register_hook(lambda gradient: self.tick())
+
+    def embedded(self, module, inputs, output):
+        """Puts the rows of tokens that the adapter trains in the place of the base's."""
+        own = self.tokens.get(self.active)
+        return output if own is None else own.embed(inputs[0], output)
 
     def load(self, tensors):
         if HEAD in tensors:
@@ -111,6 +119,19 @@ class Trunk:
                     raise Refused(f"tensor {key} is absent or has another shape than {list(layer.weight.shape)}")
                 layer.weight.data = tensors[key].to(self.device, torch.float32, copy=True)
                 own[key] = layer.weight
+        if lora.get("trainable_tokens"):
+            own |= self.train_tokens(name, lora["trainable_tokens"], tensors)
+        return own
+
+    def train_tokens(self, name, ids, tensors):
+        """Gives the parameters of the rows of tokens. A critic has none in the output layer."""
+        own = {
+            key: torch.nn.Parameter(tensors[key].to(self.device, torch.float32, copy=True))
+            for key in (INPUT_ROWS, OUTPUT_ROWS) if key in tensors
+        }
+        if INPUT_ROWS not in own:
+            raise Refused(f"tensor {INPUT_ROWS} is absent")
+        self.tokens[name] = Tokens(ids, self.config.vocab_size, own[INPUT_ROWS], own.get(OUTPUT_ROWS, own[INPUT_ROWS]))
         return own
 
     def activate(self, name):
@@ -124,6 +145,7 @@ class Trunk:
 
     def remove(self, name):
         self.active = None
+        self.tokens.pop(name, None)
         for module in self.module.modules():
             if isinstance(module, BaseTunerLayer) and name in module.lora_A:
                 module.delete_adapter(name)
@@ -145,10 +167,16 @@ class Trunk:
 
     def choices(self, hidden, target, scale, bits, mask, dtype):
         """Log-probabilities and entropies of the choices of target, each [n], that hidden states [n, D] lead to."""
-        return Choices.apply(hidden, self.output(), target, scale, bits, mask, dtype, self.unused)
+        own, ids = self.own()
+        return Choices.apply(hidden, self.output(), own, target, scale, bits, mask, dtype, self.unused, ids)
 
     def choosing(self, hidden, scale, bits, mask, dtype):
         """The scaled logits that tokens are chosen by, in parts of positions."""
-        weight = self.output()
+        weight, (own, ids) = self.output(), self.own()
         for part in parts(hidden, weight.shape[0]):
-            yield part, logits(hidden[part], weight, scale[part], bits, mask[part], dtype, self.unused)
+            yield part, logits(hidden[part], weight, scale[part], bits, mask[part], dtype, self.unused, own, ids)
+
+    def own(self):
+        """The rows of the output layer that the adapter trains, and the ids of their tokens, or None and None."""
+        own = self.tokens.get(self.active)
+        return (None, None) if own is None else (own.outputs, own.ids)
