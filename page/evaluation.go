@@ -113,9 +113,9 @@ func (s *Server) evaluated(ctx context.Context, run record.Run, kind trace.Kind,
 	if out.Changed, err = s.changedSince(ctx, run, kind, version); err != nil {
 		return nil, err
 	}
-	outside := func(r float64) bool { return r < 0 || r > 1 }
-	out.Low, out.High = curves.Interval(out.Mean, out.StdError, !slices.ContainsFunc(rewards, outside))
-	return &out, nil
+	steps, err := s.history(ctx, run)
+	out.Low, out.High = curves.Interval(out.Mean, out.StdError, curves.Fractions(steps, sp))
+	return &out, err
 }
 
 // changedSince returns the path of the page that compares an evaluation with the first one

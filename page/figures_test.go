@@ -166,7 +166,7 @@ func TestARunThatOnlyEvaluatesShowsItsTasksAndNoCurves(t *testing.T) {
 	require.Contains(t, text, "Tasks, hardest first")
 	require.Contains(t, links(t, body), "/runs/measured/test-0/4")
 	require.Contains(t, links(t, body), "/runs/measured/test-0")
-	for _, unwanted := range []string{"Curves", "Promote", "Roll back", "Every prompt", "Test before"} {
+	for _, unwanted := range []string{"Curves", "Promote", "Roll back", "Every prompt", "Test, version"} {
 		require.NotContains(t, text, unwanted)
 	}
 	body, _ = get(t, r.serveActing()+"/runs/measured/versions")

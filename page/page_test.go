@@ -179,7 +179,7 @@ func TestTheContentSecurityPolicyIsKept(t *testing.T) {
 			require.Nil(t, n.FirstChild, "a script in the page")
 		}
 	}
-	require.Equal(t, 4, loaded)
+	require.Equal(t, 5, loaded)
 }
 
 // asked is a Temporal that says what a test wants.

@@ -156,6 +156,7 @@ func (s *Server) accountOf(r *http.Request, run record.Run, b *runBody) error {
 		data := s.curveData(run, b.Range, steps, j.evaluations)
 		data.Lags, data.Marks = lags.Value, b.Range.Marks(marks)
 		rest, flat := curves.Flat(curves.Of(data))
+		rest = slices.DeleteFunc(rest, figure.Figure.Empty) // nothing of it is on record
 		figures, err := figure.Draw(rest)
 		return drawn{figures, flat}, err
 	})
@@ -187,7 +188,7 @@ type drawn struct {
 
 // curveData returns the records for the curves of a part of a run.
 func (s *Server) curveData(run record.Run, part curves.Span, steps []record.Step, evaluations []record.Evaluation) curves.Data {
-	d := curves.Data{Steps: part.Steps(steps), Evaluations: part.Evaluations(evaluations), Before: run.Created, Fractions: curves.Fractions(steps)}
+	d := curves.Data{Steps: part.Steps(steps), Evaluations: part.Evaluations(evaluations), Before: run.Created, Fractions: curves.Fractions(steps, specOf(run))}
 	if len(d.Steps) > 0 {
 		if at, _ := slices.BinarySearchFunc(steps, d.Steps[0].Step, func(one record.Step, step int) int { return one.Step - step }); at > 0 {
 			d.Before = steps[at-1].At

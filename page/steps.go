@@ -85,7 +85,7 @@ func (s *Server) steps(r *http.Request) (view, error) {
 	if to < last {
 		newest = to + 1
 	}
-	if b.Evaluations, err = s.evaluations(r, run, curves.Fractions(steps), max(0, to+1-stepsPerPage), newest); err != nil {
+	if b.Evaluations, err = s.evaluations(r, run, curves.Fractions(steps, specOf(run)), max(0, to+1-stepsPerPage), newest); err != nil {
 		return view{}, err
 	}
 	v := runView("steps", run, "Steps", link{Text: "Steps"})

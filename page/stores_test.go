@@ -38,6 +38,15 @@ func stores() map[string]func(t testing.TB) *recorded {
 			r.kill(3)
 			return r
 		},
+		"measured": func(t testing.TB) *recorded {
+			r := newEmpty(t, "plain")
+			r.measured("measured", false, []int{0, 4}, better)
+			r.measured("alone", true, []int{0}, better)
+			for _, run := range []string{"measured", "alone"} {
+				require.NoError(t, r.store.FinishRun(t.Context(), run, record.Completed, nil))
+			}
+			return r
+		},
 		"failed": func(t testing.TB) *recorded {
 			r := newEmpty(t, hostile)
 			r.name = "failed"

@@ -155,7 +155,7 @@ func (s *Server) lineage(ctx context.Context, of record.Run, from, to int) (l li
 	if err != nil {
 		return l, err
 	}
-	l.fraction = curves.Fractions(steps)
+	l.fraction = curves.Fractions(steps, specOf(of))
 	if l.evaluations, err = s.Records.EvaluationsBetween(ctx, run, model.DefaultPolicy, from, to); err != nil {
 		return l, err
 	}

@@ -23,6 +23,12 @@ func (g Grader) Least() float64 {
 	return -g.Limit
 }
 
+// RewardsAreFractions reports whether every final reward is between 0 and 1, whatever an
+// attempt does: the built-in graders give such rewards.
+func (s Spec) RewardsAreFractions() bool {
+	return s.Grader.Type != "" && !s.Grader.mayBeNegative() && s.Agent.FailureReward >= 0 && s.Agent.FailureReward <= 1
+}
+
 // checkMean refuses rewards that can be negative if the credit divides by their mean. The
 // mean of rewards of both signs may be close to 0, and does not measure success.
 func (s Spec) checkMean(f *Faults) {

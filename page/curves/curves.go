@@ -6,6 +6,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -23,9 +24,10 @@ func Interval(mean, stdError float64, fraction bool) (low, high float64) {
 	return low, high
 }
 
-// Fractions reports whether all rewards of the recorded steps are between 0 and 1, as
-// they are where a task is either solved or not. It returns false if there are no steps.
-func Fractions(steps []record.Step) bool {
+// Fractions reports whether all rewards of a run are between 0 and 1, as they are where a
+// task is either solved or not: those of the recorded steps, and those that the grader of a
+// run without steps can give.
+func Fractions(steps []record.Step, s spec.Spec) bool {
 	for _, s := range steps {
 		low, hasLow := s.Metrics["reward/min"]
 		high, hasHigh := s.Metrics["reward/max"]
@@ -33,7 +35,7 @@ func Fractions(steps []record.Step) bool {
 			return false
 		}
 	}
-	return len(steps) > 0
+	return len(steps) > 0 || s.RewardsAreFractions()
 }
 
 // Data has the records that curves are drawn of.
@@ -65,6 +67,7 @@ func Of(d Data) (figures []figure.Figure) {
 		{Title: "Mismatch", Lines: []figure.Curve{metric(steps, "mean", "train/mismatch"), metric(steps, "worst token", "train/mismatch_max")}, Note: "nats between sampler and trainer"},
 		{Title: "Lag", Lines: []figure.Curve{lag}, Note: "steps the sampler was behind"},
 		{Title: "Length", Lines: []figure.Curve{ratio(steps, "trained tokens", "batch/trained_tokens", "batch/rollouts")}, Note: "trained tokens a rollout"},
+		{Title: "Cut off", Lines: []figure.Curve{ratio(steps, "replies cut off", "batch/cut_off", "batch/calls")}, Note: "share of replies that a limit of tokens ended"},
 		{Title: "Speed", Lines: []figure.Curve{speed(steps, d.Before)}, Note: "tokens of the batch a second, from step to step"},
 	}
 	for i, f := range figures {

@@ -49,9 +49,9 @@ func compared(g spec.Grader, task tasks.Task, result string) Verdict {
 	switch {
 	case err != nil:
 		return Verdict{}
-	case share >= 1 && g.Type == spec.GraderContains:
+	case spec.Reaches(share, 1) && g.Type == spec.GraderContains:
 		return Verdict{"The answer is in the result.", true}
-	case share >= 1:
+	case spec.Reaches(share, 1):
 		return Verdict{"The answer is right.", true}
 	case strings.TrimSpace(result) == "":
 		return Verdict{Text: "The agent returned nothing."}
