@@ -90,7 +90,7 @@ func TestStagesOfFilesMakeOneSplit(t *testing.T) {
 	for _, task := range second.Tasks {
 		require.GreaterOrEqual(t, task, 3)
 	}
-	require.Contains(t, second.Text, "stage 2 begins, since stage 1 had its 1 steps")
+	require.Contains(t, second.Text, "stage 2 begins, since stage 1 had its 1 step")
 }
 
 func TestSourcesOfStagesThatShareIdsAreRefused(t *testing.T) {

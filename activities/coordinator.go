@@ -13,6 +13,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/curriculum"
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
@@ -64,7 +65,7 @@ func (c *Coordinator) PrepareRun(ctx context.Context, in PrepareRunInput) (_ Pre
 	}
 	if run.ExecutionID != in.ExecutionID {
 		return PrepareRunResult{}, invalid(fmt.Errorf("%w: %s (%s, started %s); choose another workflow id",
-			ErrRunExists, in.Run, run.Status, run.Created.Format(time.RFC3339)))
+			ErrRunExists, in.Run, run.Status, readable.Time(run.Created)))
 	}
 	s, err := decodeSpec(run)
 	return PrepareRunResult{Spec: s.WithoutSecrets(), Splits: run.Splits, SearchAttributes: attributes}, err

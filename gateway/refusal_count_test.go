@@ -42,7 +42,7 @@ func TestRefusedCallsAreOnRecord(t *testing.T) {
 	require.Equal(t, map[string]int{"call_limit": 4, "invalid_json": 1, "invalid_value": 1}, s.refused(t))
 	all, err := s.Refusals(t.Context(), address)
 	require.NoError(t, err)
-	require.Equal(t, "the attempt has made all of its 1 calls", all[0].Message)
+	require.Equal(t, "the attempt has made all of its 1 call", all[0].Message)
 }
 
 func TestWhatIsNoRefusalOfACallIsNotCounted(t *testing.T) {

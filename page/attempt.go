@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/page/format"
@@ -337,7 +338,7 @@ func (b *attemptBody) lanes(calls []trace.Exchange) {
 		if c.Replayed > 0 {
 			class = "replay"
 		}
-		add(name, figure.Bar{From: call.Started, To: end, Class: class, Path: fmt.Sprintf("#call-%d", c.Seq), Text: fmt.Sprintf("call %d, %s, %d tokens", c.Seq, format.Took(call.Duration), c.Sampled)})
+		add(name, figure.Bar{From: call.Started, To: end, Class: class, Path: fmt.Sprintf("#call-%d", c.Seq), Text: fmt.Sprintf("call %d, %s, %s", c.Seq, format.Took(call.Duration), readable.Count(c.Sampled, "token"))})
 	}
 	for _, one := range b.Spans {
 		if one.Ended.Before(from) || one.Started.After(to.Add(time.Minute)) && b.After != "" {

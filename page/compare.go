@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/curves"
 	"github.com/fulgurite/fulgurite/page/figure"
@@ -187,7 +188,7 @@ func (s *Server) steppedBetween(ctx context.Context, b *between, run string, a, 
 	case 1:
 		b.Sentence = fmt.Sprintf("%s is one step further than the other.", later)
 	default:
-		b.Sentence = fmt.Sprintf("%s is %d steps further than the other.", later, high-low)
+		b.Sentence = fmt.Sprintf("%s is %s further than the other.", later, readable.Count(high-low, "step"))
 	}
 	b.First = link{Text: fmt.Sprintf("step %d", low+1), Path: stepPath(run, trace.Train, low+1)}
 	if high > low+1 {

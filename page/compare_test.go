@@ -103,7 +103,7 @@ func TestVersionsAreComparedAsTheToolDoes(t *testing.T) {
 	require.Contains(t, links(t, body), "/compare?run=demo&run=other")
 	for query, want := range map[string]string{
 		"":                        "Name two versions",
-		"?v=3":                    "1 versions are ticked",
+		"?v=3":                    "1 version is ticked",
 		"?a=0&b=4&split=gate":     "rewards are missing",
 		"?a=3&b=77&split=gate":    "no evaluation demo@77",
 		"?a=3&b=nobody%404":       "not found",

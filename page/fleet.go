@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/faults"
 	"github.com/fulgurite/fulgurite/page/figure"
@@ -211,7 +212,7 @@ func (s *Server) faults(ctx context.Context, b *fleetBody) error {
 				row.Pairs = append(row.Pairs, cutOff{i.Address, attemptPath(i.Address), attemptPath(next), max(0, i.Again.Sub(i.Last))})
 			}
 			took, b.Faults, b.Number = append(took, f.Took()), append(b.Faults, row), b.Number+len(f.Attempts)
-			lane.Bars = append(lane.Bars, figure.Bar{From: f.From, To: f.To, Class: "interrupted", Path: row.Pairs[0].Path, Text: fmt.Sprintf("%s: %d attempts: %s, recovered after %s", run.Name, len(f.Attempts), f.Text, format.Took(f.Took()))})
+			lane.Bars = append(lane.Bars, figure.Bar{From: f.From, To: f.To, Class: "interrupted", Path: row.Pairs[0].Path, Text: fmt.Sprintf("%s: %s: %s, recovered after %s", run.Name, readable.Count(len(f.Attempts), "attempt"), f.Text, format.Took(f.Took()))})
 		}
 		if len(lane.Bars) > 0 {
 			b.Lanes.Rows = append(b.Lanes.Rows, lane)

@@ -218,6 +218,26 @@ func TestWhatKeepsARunFromGoingOnIsShown(t *testing.T) {
 	require.Contains(t, body, "Temporal does not say what it does: no Temporal there")
 }
 
+func TestAStopThatWasAskedForIsShown(t *testing.T) {
+	t.Parallel()
+	r := newRecorded(t, "plain")
+	stop := record.Stop{By: "ada@host", Reason: "too <slow>", After: 2, Of: 4}
+	server := r.serve(asked{state: page.State{Phase: "rollouts", Subject: "step 2", Done: 3, Total: 8, Pending: -1, Stop: &stop}})
+	for _, path := range []string{"/", "/runs/demo"} {
+		body, _ := get(t, server.URL+path)
+		require.Contains(t, body, "stopping, asked by ada@host: too &lt;slow&gt;; it ends after step 2 of 4", path)
+	}
+	result, err := json.Marshal(map[string]any{"stopped": stop})
+	require.NoError(t, err)
+	require.NoError(t, r.store.FinishRun(t.Context(), "demo", record.Stopped, result))
+	server = r.serve(nil)
+	for _, path := range []string{"/", "/runs/demo"} {
+		body, _ := get(t, server.URL+path)
+		require.Contains(t, body, `<span class="status stopped">stopped</span>`, path)
+		require.Contains(t, body, "stopped at 2 of 4, asked by ada@host: too &lt;slow&gt;", path)
+	}
+}
+
 func TestFaultsOfARunStandOut(t *testing.T) {
 	t.Parallel()
 	r := newRecorded(t, "plain")

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/internal/evaluation"
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/record"
@@ -94,7 +95,7 @@ func (s *Server) pair(r *http.Request) (view, error) {
 		body.A, body.B = a, b
 		body.Problem = "Name two versions: their numbers, or RUN@NUMBER for one of another run."
 		if len(q["v"]) > 0 {
-			body.Problem = fmt.Sprintf("%d versions are ticked: tick two, or name them here.", len(ticked))
+			body.Problem = fmt.Sprintf("%s: tick two, or name them here.", readable.Are(len(ticked), "version", "ticked"))
 		}
 	default:
 		if err := s.between(ctx, &body); err != nil {
@@ -248,7 +249,7 @@ func sentence(c evaluation.Comparison, a, b string) string {
 			verdict = b + " is better"
 		}
 	}
-	return fmt.Sprintf("%s: %s is better on %d of %d tasks, worse on %d, equal on %d.", verdict, b, c.Wins, c.Tasks, c.Losses, c.Ties)
+	return fmt.Sprintf("%s: %s is better on %d of %s, worse on %d, equal on %d.", verdict, b, c.Wins, readable.Count(c.Tasks, "task"), c.Losses, c.Ties)
 }
 
 // versionOf reads a reference to a version by its number.

@@ -78,6 +78,7 @@ type State struct {
 	Total   int
 	Pace    string // tokens a second and the remaining time, as text; empty if unknown
 	Paused  bool
+	Stop    *record.Stop // request to end the run early; nil if there is none
 	// Pending is the version that waits for approval, or -1 if none does.
 	Pending int
 	// Waits says what keeps the run from going on, a sentence for each obstacle.

@@ -66,7 +66,7 @@ func (s *Server) run(r *http.Request) (view, error) {
 	if b.runRow, err = s.runRow(ctx, run); err != nil {
 		return view{}, err
 	}
-	b.Notes = nil // the page has room for each
+	b.Notes = stopNote(run) // the page has room for each of the others
 	state, doubt := s.state(ctx, run)
 	b.Doubt = doubt
 	if state != nil {
@@ -252,7 +252,7 @@ func (s *Server) offer(ctx context.Context, run record.Run, row runRow, state *S
 	// A run that only evaluates has one version, which nothing can take the place of.
 	now := actions.State{Pending: -1, Promoted: row.Promoted != nil && !only, Pinned: row.Pinned, Only: only}
 	if state != nil {
-		now.Paused, now.Pending = state.Paused, state.Pending
+		now.Paused, now.Stopping, now.Pending = state.Paused, state.Stop != nil, state.Pending
 	}
 	return s.actions.Offer(ctx, run, now)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fulgurite/fulgurite/internal/access"
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/actions"
 	"github.com/fulgurite/fulgurite/page/figure"
@@ -93,6 +94,7 @@ func (s *Server) runRow(ctx context.Context, run record.Run) (runRow, error) {
 	if !run.Finished.IsZero() {
 		row.Took = run.Finished.Sub(run.Created)
 	}
+	row.Notes = stopNote(run)
 	if text := run.Failure().Error; text != "" {
 		row.Notes = append(row.Notes, note{Text: format.FirstLine(text)})
 	}
@@ -126,6 +128,15 @@ func (s *Server) runRow(ctx context.Context, run record.Run) (runRow, error) {
 	return row, nil
 }
 
+// stopNote says who stopped a run. It is empty if nobody did.
+func stopNote(run record.Run) []note {
+	stop := run.Stop()
+	if stop == nil {
+		return nil
+	}
+	return []note{{Text: format.FirstLine(fmt.Sprintf("stopped at %d of %d, %s", stop.After, stop.Of, stop.Text()))}}
+}
+
 // promoted returns the promoted version, or nil if there is none, and whether it is
 // pinned.
 func (s *Server) promoted(ctx context.Context, run string) (*int, bool, error) {
@@ -143,7 +154,7 @@ func (s State) text() string {
 		text += ": " + format.FirstLine(s.Subject)
 	}
 	if s.Total > 0 {
-		text += fmt.Sprintf(", %d of %d attempts", s.Done, s.Total)
+		text += fmt.Sprintf(", %d of %s", s.Done, readable.Count(s.Total, "attempt"))
 	}
 	if s.Pace != "" {
 		text += ", " + s.Pace
@@ -163,6 +174,9 @@ func (s *Server) obstacles(ctx context.Context, run record.Run, now State) []not
 	var out []note
 	act := func(text string, path ...string) link {
 		return link{Text: text, Path: actions.Path(run.Name) + "/" + strings.Join(path, "")}
+	}
+	if stop := now.Stop; stop != nil {
+		out = append(out, note{Text: format.FirstLine(fmt.Sprintf("stopping, %s; it ends after step %d of %d", stop.Text(), stop.After, stop.Of))})
 	}
 	if now.Paused {
 		out = append(out, note{"paused until somebody resumes it", []link{act("Resume", "resume")}})

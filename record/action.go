@@ -108,8 +108,6 @@ func (a Action) Check() error {
 		return fmt.Errorf("reason: %d bytes, at most %d", len(a.Reason), mostReason)
 	case len(a.Input.Values) > mostValues:
 		return fmt.Errorf("values: %d keys, at most %d at once", len(a.Input.Values), mostValues)
-	case a.Name == ActionRollback && a.Reason == "":
-		return errors.New("reason: missing: say why it is rolled back")
 	case (a.Name == ActionPromote || a.Name == ActionPin || a.Name == ActionExport) && a.Input.Version == nil:
 		return fmt.Errorf("version: missing: which one is to be %s?", map[ActionName]string{ActionPromote: "promoted", ActionPin: "pinned", ActionExport: "exported"}[a.Name])
 	case a.Name == ActionExport && a.Input.Format == "":

@@ -1,6 +1,36 @@
 package record
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// Stop is a person's request to end a run after the steps that have begun.
+type Stop struct {
+	By     string `json:"by"`
+	Reason string `json:"reason,omitempty"`
+	After  int    `json:"after"` // the last step
+	Of     int    `json:"of"`    // the number of steps that the spec asks for
+}
+
+// Text says who asked for the stop and why.
+func (s Stop) Text() string {
+	if s.Reason == "" {
+		return "asked by " + s.By
+	}
+	return fmt.Sprintf("asked by %s: %s", s.By, s.Reason)
+}
+
+// Stop returns the request that ended a run. It is nil unless the run was stopped.
+func (r Run) Stop() *Stop {
+	var result struct {
+		Stopped *Stop `json:"stopped"`
+	}
+	if r.Status != Stopped || json.Unmarshal(r.Result, &result) != nil {
+		return nil
+	}
+	return result.Stopped
+}
 
 // Failure is the result of a run that did not complete.
 type Failure struct {
@@ -12,11 +42,11 @@ type Failure struct {
 	By string `json:"by,omitempty"`
 }
 
-// Failure returns why a run did not complete. It is empty for a run that completed or is
-// under way.
+// Failure returns why a run did not complete. It is empty for a run that completed, was
+// stopped, or is under way.
 func (r Run) Failure() Failure {
 	var f Failure
-	if r.Status == Running || r.Status == Completed || json.Unmarshal(r.Result, &f) != nil {
+	if r.Status == Running || r.Status == Completed || r.Status == Stopped || json.Unmarshal(r.Result, &f) != nil {
 		return Failure{}
 	}
 	return f

@@ -19,6 +19,9 @@ type Status string
 const (
 	Running   Status = "running"
 	Completed Status = "completed"
+	// Stopped is a run that a person ended before its last step. It did everything that
+	// follows the last step, as a completed one does.
+	Stopped   Status = "stopped"
 	Failed    Status = "failed"
 	Cancelled Status = "cancelled"
 	// Refused is a run that never began: its spec was refused. Its name is free.

@@ -6,8 +6,8 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"time"
 
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store/database"
@@ -110,7 +110,7 @@ func promote(t database.Tx, p record.Promotion) error {
 	}
 	target, err := database.One(t.Ctx, t, readVersion, selectVersion, p.Run, p.Policy, p.Version)
 	if err == nil && !target.Collected.IsZero() {
-		return fmt.Errorf("%w: %w on %s", trace.ErrConflict, model.ErrCollected, target.Collected.Format(time.DateTime))
+		return fmt.Errorf("%w: %w on %s", trace.ErrConflict, model.ErrCollected, readable.Time(target.Collected))
 	}
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err
@@ -151,7 +151,7 @@ func movable(t database.Tx, p record.Promotion, version int) error {
 	byHand := p.Source == record.SourcePin || p.Source == record.SourceUnpin
 	switch {
 	case last.Pinned() && !byHand:
-		return fmt.Errorf("%w: at version %d by %s since %s", record.ErrPinned, last.Version, last.By, last.At.Format(time.RFC3339))
+		return fmt.Errorf("%w: at version %d by %s since %s", record.ErrPinned, last.Version, last.By, readable.Time(last.At))
 	case version != p.Previous:
 		return fmt.Errorf("%w: version %d is promoted, not %d", trace.ErrConflict, version, p.Previous)
 	case p.Source == record.SourceUnpin && (!last.Pinned() || p.Version != p.Previous):

@@ -3,6 +3,7 @@ package tasks
 import (
 	"fmt"
 
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/tasks/shuffle"
 )
 
@@ -64,7 +65,7 @@ func Split(list []Task, shares []int, seed uint64) ([][]Task, error) {
 	}
 	for p, part := range parts {
 		if len(part) == 0 {
-			return nil, fmt.Errorf("part %d of %d would be empty: the %d tasks make only %d groups that share no question", p+1, len(parts), len(list), len(groups))
+			return nil, fmt.Errorf("part %d of %d would be empty: from %s come only %s that share no question", p+1, len(parts), readable.Count(len(list), "task"), readable.Count(len(groups), "group"))
 		}
 	}
 	return parts, nil

@@ -60,5 +60,5 @@ func TestSplitsHaveTheirShares(t *testing.T) {
 	_, err = tasks.Split(list, []int{1, 0}, 1)
 	require.ErrorContains(t, err, "a share of 0")
 	_, err = tasks.Split(list[:1], []int{1, 1}, 1)
-	require.ErrorContains(t, err, "of 2 would be empty: the 1 tasks make only 1 groups")
+	require.ErrorContains(t, err, "of 2 would be empty: from 1 task come only 1 group")
 }

@@ -7,6 +7,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // The Updates with which people steer a run. Each is validated before it enters the
@@ -74,7 +75,7 @@ func (t *trainingRun) handleUpdates(ctx workflow.Context) error {
 			}
 			return nil
 		}),
-		handle(ctx, UpdateStop, t.stop, func(ControlInput) error { return t.checkUnderWay() }),
+		handle(ctx, UpdateStop, t.stopAfterSteps, func(ControlInput) error { return t.checkUnderWay() }),
 		handle(ctx, UpdateSet, t.set, t.checkSet),
 		handle(ctx, UpdateApprove, t.approve, t.checkVerdict),
 		handle(ctx, UpdateReject, t.reject, t.checkVerdict),
@@ -94,8 +95,8 @@ func (t *trainingRun) checkUnderWay() error {
 	if t.Spec.Evaluation.Only != "" {
 		return errors.New("the run trains nothing and has no steps; cancel its workflow to end it")
 	}
-	if t.StopAfter != nil {
-		return fmt.Errorf("the run stops after step %d already", *t.StopAfter)
+	if t.Stop != nil {
+		return fmt.Errorf("the run stops after step %d already, %s", t.Stop.After, t.Stop.Text())
 	}
 	return nil
 }
@@ -111,12 +112,13 @@ func (t *trainingRun) resume(_ workflow.Context, in ControlInput) (UpdateResult,
 	return UpdateResult{t.started() + 1, fmt.Sprintf("resumed by %s with step %d", in.By, t.started()+1)}, nil
 }
 
-// stop ends the run after the steps that have begun, with everything that
+// stopAfterSteps ends the run after the steps that have begun, with everything that
 // follows the last step.
-func (t *trainingRun) stop(_ workflow.Context, in ControlInput) (UpdateResult, error) {
+func (t *trainingRun) stopAfterSteps(ctx workflow.Context, in ControlInput) (UpdateResult, error) {
 	last := t.started()
-	t.StopAfter = &last
-	return UpdateResult{last, fmt.Sprintf("stopped by %s after step %d", in.By, last)}, nil
+	t.Stop = &record.Stop{By: in.By, Reason: shortReason(in.Reason), After: last}
+	workflow.SetCurrentDetails(ctx, t.details())
+	return UpdateResult{last, fmt.Sprintf("stops after step %d, asked by %s", last, in.By)}, nil
 }
 
 // awaitResume waits while the run is paused.

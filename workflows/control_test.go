@@ -8,6 +8,7 @@ import (
 	"go.temporal.io/sdk/testsuite"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -52,13 +53,15 @@ func TestStopEndsTheRunAfterTheStepsThatHaveBegun(t *testing.T) {
 		s.Training.Lag, s.Training.Steps = lag, 9
 		fake := &fakeActivities{score: func(version int, _ trace.Kind) float64 { return float64(version) }}
 		env := fake.environment(s)
-		a := updateDuring(t, fake, env, 2, workflows.UpdateStop, workflows.ControlInput{By: "ada"})
+		a := updateDuring(t, fake, env, 2, workflows.UpdateStop, workflows.ControlInput{By: "ada", Reason: "it is flat"})
 		env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 		var out workflows.TrainingResult
 		require.NoError(t, env.GetWorkflowResult(&out))
 		require.NoError(t, a.rejected)
 		require.Equal(t, want, a.result.Step)
 		require.Equal(t, want, out.Steps)
+		require.Equal(t, &record.Stop{By: "ada", Reason: "it is flat", After: want, Of: 9}, out.Stopped)
+		require.Equal(t, record.Stopped, fake.finished[0].Status)
 		require.Equal(t, want, out.Promoted, "the last version is evaluated as always")
 		require.InDelta(t, float64(want), out.After.Mean, 0)
 	}

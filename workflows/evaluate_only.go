@@ -32,9 +32,13 @@ func (t *trainingRun) evaluateOnly(ctx workflow.Context) (TrainingResult, error)
 // closeRecord records the outcome of the run.
 func (t *trainingRun) closeRecord(ctx workflow.Context, out TrainingResult) (TrainingResult, error) {
 	t.enter(ctx, PhaseFinished, fmt.Sprintf("version %d is promoted", t.Promoted))
+	status := record.Completed
+	if out.Stopped != nil {
+		status = record.Stopped
+	}
 	var c *activities.Coordinator
 	err := workflow.ExecuteActivity(coordination(ctx, "close the record"), c.FinishRun, activities.FinishRunInput{
-		Run: t.Run, ExecutionID: workflow.GetInfo(ctx).FirstRunID, Status: record.Completed, Result: mustJSON(out),
+		Run: t.Run, ExecutionID: workflow.GetInfo(ctx).FirstRunID, Status: status, Result: mustJSON(out),
 	}).Get(ctx, nil)
 	if err != nil {
 		return out, err

@@ -10,6 +10,8 @@ import (
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
+
+	"github.com/fulgurite/fulgurite/internal/readable"
 )
 
 // SearchAttributes returns the names and types of the search attributes that a run keeps
@@ -37,7 +39,7 @@ func (t *trainingRun) enter(ctx workflow.Context, phase Phase, subject string) {
 
 func (t *trainingRun) progress() (Progress, error) {
 	p := Progress{
-		Run: t.Run, Phase: t.phase, Subject: t.subject, Step: t.Step, Steps: t.last(), Promoted: t.Promoted,
+		Run: t.Run, Phase: t.phase, Subject: t.subject, Step: t.Step, Steps: t.steps(), Stop: t.stop(), Promoted: t.Promoted,
 		Before: t.Before, After: t.After, Curve: t.Curve, Failed: t.Failed, Calls: t.Calls, Tokens: t.Tokens,
 		Warnings: t.warnings(), Started: t.started(), Paused: t.Paused, Pending: t.Pending, Quarantined: len(t.Quarantined),
 	}
@@ -64,10 +66,7 @@ func (t *trainingRun) warnings() []string {
 		out = append(out, text)
 	}
 	if t.LeftOut > 0 {
-		text := fmt.Sprintf("%d groups were left out of training, because an attempt could not be given credit", t.LeftOut)
-		if t.LeftOut == 1 {
-			text = "1 group was left out of training, because an attempt could not be given credit"
-		}
+		text := fmt.Sprintf("%s left out of training, because an attempt could not be given credit", readable.Were(t.LeftOut, "group"))
 		if t.LeftOutReason != "" {
 			text += "; the last: " + t.LeftOutReason
 		}
@@ -119,6 +118,9 @@ func (t *trainingRun) showRollouts(ctx workflow.Context, g *stepGroups) {
 	}
 }
 
+// detailsTime is the form of times in the details.
+const detailsTime = time.DateTime + " MST"
+
 // detailRows is how many of the last steps the details show.
 const detailRows = 20
 
@@ -126,15 +128,18 @@ const detailRows = 20
 func (t *trainingRun) details() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "**%s**: %s (%s) since %s. Step %d of %d, promoted version %d.\n\n",
-		t.Run, t.phase, t.subject, t.entered.UTC().Format(time.DateTime), t.Step, t.last(), t.Promoted)
+		t.Run, t.phase, t.subject, t.entered.UTC().Format(detailsTime), t.Step, t.steps(), t.Promoted)
+	if stop := t.stop(); stop != nil {
+		fmt.Fprintf(&b, "Stops after step %d, %s.\n\n", stop.After, stop.Text())
+	}
 	// A workflow does not learn of the tries of its activities.
 	fmt.Fprintf(&b, "If it takes long, `fulgurite status %s` says what it waits for; so do the pending activities, here and in the workflows below it.\n\n", t.Run)
 	if t.phase == PhaseRollouts && len(t.inFlight) > 0 {
 		g := t.inFlight[0]
 		p, _ := t.progress() // it has no error
-		fmt.Fprintf(&b, "%d of %d rollouts, %d tokens", g.count.Done, g.count.Total, g.tokens)
+		fmt.Fprintf(&b, "%d of %s, %s", g.count.Done, readable.Count(g.count.Total, "rollout"), readable.Count(g.tokens, "token"))
 		if pace := p.PaceText(g.seen); pace != "" {
-			fmt.Fprintf(&b, ": %s at %s", pace, g.seen.UTC().Format(time.TimeOnly))
+			fmt.Fprintf(&b, ": %s at %s", pace, g.seen.UTC().Format(detailsTime))
 		}
 		b.WriteString("\n\n")
 		if g.text != "" {
@@ -154,7 +159,7 @@ func (t *trainingRun) details() string {
 		fmt.Fprintf(&b, "Version %d waits for approval until %s.\n\n", t.Pending.Decision.Candidate, t.Pending.Deadline.UTC().Format(time.RFC3339))
 	}
 	if n := len(t.Quarantined); n > 0 {
-		fmt.Fprintf(&b, "%d tasks are quarantined, the last because: %s\n\n", n, t.Quarantined[n-1].Reason)
+		fmt.Fprintf(&b, "%s, the last because: %s\n\n", readable.Are(n, "task", "quarantined"), t.Quarantined[n-1].Reason)
 	}
 	if len(t.Curve) == 0 {
 		return b.String()

@@ -29,6 +29,7 @@ const (
 	PhaseFinished   Phase = "finished"
 	PhaseFailed     Phase = "failed" // the subject says why
 	PhaseCancelled  Phase = "cancelled"
+	PhaseUnknown    Phase = "unknown" // the workflow can't be asked; the rest is what the store has
 )
 
 // mostQuarantined bounds the quarantined tasks in the state, and reasonBytes the reason
@@ -85,8 +86,8 @@ type TrainingState struct {
 	Quarantined []Quarantine `json:"quarantined,omitempty"`
 	Settings    []Setting    `json:"settings,omitempty"`
 	Paused      bool         `json:"paused,omitempty"`
-	// StopAfter is the last step of a run that was stopped; nil if it was not.
-	StopAfter *int `json:"stop_after,omitempty"`
+	// Stop is the request to end the run early; nil if there is none. Its Of is not set.
+	Stop *record.Stop `json:"stop,omitempty"`
 	// Pending is the candidate that waits for a person; nil if none does.
 	Pending *Approval `json:"pending,omitempty"`
 }
@@ -107,12 +108,14 @@ type CurvePoint struct {
 
 // Progress answers the query "progress".
 type Progress struct {
-	Run      string `json:"run"`
-	Phase    Phase  `json:"phase"`
-	Subject  string `json:"subject"` // what the phase is about; of an evaluation its workflow id
-	Step     int    `json:"step"`    // steps finished
-	Steps    int    `json:"steps"`
-	Promoted int    `json:"promoted"`
+	Run     string `json:"run"`
+	Phase   Phase  `json:"phase"`
+	Subject string `json:"subject"` // what the phase is about; of an evaluation its workflow id
+	Step    int    `json:"step"`    // steps finished
+	Steps   int    `json:"steps"`   // that the spec asks for
+	// Stop is the request to end the run before the last of them; nil if there is none.
+	Stop     *record.Stop `json:"stop,omitempty"`
+	Promoted int          `json:"promoted"`
 	// Rollouts counts those of the step under way, or of the evaluation under way: those of an
 	// evaluation are known to its own workflow and added by who asks.
 	Rollouts Count `json:"rollouts"`
@@ -155,6 +158,8 @@ type TrainingResult struct {
 	Weights  string                 `json:"weights"` // digest of the last version's weights
 	Before   *activities.Evaluation `json:"before,omitempty"`
 	After    *activities.Evaluation `json:"after,omitempty"`
+	// Stopped is the request that ended the run before its last step; nil if none did.
+	Stopped *record.Stop `json:"stopped,omitempty"`
 	// Evaluation is the result of a run that trains nothing.
 	Evaluation *activities.Evaluation `json:"evaluation,omitempty"`
 }
@@ -164,10 +169,20 @@ func (s *TrainingState) steps() int { return s.Spec.Training.Total(s.Splits[trac
 
 // last returns the step after which the run ends.
 func (s *TrainingState) last() int {
-	if s.StopAfter != nil {
-		return min(*s.StopAfter, s.steps())
+	if s.Stop != nil {
+		return min(s.Stop.After, s.steps())
 	}
 	return s.steps()
+}
+
+// stop returns the request that ends the run before its last step; nil if none does.
+func (s *TrainingState) stop() *record.Stop {
+	if s.Stop == nil || s.last() == s.steps() {
+		return nil
+	}
+	stop := *s.Stop
+	stop.Of = s.steps()
+	return &stop
 }
 
 // settingsOf returns everything that was set for a step; nil if nothing was.

@@ -201,7 +201,7 @@ func (t *trainingRun) finish(ctx workflow.Context) (TrainingResult, error) {
 		}
 		t.After = e
 	}
-	out := TrainingResult{Run: t.Run, Steps: t.Step, Promoted: t.Promoted, Weights: t.Weights, Before: t.Before, After: t.After}
+	out := TrainingResult{Run: t.Run, Steps: t.Step, Promoted: t.Promoted, Weights: t.Weights, Stopped: t.stop(), Before: t.Before, After: t.After}
 	return t.closeRecord(ctx, out)
 }
 

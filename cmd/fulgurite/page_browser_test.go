@@ -229,7 +229,7 @@ func TestBrowserActsOnARun(t *testing.T) {
 	})
 	b.open("stop")
 	b.look("stop", "light", 1280)
-	require.Contains(t, b.send(), "Done: stopped by")
+	require.Contains(t, b.send(), "Done: stops after step")
 	b.looks("actions")
 	b.complaints.mu.Lock()
 	defer b.complaints.mu.Unlock()

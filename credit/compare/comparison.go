@@ -9,6 +9,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/internal/chart"
+	"github.com/fulgurite/fulgurite/internal/readable"
 )
 
 // Report compares settings over one step. The keys of its JSON are a public
@@ -191,7 +192,8 @@ const near = 1e-6
 // WriteText writes the report as readable text.
 func (r Report) WriteText(w io.Writer) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Step %d of %s: %d groups, %d attempts, %d calls, %d trained tokens\n", r.Step, r.Run, r.Groups, r.Attempts, r.Calls, r.Tokens)
+	fmt.Fprintf(&b, "Step %d of %s: %s, %s, %s, %s\n", r.Step, r.Run,
+		readable.Count(r.Groups, "group"), readable.Count(r.Attempts, "attempt"), readable.Count(r.Calls, "call"), readable.Count(r.Tokens, "trained token"))
 	if r.Difference > near {
 		fmt.Fprintf(&b, "The run's own setting, computed again, is up to %.3g from what was trained: records came in later, or the release differs.\n", r.Difference)
 	}

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -51,9 +52,9 @@ type LimitError struct{ Calls, Tokens int }
 
 func (e *LimitError) Error() string {
 	if e.Calls > 0 {
-		return fmt.Sprintf("the attempt has made all of its %d calls", e.Calls)
+		return fmt.Sprintf("the attempt has made all of its %s", readable.Count(e.Calls, "call"))
 	}
-	return fmt.Sprintf("the attempt has sampled all of its %d tokens", e.Tokens)
+	return fmt.Sprintf("the attempt has sampled all of its %s", readable.Count(e.Tokens, "token"))
 }
 
 // FormError refuses a form to which the codec can't hold a reply.

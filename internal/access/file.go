@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/internal/textfile"
 )
 
@@ -63,7 +64,7 @@ func (f File) Create(name string, rights []Right, now, expires time.Time) (secre
 		return "", fmt.Errorf("%w: %w", ErrToken, err)
 	}
 	if t.Expired(now) {
-		return "", fmt.Errorf("%w: expires: %s is in the past", ErrToken, t.Expires.Format(time.RFC3339))
+		return "", fmt.Errorf("%w: expires: %s is in the past", ErrToken, readable.Time(t.Expires))
 	}
 	return secret, f.change(func(all []Token) ([]Token, error) {
 		if slices.ContainsFunc(all, func(o Token) bool { return o.Name == name }) {

@@ -13,8 +13,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
 
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/checkpoint"
 	"github.com/fulgurite/fulgurite/record"
@@ -162,7 +162,7 @@ func (c Catalog) kept(ctx context.Context, id model.VersionID) (model.Version, e
 	}
 	if !v.Collected.IsZero() {
 		return v, fmt.Errorf("%w: %s: %w since %s, as training.keep of its run says; `fulgurite versions %s` lists those that are kept",
-			trace.ErrNotFound, id, model.ErrCollected, v.Collected.Local().Format(time.DateTime), id.Run)
+			trace.ErrNotFound, id, model.ErrCollected, readable.Time(v.Collected), id.Run)
 	}
 	return v, nil
 }

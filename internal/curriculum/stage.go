@@ -3,6 +3,7 @@ package curriculum
 import (
 	"fmt"
 
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks/shuffle"
@@ -47,7 +48,7 @@ func (c *chooser) ended() string {
 	}
 	until, title := c.Curriculum.Stages[stage].Until, c.Curriculum.Title(stage)
 	if n := c.Step - since; until.Steps > 0 && n >= until.Steps {
-		return fmt.Sprintf("stage %s had its %d steps", title, n)
+		return fmt.Sprintf("stage %s had its %s", title, readable.Count(n, "step"))
 	}
 	if from := c.Finished - until.Over + 1; until.Reward != nil && from >= since {
 		samples, sum := 0, 0.0

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
@@ -144,7 +145,7 @@ func withoutPaths(g spec.Grader) spec.Grader {
 // incomparable returns why two evaluations cannot be compared, and "" if they can.
 func incomparable(a, b Set) string {
 	if len(a.Tasks) != len(b.Tasks) {
-		return fmt.Sprintf("%d tasks against %d", len(a.Tasks), len(b.Tasks))
+		return fmt.Sprintf("%s against %d", readable.Count(len(a.Tasks), "task"), len(b.Tasks))
 	}
 	for i, task := range a.Tasks {
 		switch part := tasks.Difference(task, b.Tasks[i]); part {
@@ -159,7 +160,7 @@ func incomparable(a, b Set) string {
 		return fmt.Sprintf("other graders: %s against %s", graderText(a), graderText(b))
 	}
 	if x, y := len(a.Rewards[0]), len(b.Rewards[0]); x != y {
-		return fmt.Sprintf("%d samples of each task against %d; evaluate again with --samples", x, y)
+		return fmt.Sprintf("%s of each task against %d; evaluate again with --samples", readable.Count(x, "sample"), y)
 	}
 	return ""
 }

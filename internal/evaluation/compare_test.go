@@ -67,7 +67,7 @@ func TestWhatCannotBeComparedIsRefusedByName(t *testing.T) {
 		require.ErrorContains(t, err, "a@0 on test and b@0 on test can't be compared: "+why)
 	}
 	refused(set("b", []float64{0}), "2 tasks against 1")
-	refused(set("b", []float64{0, 1}, []float64{1, 1}), "1 samples of each task against 2")
+	refused(set("b", []float64{0, 1}, []float64{1, 1}), "1 sample of each task against 2")
 	other := set("b", []float64{0}, []float64{1})
 	other.Tasks[1].Input = "another question"
 	refused(other, "other tasks: number 1 is t1 in both, with other content: input")

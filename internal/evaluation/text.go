@@ -3,6 +3,8 @@ package evaluation
 import (
 	"fmt"
 	"io"
+
+	"github.com/fulgurite/fulgurite/internal/readable"
 )
 
 // mostChanges is how many tasks a text lists; the JSON has all.
@@ -26,8 +28,8 @@ func (e Estimate) String() string { return fmt.Sprintf("%.3f [%.3f, %.3f]", e.Me
 // WriteText writes a table for people. Each line begins with indent.
 func (p *Passes) WriteText(w io.Writer, indent string) error {
 	out := &page{w: w}
-	out.line("%s%d tasks × %d samples, success is a reward of at least %g; intervals of %g %%, by resampling tasks",
-		indent, p.Tasks, p.Samples, p.Success, 100*p.Level)
+	out.line("%s%s × %s, success is a reward of at least %g; intervals of %g %%, by resampling tasks",
+		indent, readable.Count(p.Tasks, "task"), readable.Count(p.Samples, "sample"), p.Success, 100*p.Level)
 	out.line("%s%4s  %-22s  %-22s", indent, "k", "pass@k, one of k", "pass^k, all of k")
 	for _, k := range p.ByK {
 		out.line("%s%4d  %-22s  %-22s", indent, k.K, k.At, k.All)
@@ -40,10 +42,10 @@ func (c Comparison) WriteText(w io.Writer) error {
 	p := &page{w: w}
 	p.line("A  %s", c.A)
 	p.line("B  %s", c.B)
-	p.line("\nB − A over %d tasks × %d samples: %+.3f, %g %% interval [%+.3f, %+.3f], standard error %.3f",
-		c.Tasks, c.Samples, c.Difference.Mean, 100*c.Level, c.Difference.Low, c.Difference.High, c.StdError)
+	p.line("\nB − A over %s × %s: %+.3f, %g %% interval [%+.3f, %+.3f], standard error %.3f",
+		readable.Count(c.Tasks, "task"), readable.Count(c.Samples, "sample"), c.Difference.Mean, 100*c.Level, c.Difference.Low, c.Difference.High, c.StdError)
 	p.line("p = %.3g, two-sided, by flipping the signs of the tasks' differences", c.PValue)
-	p.line("B is better on %d tasks, worse on %d, equal on %d", c.Wins, c.Losses, c.Ties)
+	p.line("B is better on %s, worse on %d, equal on %d", readable.Count(c.Wins, "task"), c.Losses, c.Ties)
 	for _, r := range c.Remarks {
 		p.line("differs too: %s", r)
 	}

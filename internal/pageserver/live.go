@@ -127,6 +127,7 @@ func (l *live) State(ctx context.Context, run string) (page.State, error) {
 	}
 	out.Phase, out.Subject, out.Done, out.Total = string(progress.Phase), progress.Subject, progress.Rollouts.Done, progress.Rollouts.Total
 	out.Pace, out.Paused = progress.PaceText(time.Now()), progress.Paused
+	out.Stop = progress.Stop
 	if progress.Pending != nil {
 		out.Pending = progress.Pending.Decision.Candidate
 	}

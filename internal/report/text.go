@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/fulgurite/fulgurite/internal/readable"
 )
 
 // mostPasses is for how many evaluations, the newest ones, a text shows pass@k.
@@ -23,7 +25,7 @@ func (r Report) WriteText(w io.Writer) error {
 	if r.Only != "" {
 		p.line("Evaluation %s: %s, of %s on the %s split", r.Run, r.Status, cmp.Or(r.Evaluates, "version 0"), r.Only)
 	} else {
-		p.line("Run %s: %s, %d of %d steps finished", r.Run, r.Status, r.Steps, r.Planned)
+		p.line("Run %s: %s, %d of %s finished", r.Run, r.Status, r.Steps, readable.Count(r.Planned, "step"))
 	}
 	if r.Error != "" {
 		p.line("  %s", r.Error)
@@ -69,10 +71,10 @@ func (p *page) writePrompts(r Report) {
 	p.line("\nPrompts of finished steps")
 	p.line("  issued            %8d", q.Issued)
 	p.line("  refills           %8d", q.Refills)
-	p.line("  trained once      %8d  (%d samples)", q.Trained, r.Samples)
+	p.line("  trained once      %8d  (%s)", q.Trained, readable.Count(r.Samples, "sample"))
 	p.line("  quarantined       %8d", q.Quarantined)
 	if q.Flat > 0 {
-		p.line("  flat              %8d  (%d samples; not trained: no advantage)", q.Flat, q.FlatSamples)
+		p.line("  flat              %8d  (%s; not trained: no advantage)", q.Flat, readable.Count(q.FlatSamples, "sample"))
 	}
 	if q.LeftOut > 0 {
 		p.line("  left out          %8d  (not trained: no credit could be given)", q.LeftOut)
@@ -154,7 +156,7 @@ func (p *page) writePointer(r Report) {
 		p.line("  %s", text)
 	}
 	lines := History(r.Promotions, r.Decisions)
-	p.lines(len(lines), func(i int) { p.line("  %s  %s", lines[i].At.Local().Format(time.DateTime), lines[i].Text) })
+	p.lines(len(lines), func(i int) { p.line("  %s  %s", readable.Time(lines[i].At), lines[i].Text) })
 	if r.Pinned {
 		p.line("  version %d is pinned", *r.Promoted)
 	}

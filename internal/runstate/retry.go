@@ -23,6 +23,14 @@ import (
 // ErrNotRetried is wrapped when a run can't go on, with the reason.
 var ErrNotRetried = errors.New("it can't go on")
 
+// errEnded says why a run whose workflow completed can't go on.
+func errEnded(run record.Run) error {
+	if run.Status == record.Stopped {
+		return fmt.Errorf("%w: it was stopped; start its spec under another name", ErrNotRetried)
+	}
+	return fmt.Errorf("%w: it has completed", ErrNotRetried)
+}
+
 // Retrier lets runs go on that failed or were ended.
 type Retrier struct {
 	Client    client.Client
@@ -50,7 +58,7 @@ func (r Retrier) Retry(ctx context.Context, run record.Run, reason string) (exec
 	case enums.WORKFLOW_EXECUTION_STATUS_RUNNING, enums.WORKFLOW_EXECUTION_STATUS_PAUSED:
 		return "", fmt.Errorf("%w: it is under way", ErrNotRetried)
 	case enums.WORKFLOW_EXECUTION_STATUS_COMPLETED:
-		return "", fmt.Errorf("%w: it has completed", ErrNotRetried)
+		return "", errEnded(run)
 	}
 	events, err := historyOf(ctx, r.Client, d)
 	if err != nil {

@@ -38,7 +38,7 @@ func (r Retrier) RetryWith(ctx context.Context, run record.Run, id string, set w
 	case underWay(info.Status):
 		return "", 0, fmt.Errorf("%w: it is under way; fulgurite set changes what may change then", ErrNotRetried)
 	case info.Status == enums.WORKFLOW_EXECUTION_STATUS_COMPLETED:
-		return "", 0, fmt.Errorf("%w: it has completed", ErrNotRetried)
+		return "", 0, errEnded(run)
 	}
 	state, err := r.state(ctx, run, info.Execution)
 	if err != nil {

@@ -175,6 +175,10 @@ func end(s enums.WorkflowExecutionStatus, last *history.HistoryEvent) (record.St
 		if err := converter.GetDefaultDataConverter().FromPayloads(last.GetWorkflowExecutionCompletedEventAttributes().GetResult(), &result); err != nil {
 			return record.Completed, nil
 		}
+		stopped := record.Run{Status: record.Stopped, Result: result}
+		if stopped.Stop() != nil {
+			return record.Stopped, result
+		}
 		return record.Completed, result
 	case enums.WORKFLOW_EXECUTION_STATUS_TERMINATED:
 		a := last.GetWorkflowExecutionTerminatedEventAttributes()

@@ -21,7 +21,6 @@ type kind struct {
 	// TakesVersion says that a version can be named, NeedsVersion that it has to be.
 	TakesVersion, NeedsVersion bool
 	TakesNumbers               bool // for keys of the spec
-	NeedsReason                bool
 	Heavy                      bool // it can't be taken back by a click
 	TakesFormat                bool // of the files of a version
 }
@@ -37,7 +36,7 @@ func kinds() []kind {
 		{Name: record.ActionSet, Verb: "Set", Effect: "Keys of the spec get other numbers, from the first step on that has not begun.", TakesNumbers: true},
 		{Name: record.ActionRetry, Verb: "Retry", Effect: "The run continues where it ended. What is on record is not done again."},
 		{Name: record.ActionPromote, Verb: "Promote", Effect: "The version is served from now on. The run may promote another one later.", TakesVersion: true, NeedsVersion: true},
-		{Name: record.ActionRollback, Verb: "Roll back", Effect: "An earlier version is served again instead of the promoted one.", TakesVersion: true, NeedsReason: true},
+		{Name: record.ActionRollback, Verb: "Roll back", Effect: "An earlier version is served again instead of the promoted one.", TakesVersion: true},
 		{Name: record.ActionPin, Verb: "Pin", Effect: "The version is promoted and held: the run promotes no other until somebody unpins it.", TakesVersion: true, NeedsVersion: true},
 		{Name: record.ActionUnpin, Verb: "Unpin", Effect: "The promoted version stays, and the run may promote others again."},
 		{Name: record.ActionStop, Verb: "Stop", Effect: "The run ends after the steps that have begun, with the evaluations that follow the last step. It can't be resumed.", Heavy: true},
@@ -58,6 +57,7 @@ func kindOf(name record.ActionName) (kind, bool) {
 // State has the facts that decide which actions a run is offered.
 type State struct {
 	Paused   bool
+	Stopping bool // it ends after the steps that have begun
 	Pending  int  // version that waits for approval, or -1
 	Promoted bool // there is a promoted version
 	Pinned   bool
@@ -178,17 +178,19 @@ func offered(name record.ActionName, run record.Run, s State) bool {
 	going := run.Status == record.Running
 	switch name {
 	case record.ActionPause:
-		return going && !s.Paused && !s.Only
+		return going && !s.Paused && !s.Stopping && !s.Only
 	case record.ActionResume:
 		return going && s.Paused
 	case StopNow:
 		return going
-	case record.ActionStop, record.ActionSet:
+	case record.ActionStop:
+		return going && !s.Stopping && !s.Only
+	case record.ActionSet:
 		return going && !s.Only
 	case record.ActionApprove, record.ActionReject:
 		return going && s.Pending >= 0
 	case record.ActionRetry:
-		return !going && run.Status != record.Completed
+		return !going && run.Status != record.Completed && run.Status != record.Stopped
 	case record.ActionPromote, record.ActionRollback:
 		return s.Promoted && !s.Pinned
 	case record.ActionPin:

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/page/format"
@@ -79,7 +80,7 @@ func Interruptions(r *report.Report, latest []record.Interruption) []figure.Mark
 }
 
 func interrupted(step, attempts int, lost string) figure.Mark {
-	return figure.Mark{X: float64(step), Kind: figure.Interrupted, Text: fmt.Sprintf("%d attempts cut off and made again%s", attempts, lost)}
+	return figure.Mark{X: float64(step), Kind: figure.Interrupted, Text: fmt.Sprintf("%s cut off and made again%s", readable.Count(attempts, "attempt"), lost)}
 }
 
 // Span is the range of steps that curves show.

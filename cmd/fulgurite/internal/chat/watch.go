@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
 )
 
@@ -84,7 +85,7 @@ func (w *callWatch) String() string {
 	if len(w.refusals) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d of the agent's %d model calls were refused, the first with %s", len(w.refusals), w.calls, w.refusals[0])
+	return fmt.Sprintf("%d of the agent's %s %s refused, the first with %s", len(w.refusals), readable.Count(w.calls, "model call"), readable.WasOrWere(len(w.refusals)), w.refusals[0])
 }
 
 // watchedReply keeps the status of a reply, and its body if it is not a success.

@@ -34,7 +34,7 @@ func (c *Promote) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 type Rollback struct {
 	Run_   string `arg:"" name:"run" help:"Name of the run."`
 	To     *int   `help:"Version to promote (default: the one promoted before)." placeholder:"VERSION"`
-	Reason string `help:"Why; it stays on record." required:"" placeholder:"TEXT"`
+	Reason string `help:"Why; it stays on record." placeholder:"TEXT"`
 	Mover  mover  `embed:""`
 }
 

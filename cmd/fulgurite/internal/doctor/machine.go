@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
-	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/memory"
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model/native/kernel"
 )
 
@@ -33,7 +33,7 @@ func findCPU(ctx context.Context) []Finding {
 	for _, s := range kernel.Sets() {
 		c.Kernels = append(c.Kernels, s.Name())
 	}
-	text := fmt.Sprintf("%s, %s", c.Model, terminal.Count(c.Cores, "core"))
+	text := fmt.Sprintf("%s, %s", c.Model, readable.Count(c.Cores, "core"))
 	if c.Threads < c.Cores {
 		text += fmt.Sprintf(", of which %d at a time (GOMAXPROCS or the container's limit)", c.Threads)
 	}

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model/upstream"
 )
 
@@ -101,7 +101,7 @@ func (s Server) text() string {
 		text += ", vLLM " + s.Version
 	}
 	if s.Adapters > 0 {
-		text += ", " + terminal.Count(s.Adapters, "adapter") + " at once"
+		text += ", " + readable.Count(s.Adapters, "adapter") + " at once"
 	}
 	const shown = 5
 	for i, m := range s.Models {

@@ -7,7 +7,7 @@ import (
 	"os"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
-	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/store"
 )
@@ -64,5 +64,5 @@ func openStore(ctx context.Context, url string) Finding {
 		f.Text, f.Fix = kind+": "+err.Error(), []string{"fulgurite-worker migrate # makes its tables"}
 		return f
 	}
-	return Finding{Subject: "store", State: Found, Text: kind + " answers, with " + terminal.Count(len(runs), "run")}
+	return Finding{Subject: "store", State: Found, Text: kind + " answers, with " + readable.Count(len(runs), "run")}
 }

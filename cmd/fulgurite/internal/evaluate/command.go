@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/plan"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
@@ -19,6 +18,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/training"
 	"github.com/fulgurite/fulgurite/internal/evaluation"
 	"github.com/fulgurite/fulgurite/internal/fleet"
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
@@ -167,7 +167,7 @@ func (c *Command) recorded(ctx context.Context, t *terminal.Terminal, records fl
 	if recorded := run.Splits[kind].Digest; recorded != digest {
 		return false, terminal.Usagef("the tasks of tasks.%s have changed since evaluation %s: give --name to evaluate again", kind, name)
 	}
-	fmt.Fprintf(t.Err, "Evaluation %s is on record since %s; --name evaluates again under another name.\n", name, run.Finished.Local().Format(time.DateTime))
+	fmt.Fprintf(t.Err, "Evaluation %s is on record since %s; --name evaluates again under another name.\n", name, readable.Time(run.Finished))
 	return true, nil
 }
 
@@ -205,8 +205,8 @@ func (c *Command) print(ctx context.Context, t *terminal.Terminal, records fleet
 	if c.JSON {
 		return t.JSON(e)
 	}
-	t.Printf("Evaluation %s: %s on the %s split, %d tasks\n", name, e.Model, e.Kind, e.Tasks)
-	t.Printf("  reward %.3f ± %.3f over %d rollouts\n", e.Mean, e.StdError, e.Rollouts)
+	t.Printf("Evaluation %s: %s on the %s split, %s\n", name, e.Model, e.Kind, readable.Count(e.Tasks, "task"))
+	t.Printf("  reward %.3f ± %.3f over %s\n", e.Mean, e.StdError, readable.Count(e.Rollouts, "rollout"))
 	if e.Greedy != nil {
 		t.Printf("  reward %.3f at temperature 0\n", *e.Greedy)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/spec"
 )
 
@@ -30,7 +31,7 @@ func (p Plan) curriculumOf() string {
 	}
 	var stages []string
 	for i, stage := range c.Stages {
-		text := fmt.Sprintf("%s (%d tasks", c.Title(i), len(p.pool.Stages[i]))
+		text := fmt.Sprintf("%s (%s", c.Title(i), readable.Count(len(p.pool.Stages[i]), "task"))
 		if until := untilOf(stage.Until); until != "" {
 			text += " until " + until
 		}
@@ -42,10 +43,10 @@ func (p Plan) curriculumOf() string {
 func untilOf(u spec.Until) string {
 	var conditions []string
 	if u.Steps > 0 {
-		conditions = append(conditions, fmt.Sprintf("%d steps", u.Steps))
+		conditions = append(conditions, readable.Count(u.Steps, "step"))
 	}
 	if u.Reward != nil {
-		conditions = append(conditions, fmt.Sprintf("a mean reward of %g over %d steps", *u.Reward, u.Over))
+		conditions = append(conditions, fmt.Sprintf("a mean reward of %g over %s", *u.Reward, readable.Count(u.Over, "step")))
 	}
 	if u.Evaluation != nil {
 		conditions = append(conditions, fmt.Sprintf("a mean of %g on the gate split", *u.Evaluation))

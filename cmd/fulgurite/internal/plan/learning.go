@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/credit"
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/spec"
 )
 
@@ -24,8 +25,8 @@ func learning(s spec.Spec) []planLine {
 	}
 	add("algorithm", s.Algorithm)
 	if n := s.Training.DynamicSampling; n > 0 {
-		add("refills", fmt.Sprintf("up to %d groups a step that would get no advantage are replaced from the reserve, at most %d more rollouts",
-			n, n*s.Training.SamplesPerTask))
+		add("refills", fmt.Sprintf("up to %s a step that would get no advantage %s replaced from the reserve, at most %d more rollouts",
+			readable.Count(n, "group"), readable.IsOrAre(n), n*s.Training.SamplesPerTask))
 	}
 	add("rewards", rewardsOf(s.Credit)...)
 	add("credit", comparisonOf(s.Credit), assignmentOf(s.Credit), tokensOf(s.Credit), agentsOf(s.Credit))

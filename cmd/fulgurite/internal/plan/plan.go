@@ -13,6 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/curriculum"
 	"github.com/fulgurite/fulgurite/internal/fleet"
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/torch"
 	"github.com/fulgurite/fulgurite/spec"
@@ -277,23 +278,23 @@ func (p Plan) Print(t *terminal.Terminal) {
 	}
 	line("engine", "%s", p.Engine)
 	if w := s.Model.WarmStart; w != nil {
-		line("warm start", "%d updates of %d dialogs from %s, learning rate %g", w.Updates, w.Batch, w.Demonstrations, w.LearningRate)
+		line("warm start", "%s of %s from %s, learning rate %g", readable.Count(w.Updates, "update"), readable.Count(w.Batch, "dialog"), w.Demonstrations, w.LearningRate)
 	}
 	line("tasks", "train %d, gate %d, test %d", p.Tasks[trace.Train], p.Tasks[trace.Gate], p.Tasks[trace.Test])
 	line("agent", "%s; at most %s", agentOf(s.Agent), limitsOf(s.Agent.Limits))
 	line("grader", "%s", s.Grader.Type)
-	line("sampling", "temperature %g, at most %d tokens a reply", *s.Sampling.Temperature, s.Sampling.MaxTokens)
+	line("sampling", "temperature %g, at most %s a reply", *s.Sampling.Temperature, readable.Count(s.Sampling.MaxTokens, "token"))
 	if e := s.Sampling.Engine; e != "" {
 		line("sampler", "built in, engine %s", e)
 	}
 	if sv := s.Sampling.Server; sv != nil {
 		line("server", "%s at %s, model %s, versions: %s", sv.Type, strings.Join(sv.URLs, ", "), sv.Model, sv.Versions)
 	}
-	line("a step", "%d tasks × %d samples = %d rollouts, then %s", tr.TasksPerStep, tr.SamplesPerTask, tr.TasksPerStep*tr.SamplesPerTask, updatesOf(tr))
+	line("a step", "%s × %s = %s, then %s", readable.Count(tr.TasksPerStep, "task"), readable.Count(tr.SamplesPerTask, "sample"), readable.Count(tr.TasksPerStep*tr.SamplesPerTask, "rollout"), updatesOf(tr))
 	if tr.Lag > 0 {
 		line("lag", "step s samples from version s − %d; its rollouts begin while version s − %d is made", 1+tr.Lag, tr.Lag)
 	}
-	line("the run", "%d steps = %.2f epochs, %d rollouts", p.Steps, p.Epochs, p.Rollouts)
+	line("the run", "%s = %.2f epochs, %s", readable.Count(p.Steps, "step"), p.Epochs, readable.Count(p.Rollouts, "rollout"))
 	if text := p.curriculumOf(); text != "" {
 		line("curriculum", "%s", text)
 	}
@@ -343,9 +344,9 @@ func templateOf(m spec.Model) string {
 
 // limitsOf describes the limits of an attempt.
 func limitsOf(l spec.AgentLimits) string {
-	out := fmt.Sprintf("%d calls, %g s", l.Calls, l.Seconds)
+	out := fmt.Sprintf("%s, %g s", readable.Count(l.Calls, "call"), l.Seconds)
 	if l.Tokens > 0 {
-		out += fmt.Sprintf(", %d tokens", l.Tokens)
+		out += ", " + readable.Count(l.Tokens, "token")
 	}
 	if l.MemoryBytes > 0 {
 		out += fmt.Sprintf(", %d MiB", l.MemoryBytes>>20)
@@ -369,7 +370,7 @@ func (p Plan) evidence() string {
 	if promotion.Significance < 1 {
 		out = fmt.Sprintf(", at a p-value of at most %g", promotion.Significance)
 		if least := p.leastSignificance(); least > promotion.Significance {
-			out += fmt.Sprintf(" (with %d tasks no p-value is below %g: nothing will be promoted)", p.Tasks[trace.Gate], least)
+			out += fmt.Sprintf(" (with %s no p-value is below %g: nothing will be promoted)", readable.Count(p.Tasks[trace.Gate], "task"), least)
 		}
 	}
 	if promotion.Approval {

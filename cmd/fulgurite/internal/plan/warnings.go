@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/update"
@@ -23,8 +24,8 @@ func (p Plan) warnings() []string {
 		warn("the built-in model starts from random weights and solves nothing by itself: give model.warm_start, or a directory as model.base")
 	}
 	if least := p.leastSignificance(); p.Tasks[trace.Gate] > 0 && p.Spec.Promotion.Significance < 1 && least > p.Spec.Promotion.Significance {
-		warn("tasks.gate has %d tasks, too few for a p-value of promotion.significance %g (the least is %g): nothing will be promoted",
-			p.Tasks[trace.Gate], p.Spec.Promotion.Significance, least)
+		warn("tasks.gate has %s, too few for a p-value of promotion.significance %g (the least is %g): nothing will be promoted",
+			readable.Count(p.Tasks[trace.Gate], "task"), p.Spec.Promotion.Significance, least)
 	}
 	if m.Codec == spec.CodecTemplate && m.LoRA != nil {
 		if text, err := update.Unlearnable(m.Base, p.codec, p.tokens); err == nil && text != "" {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/dataset"
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/model"
 )
@@ -38,7 +40,7 @@ func (c *Report) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) 
 		err = r.WriteText(t.Out)
 	}
 	if err == nil && !r.OK() {
-		err = fmt.Errorf("run %s: %d faults, %d prompts skipped, %d duplicated", c.Run_, len(r.Faults), r.Prompts.Skipped, r.Prompts.Duplicated)
+		err = fmt.Errorf("run %s: %s, %s skipped, %d duplicated", c.Run_, readable.Count(len(r.Faults), "fault"), readable.Count(r.Prompts.Skipped, "prompt"), r.Prompts.Duplicated)
 	}
 	return err
 }
@@ -72,6 +74,7 @@ func (c *Data) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) er
 	case err != nil:
 		return err
 	}
-	t.Printf("%d %s of %s are in %s\n", rows, c.Rows, c.Run_, c.File)
+	row := strings.TrimSuffix(c.Rows, "s")
+	t.Printf("%s of %s %s in %s\n", readable.Count(rows, row), c.Run_, readable.IsOrAre(rows), c.File)
 	return nil
 }

@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/evaluation"
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/spec"
@@ -138,7 +138,7 @@ func printHistory(ctx context.Context, t *terminal.Terminal, db *store.Store, ru
 		t.Printf("\n")
 	}
 	for _, line := range report.History(moves, decisions) {
-		t.Printf("%s  %s\n", line.At.Local().Format(time.DateTime), line.Text)
+		t.Printf("%s  %s\n", readable.Time(line.At), line.Text)
 	}
 	return nil
 }

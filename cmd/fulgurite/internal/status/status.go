@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"go.temporal.io/sdk/client"
 
@@ -34,7 +33,12 @@ type Status struct {
 	Status record.Status `json:"status"`
 	// Error says why a run that ended did not complete.
 	Error string `json:"error,omitempty"`
-	// Progress is absent when Temporal can't be asked.
+	// Stop is the request to end the run early. While the run is under way, it says that
+	// the run is stopping.
+	Stop *record.Stop `json:"stop,omitempty"`
+	// Progress is that of the run's workflow. When the run has ended, or the workflow
+	// can't be asked, it is what the store has. It is absent for a run that was refused,
+	// that is not on record yet, or that does not answer.
 	Progress *workflows.Progress `json:"progress,omitempty"`
 	// Only is the split of a run that trains nothing. Evaluated counts what its
 	// evaluation has done, while the run is under way.
@@ -66,77 +70,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	if c.JSON {
 		return t.JSON(out)
 	}
-	t.Printf("Run %s: %s\n", out.Run, out.Status)
-	if out.Error != "" {
-		t.Printf("  %s\n", out.Error)
-	}
-	if retriable(out.Status) {
-		t.Printf("  once the cause is fixed: `fulgurite retry%s %s`\n", s.DirFlag(), out.Run)
-	}
-	if p := out.Progress; p != nil {
-		if out.Only != "" && out.Evaluated != nil {
-			t.Printf("  %s (%s), %d of %d rollouts\n", p.Phase, p.Subject, out.Evaluated.Done, out.Evaluated.Total)
-		} else {
-			t.Printf("  %s (%s), step %d of %d, version %d is promoted\n", p.Phase, p.Subject, p.Step, p.Steps, p.Promoted)
-		}
-		switch {
-		case p.Phase == workflows.PhaseRollouts:
-			t.Printf("  %d of %d rollouts, %d tokens\n", p.Rollouts.Done, p.Rollouts.Total, p.StepTokens)
-		case p.Phase == workflows.PhaseEvaluation && out.Only == "" && p.Rollouts.Total > 0:
-			t.Printf("  %d of %d rollouts\n", p.Rollouts.Done, p.Rollouts.Total)
-		}
-		if p.Curriculum != "" {
-			t.Printf("  its tasks: %s\n", terminal.Escape(p.Curriculum))
-		}
-		if pace := p.PaceText(time.Now()); pace != "" {
-			t.Printf("  %s\n", pace)
-		}
-		if n := len(p.Curve); n > 0 {
-			t.Printf("  reward of step %d: %.3f\n", p.Curve[n-1].Step, p.Curve[n-1].Reward)
-		}
-		if p.Paused {
-			t.Printf("  paused: `fulgurite resume %s` goes on\n", out.Run)
-		}
-		if p.Pending != nil {
-			t.Printf("  version %d waits for `fulgurite approve %s` or `fulgurite reject %s`\n", p.Pending.Decision.Candidate, out.Run, out.Run)
-		}
-		if p.Quarantined > 0 {
-			t.Printf("  %d tasks are quarantined: `fulgurite report %s` says why\n", p.Quarantined, out.Run)
-		}
-	}
-	if u := out.Usage; u != nil {
-		until := "in all"
-		if out.Status == record.Running {
-			until = "so far"
-		}
-		t.Printf("  %s: %d model calls, %d tokens, %d attempts whose agent failed\n", until, u.Calls, u.Tokens, u.AgentFailed)
-	}
-	for _, text := range out.Warnings {
-		t.Printf("  warning: %s\n", terminal.Escape(text))
-	}
-	if n := len(out.Evaluations); n > 0 {
-		e := out.Evaluations[n-1]
-		t.Printf("  version %d on the %s split: %.3f ± %.3f\n", e.Version, e.Kind, e.Mean, e.StdError)
-		if e.Pass != nil {
-			if err := e.Pass.WriteText(t.Out, "    "); err != nil {
-				return err
-			}
-		}
-	}
-	if text := report.CollectedText(out.Collected); text != "" {
-		t.Printf("  versions %s\n", text)
-	}
-	obstacles := runstate.Obstacles{Idle: out.Idle, Blocked: out.Blocked, Absent: out.Absent}.Lines()
-	for _, text := range obstacles {
-		t.Printf("  %s\n", terminal.Escape(text))
-	}
-	if len(obstacles) > 0 {
-		t.Printf("  once that is mended it goes on by itself; `fulgurite stop%s %s --now` ends it\n", s.DirFlag(), out.Run)
-	}
-	if out.Warning != "" {
-		t.Printf("  %s\n", out.Warning)
-	}
-	return nil
+	return out.print(t, s.DirFlag())
 }
 
 // read asks the store first, which answers always, and then Temporal.
@@ -176,11 +110,7 @@ func read(ctx context.Context, s *state.Flags, t *terminal.Terminal, name string
 	}
 	out.Usage = &usage
 	if run.Status != record.Running || doubt != "" {
-		steps, err := records.Store.Steps(ctx, name, model.DefaultPolicy)
-		if text := record.UntaughtBy(steps).Text(); text != "" {
-			out.Warnings = []string{text}
-		}
-		return out, err
+		return out, out.readRecords(ctx, records, run)
 	}
 	out.Warning = scarce
 	sp, err := records.Catalog.Spec(ctx, name)
@@ -200,11 +130,34 @@ func read(ctx context.Context, s *state.Flags, t *terminal.Terminal, name string
 		out.Warning = fmt.Sprintf("the run does not answer: %v", failed)
 		return out, nil
 	}
-	out.Warnings = out.Progress.Warnings
+	out.Warnings, out.Stop = out.Progress.Warnings, out.Progress.Stop
 	if out.Only != "" {
 		out.Evaluated = &out.Progress.Rollouts
 	}
 	return out, nil
+}
+
+// readRecords adds what the records say of a run whose workflow is not asked.
+func (s *Status) readRecords(ctx context.Context, records fleet.Records, run record.Run) error {
+	if run.Status == record.Refused {
+		return nil // it never began, and its spec may be anything
+	}
+	steps, err := records.Store.Steps(ctx, run.Name, model.DefaultPolicy)
+	if err != nil {
+		return err
+	}
+	if text := record.UntaughtBy(steps).Text(); text != "" {
+		s.Warnings = []string{text}
+	}
+	sp, err := records.Catalog.Spec(ctx, run.Name)
+	if err != nil {
+		return err
+	}
+	s.Progress, err = ended(ctx, records.Store, run, sp, steps)
+	if err == nil {
+		s.Stop = s.Progress.Stop
+	}
+	return err
 }
 
 // readEvaluations adds the recorded evaluations.

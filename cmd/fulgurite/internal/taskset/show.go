@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/grading"
@@ -245,9 +246,9 @@ func (c *Show) print(t *terminal.Terminal, r report) {
 		if one.Split != "" {
 			t.Printf("%s: ", one.Split)
 		}
-		t.Printf("%s: %s", one.Source, terminal.Count(one.Count, "task"))
+		t.Printf("%s: %s", one.Source, readable.Count(one.Count, "task"))
 		if one.Databases > 0 {
-			t.Printf(" about %s", terminal.Count(one.Databases, "database"))
+			t.Printf(" about %s", readable.Count(one.Databases, "database"))
 		}
 		switch one.Grader {
 		case "":
@@ -258,13 +259,13 @@ func (c *Show) print(t *terminal.Terminal, r report) {
 		}
 		t.Printf("\n")
 		if n := len(one.EmptyGold); n > 0 {
-			t.Printf("  warning: gold queries of %s return no rows, so a query that returns none is right: %s\n", terminal.Count(n, "task"), firstOf(one.EmptyGold))
+			t.Printf("  warning: gold queries of %s return no rows, so a query that returns none is right: %s\n", readable.Count(n, "task"), firstOf(one.EmptyGold))
 		}
 		if one.Repeats != nil {
 			t.Printf("  warning: %s\n", terminal.Escape(one.Repeats.String()))
 		}
 		if n := len(one.Wordless); n > 0 {
-			t.Printf("  warning: answers of %s have no words beside articles and punctuation, so only that very text is right: %s\n", terminal.Count(n, "task"), firstOf(one.Wordless))
+			t.Printf("  warning: answers of %s have no words beside articles and punctuation, so only that very text is right: %s\n", readable.Count(n, "task"), firstOf(one.Wordless))
 		}
 		if text := tasks.Silent(one.Tasks); text != "" {
 			t.Printf("  warning: %s\n", terminal.Escape(text))

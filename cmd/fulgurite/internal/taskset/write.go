@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/tasks"
 )
 
@@ -47,15 +48,15 @@ func (c *Show) write(t *terminal.Terminal, sources []contents) error {
 		if err := create(path, text); err != nil {
 			return err
 		}
-		t.Printf("%s: %s", path, terminal.Count(len(p.tasks), "task"))
+		t.Printf("%s: %s", path, readable.Count(len(p.tasks), "task"))
 		if p.left > 0 {
-			t.Printf(", without %s that would leak into a later split", terminal.Count(p.left, "task"))
+			t.Printf(", without %s that would leak into a later split", readable.Count(p.left, "task"))
 		}
 		t.Printf("\n")
 	}
 	for _, one := range sources {
 		if one.faulty != nil {
-			t.Printf("%s: left out %s that can't be graded:\n", one.Source, terminal.Count(len(one.Faults), "task"))
+			t.Printf("%s: left out %s that can't be graded:\n", one.Source, readable.Count(len(one.Faults), "task"))
 			for line := range strings.Lines(one.faulty.Error()) {
 				t.Printf("  %s\n", terminal.Escape(strings.TrimSpace(line)))
 			}

@@ -52,14 +52,6 @@ func Escape(text string) string {
 	return b.String()
 }
 
-// Count returns a number of things as text, such as "1 task" or "2 tasks".
-func Count(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}
-
 // UsageError is a mistake in the command line, not in its execution.
 type UsageError struct{ error }
 

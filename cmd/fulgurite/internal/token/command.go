@@ -13,6 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/access"
+	"github.com/fulgurite/fulgurite/internal/readable"
 )
 
 // Commands are `fulgurite token …`.
@@ -98,16 +99,16 @@ func (c *list) Run(s *state.Flags, t *terminal.Terminal) error {
 	if c.JSON {
 		return t.JSON(lines)
 	}
-	t.Printf("%-24s  %-8s  %-19s  %s\n", "name", "rights", "created", "expires")
+	t.Printf("%-24s  %-8s  %-26s  %s\n", "name", "rights", "created", "expires")
 	for _, l := range lines {
 		end := "never"
 		if !l.Expires.IsZero() {
-			end = l.Expires.Local().Format(time.DateTime)
+			end = readable.Time(l.Expires)
 		}
 		if l.Expired {
 			end += " (expired)"
 		}
-		t.Printf("%-24s  %-8s  %-19s  %s\n", l.Name, l.Rights[0], l.Created.Local().Format(time.DateTime), end)
+		t.Printf("%-24s  %-8s  %-26s  %s\n", l.Name, l.Rights[0], readable.Time(l.Created), end)
 	}
 	return nil
 }

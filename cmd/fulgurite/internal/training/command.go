@@ -15,6 +15,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/evaluation"
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
@@ -157,11 +158,15 @@ func runName(flag, inSpec, file string) (string, error) {
 // summarize prints the outcome of a run. Each step made a version, so the number of steps
 // is the number of the newest version.
 func summarize(t *terminal.Terminal, r workflows.TrainingResult, evaluated bool) {
+	steps := readable.Count(r.Steps, "step")
+	if r.Stopped != nil {
+		steps = fmt.Sprintf("stopped at %d of %d, %s", r.Stopped.After, r.Stopped.Of, terminal.Escape(r.Stopped.Text()))
+	}
 	if evaluated {
-		t.Printf("Run %s: %s, version %d is promoted.\n", r.Run, terminal.Count(r.Steps, "step"), r.Promoted)
+		t.Printf("Run %s: %s, version %d is promoted.\n", r.Run, steps, r.Promoted)
 	} else {
 		t.Printf("Run %s: %s. Nothing was evaluated, since the spec has no tasks.gate: version %d is the newest, and version %d stays promoted.\n",
-			r.Run, terminal.Count(r.Steps, "step"), r.Steps, r.Promoted)
+			r.Run, steps, r.Steps, r.Promoted)
 		t.Printf("Take the newest with:  fulgurite export %s@newest DIR\n", r.Run)
 	}
 	if r.Before != nil && r.After != nil {

@@ -104,7 +104,7 @@ func (e Execution) start(ctx context.Context, s *state.Flags, t *terminal.Termin
 // be done.
 func (e Execution) failed(ctx context.Context, s *state.Flags, t *terminal.Terminal, temporal client.Client, cause error) error {
 	out := status.Status{Run: e.Name, Status: record.Failed, Error: workflows.Reason(cause)}
-	if ended, err := status.Unrecorded(ctx, temporal, e.Name); err == nil && ended.Status != record.Running && ended.Status != record.Completed {
+	if ended, err := status.Unrecorded(ctx, temporal, e.Name); err == nil && ended.Status != record.Running && ended.Status != record.Completed && ended.Status != record.Stopped {
 		out.Status, out.Error = ended.Status, ended.Failure().Error
 	}
 	if e.JSON {

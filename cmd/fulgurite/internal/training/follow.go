@@ -13,7 +13,9 @@ import (
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/progress"
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/internal/runstate"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -74,8 +76,9 @@ type viewer struct {
 	run      string
 	spec     spec.Spec
 	display  *progress.Display
-	step     int // under way; 0 before the first
-	rewards  int // the last step whose reward was shown
+	step     int  // under way; 0 before the first
+	stopping bool // it was said that the run ends early
+	rewards  int  // the last step whose reward was shown
 	promoted int
 	pending  int      // the last candidate that was said to wait
 	warned   []string // warnings shown last
@@ -94,8 +97,13 @@ func (v *viewer) show(ctx context.Context) {
 	}
 	v.showCurve(p)
 	// Version 0 is made and evaluated before the first step.
+	last := p.Steps
+	if p.Stop != nil {
+		last = p.Stop.After
+		v.showStop(*p.Stop)
+	}
 	if p.Step > 0 || v.step > 0 || p.Phase == workflows.PhaseRollouts || p.Phase == workflows.PhaseUpdate {
-		v.step = min(p.Step+1, p.Steps)
+		v.step = min(p.Step+1, last)
 	}
 	v.display.Step(v.step, p.Steps)
 	switch p.Phase {
@@ -115,6 +123,14 @@ func (v *viewer) show(ctx context.Context) {
 	}
 }
 
+// showStop says once that the run ends early.
+func (v *viewer) showStop(stop record.Stop) {
+	if !v.stopping {
+		v.stopping = true
+		v.display.Println(fmt.Sprintf("stopping, %s; it ends after step %d of %d", terminal.Escape(stop.Text()), stop.After, stop.Of))
+	}
+}
+
 // showCurve shows the rewards and the promotion that are new.
 func (v *viewer) showCurve(p workflows.Progress) {
 	for _, point := range p.Curve {
@@ -131,7 +147,7 @@ func (v *viewer) showCurve(p workflows.Progress) {
 		v.pending = p.Pending.Decision.Candidate
 		d := p.Pending.Decision
 		v.display.Println(fmt.Sprintf("version %d earns %.3f on the gate split against %.3f of version %d, and waits for `fulgurite approve %s` or `fulgurite reject %s` until %s",
-			v.pending, d.Reward, d.Baseline, d.Promoted, v.run, v.run, p.Pending.Deadline.Local().Format(time.DateTime)))
+			v.pending, d.Reward, d.Baseline, d.Promoted, v.run, v.run, readable.Time(p.Pending.Deadline)))
 	}
 	for _, text := range p.Warnings {
 		if !slices.Contains(v.warned, text) {
@@ -141,7 +157,7 @@ func (v *viewer) showCurve(p workflows.Progress) {
 	v.warned = p.Warnings
 	if p.Quarantined > v.poisoned {
 		v.poisoned = p.Quarantined
-		v.display.Println(fmt.Sprintf("%d tasks failed for reasons of their own and are quarantined: see `fulgurite report %s`", p.Quarantined, v.run))
+		v.display.Println(fmt.Sprintf("%s failed for reasons of their own and %s quarantined: see `fulgurite report %s`", readable.Count(p.Quarantined, "task"), readable.IsOrAre(p.Quarantined), v.run))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/internal/truncate"
 )
 
@@ -55,8 +56,8 @@ func rewardOf(a attempt) string {
 
 func (c call) print(t *terminal.Terminal, i int) {
 	const indent = "            "
-	t.Printf("    call %d  context %d tokens: %s\n", i, c.Tokens[0], visible(c.Prompt, indent))
-	t.Printf("%strained %d tokens: %s  (log-probability %.2f)\n", indent, c.Trained, visible(c.Completion, indent), c.Logprob)
+	t.Printf("    call %d  context %s: %s\n", i, readable.Count(c.Tokens[0], "token"), visible(c.Prompt, indent))
+	t.Printf("%strained %s: %s  (log-probability %.2f)\n", indent, readable.Count(c.Trained, "token"), visible(c.Completion, indent), c.Logprob)
 	by := fmt.Sprintf("%sby %s (%s)", indent, visible(c.Agent, ""), c.By)
 	switch {
 	case c.Untrained != "":

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/credit"
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -82,7 +83,7 @@ func (v *verdict) endedEarly() bool {
 		v.warning("credit.assignment %s estimates from other tasks and needs more of them than this trial had: %s", v.spec.Credit.Assignment, v.trial.Failure)
 		return false
 	case v.trial.Phase == workflows.TryCredit && v.trained() == 0:
-		v.problem("no token of the %d calls would be trained, and a step of a run would learn nothing: %s", v.calls, v.untrained())
+		v.problem("no token of the %s would be trained, and a step of a run would learn nothing: %s", readable.Count(v.calls, "call"), v.untrained())
 	case v.trial.Phase == workflows.TryCredit:
 		v.problem("the credit of these attempts can't be assigned, and a step of a run would learn nothing: %s", ownWords(v.trial.Failure))
 	default:
@@ -111,7 +112,7 @@ func (v *verdict) noCalls(ended bool) {
 	case v.refused > 0: // refusals reports them by code
 		v.problem("no model call was answered: all %d were refused", v.refused)
 	case v.failed == len(v.Attempts):
-		v.problem("the agent ended before its first model call in all %d attempts: %s", v.failed, v.cause())
+		v.problem("the agent ended before its first model call in all %s: %s", readable.Count(v.failed, "attempt"), v.cause())
 	case !ended:
 		v.problem("no model call was recorded: the agent does not use the base URL that it is given (OPENAI_BASE_URL)")
 	}
@@ -136,10 +137,10 @@ func (v *verdict) failures() {
 	switch {
 	case v.failed == 0:
 	case v.failed < len(v.Attempts):
-		v.warning("the agent failed in %d of %d attempts, for example: %s", v.failed, len(v.Attempts), v.cause())
+		v.warning("the agent failed in %d of %s, for example: %s", v.failed, readable.Count(len(v.Attempts), "attempt"), v.cause())
 	case v.calls > 0 || v.refused > 0:
-		v.problem("the agent failed in all %d attempts, so all have agent.failure_reward %g; for example: %s",
-			v.failed, v.spec.Agent.FailureReward, v.cause())
+		v.problem("the agent failed in all %s, so all have agent.failure_reward %g; for example: %s",
+			readable.Count(v.failed, "attempt"), v.spec.Agent.FailureReward, v.cause())
 	}
 }
 
@@ -154,6 +155,6 @@ func (v *verdict) quarantines() {
 	case len(of) == len(v.trial.Groups):
 		v.problem("no task can be trained on, for example: %s", reason)
 	default:
-		v.warning("%d of %d tasks can't be trained on, for example: %s", len(of), len(v.trial.Groups), reason)
+		v.warning("%d of %s can't be trained on, for example: %s", len(of), readable.Count(len(v.trial.Groups), "task"), reason)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -73,10 +74,10 @@ func (v *verdict) tools() {
 	switch {
 	case hidden == 0:
 	case v.spec.Model.Codec != dialog.CompactName:
-		v.problem("%d of %d calls offer tools that the model never sees, for example in %s: the chat template leaves them out; "+
-			"give one that writes `tools` as model.template", hidden, v.calls, offered)
+		v.problem("%d of %s offer tools that the model never sees, for example in %s: the chat template leaves them out; "+
+			"give one that writes `tools` as model.template", hidden, readable.Count(v.calls, "call"), offered)
 	default:
-		v.warning("codec compact writes no list of tools where a single one is offered (%d of %d calls): the model knows its tool from a warm start or not at all", hidden, v.calls)
+		v.warning("codec compact writes no list of tools where a single one is offered (%d of %s): the model knows its tool from a warm start or not at all", hidden, readable.Count(v.calls, "call"))
 	}
 }
 
@@ -110,6 +111,7 @@ func (v *verdict) results() {
 		}
 	}
 	if attempts > 0 && v.spec.Grader.Type != spec.GraderAgent {
-		v.warning("%d lines of output in %d attempts are not graded: the result is only the last line; print the result as one line, at the end", lines, attempts)
+		v.warning("%s of output in %s %s not graded: the result is only the last line; print the result as one line, at the end",
+			readable.Count(lines, "line"), readable.Count(attempts, "attempt"), readable.IsOrAre(lines))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/credit/attribution"
+	"github.com/fulgurite/fulgurite/internal/readable"
 )
 
 // credited looks at the batch.
@@ -19,7 +20,7 @@ func (v *verdict) credited() error {
 		moved = moved || c.Advantage != nil && *c.Advantage != 0
 	}
 	if v.trained() == 0 {
-		v.problem("no token of the %d calls would be trained: %s", v.calls, v.untrained())
+		v.problem("no token of the %s would be trained: %s", readable.Count(v.calls, "call"), v.untrained())
 		return nil
 	}
 	if v.input.Samples == 1 && v.spec.Training.SamplesPerTask > 1 {
