@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/credit"
+	"github.com/fulgurite/fulgurite/credit/attribution"
 	"github.com/fulgurite/fulgurite/internal/truncate"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
@@ -24,6 +26,9 @@ func (r *Runner) fillOutcome(ctx context.Context, s spec.Spec, task tasks.Task, 
 		return err
 	}
 	if err := r.checkNamed(ctx, s, result, a); err != nil {
+		return err
+	}
+	if err := r.checkTruncated(ctx, s, result, a); err != nil {
 		return err
 	}
 	return r.addRefusals(ctx, a)
@@ -112,8 +117,7 @@ func weighsFinal(c spec.Credit) bool {
 // checkNamed makes the agent of an attempt fail that is to be trained and lacks a named
 // reward with a weight.
 func (r *Runner) checkNamed(ctx context.Context, s spec.Spec, result agent.Result, a *trace.Attempt) error {
-	trained := a.Address.Kind == trace.Train || a.Address.Kind == trace.Reserve || a.Address.Kind == trace.Try
-	if !trained || a.Outcome != trace.Completed || len(s.Credit.Rewards) == 0 {
+	if !trains(a.Address.Kind) || a.Outcome != trace.Completed || len(s.Credit.Rewards) == 0 {
 		return nil
 	}
 	rewards, err := r.Attempts.Rewards(ctx, a.Address)
@@ -130,6 +134,46 @@ func (r *Runner) checkNamed(ctx context.Context, s spec.Spec, result agent.Resul
 		return nil
 	}
 	return nil
+}
+
+// checkTruncated makes an attempt that is to be trained fail if a limit of tokens cut off a
+// reply to an agent that is trained, and the spec wants that.
+func (r *Runner) checkTruncated(ctx context.Context, s spec.Spec, result agent.Result, a *trace.Attempt) error {
+	if s.Credit.Truncated != spec.TruncatedFail || a.Outcome != trace.Completed || !trains(a.Address.Kind) {
+		return nil
+	}
+	trained, err := regexp.Compile("^(?:" + s.Credit.TrainAgents + ")$")
+	if err != nil {
+		return invalid(fmt.Errorf("credit.train_agents: %w", err))
+	}
+	calls, err := r.Attempts.Exchanges(ctx, a.Address)
+	if err != nil {
+		return fmt.Errorf("read calls: %w", err)
+	}
+	spans, err := r.Attempts.Spans(ctx, a.Address)
+	if err != nil {
+		return fmt.Errorf("read spans: %w", err)
+	}
+	var cut []int
+	for i, name := range attribution.Of(calls, spans, s.Replay.Ignore) {
+		if calls[i].CutOff() && (s.Credit.TrainAgents == "" || trained.MatchString(name.Agent)) {
+			cut = append(cut, calls[i].Seq)
+		}
+	}
+	if len(cut) == 0 {
+		return nil
+	}
+	failAttempt(a, s, agent.Result{
+		Failure: trace.FailureTruncated, Stderr: result.Stderr, Note: result.Note,
+		Message: fmt.Sprintf("%d of %d replies were cut off at a limit of tokens, the first that of call %d, and credit.truncated is %q",
+			len(cut), len(calls), cut[0], spec.TruncatedFail),
+	})
+	return nil
+}
+
+// trains reports whether attempts of a kind are trained, or shown as if they were.
+func trains(kind trace.Kind) bool {
+	return kind == trace.Train || kind == trace.Reserve || kind == trace.Try
 }
 
 // posted returns the recorded final reward, if there is one.

@@ -24,7 +24,8 @@ type entry struct {
 	spans   []trace.Span
 	outcome trace.Outcome // completed if empty
 	reward  float64
-	open    bool // never sealed
+	open    bool  // never sealed
+	cut     []int // calls whose replies were cut off
 }
 
 // moment returns a time of an attempt.
@@ -62,6 +63,9 @@ func (w *testEnv) put(id trace.RolloutID, p entry) (attempt int) {
 	require.NoError(w.t, err)
 	for seq, said := range p.says {
 		c := callOf(a, seq, said)
+		if slices.Contains(p.cut, seq) {
+			c.Finish = trace.FinishLength
+		}
 		require.NoError(w.t, w.store.AppendCall(ctx, &c))
 	}
 	for _, r := range p.rewards {

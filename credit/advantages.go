@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Advantages has the advantages that a Plan assigns to a batch. Skipped calls are not
-// trained: they have advantage 0, and zeros for their tokens, also in Returns.
+// Advantages has the advantages that a Plan assigns to a batch. Skipped and masked calls
+// are not trained: they have advantage 0, and zeros for their tokens, also in Returns.
 type Advantages struct {
 	// Trajectory is the number that is reported for each trajectory, by group and sample:
 	// the normalized sum of the reward and of all that the trained calls earned, before
@@ -30,7 +30,7 @@ func (a Advantages) Teaches(groups [][]Trajectory, group int) bool {
 	for i, t := range groups[group] {
 		for k, c := range t.Calls {
 			switch {
-			case c.Skip || c.Tokens == 0:
+			case !c.Trains() || c.Tokens == 0:
 			case a.Token == nil && a.Call[group][i][k] != 0:
 				return true
 			case a.Token != nil && slices.ContainsFunc(a.Token[group][i][k], func(x float64) bool { return x != 0 }):
@@ -78,6 +78,26 @@ func byToken(groups [][]Trajectory) [][][][]float64 {
 		}
 	}
 	return out
+}
+
+// mask takes away the credit of masked calls.
+func (a Advantages) mask(groups [][]Trajectory) {
+	for g, samples := range groups {
+		for i, t := range samples {
+			for k, c := range t.Calls {
+				if !c.Masked {
+					continue
+				}
+				a.Call[g][i][k] = 0
+				if a.Token != nil {
+					clear(a.Token[g][i][k])
+				}
+				if a.Returns != nil {
+					clear(a.Returns[g][i][k])
+				}
+			}
+		}
+	}
 }
 
 // check returns an error for numbers that overflowed although the rewards were finite.

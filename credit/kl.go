@@ -71,7 +71,8 @@ func (k KL) term(t Tokens, i int) (value, derivative float64) {
 // arXiv:2402.14740; REINFORCE++, arXiv:2501.03262). If each token has its own advantage
 // (GAE), the penalty is the reward of its token. Otherwise the penalties of a call are
 // added to its own reward, and the rewards of a trajectory's calls are part of the
-// trajectory's reward before it is compared with others. Skipped calls have no penalty.
+// trajectory's reward before it is compared with others. Calls whose tokens are not
+// trained have no penalty.
 func (p Plan) penalized(groups [][]Trajectory) [][]Trajectory {
 	if p.KL.Weight == 0 {
 		return groups
@@ -82,7 +83,7 @@ func (p Plan) penalized(groups [][]Trajectory) [][]Trajectory {
 		for i, t := range samples {
 			calls := slices.Clone(t.Calls)
 			for k, c := range calls {
-				if c.Skip {
+				if !c.Trains() {
 					continue
 				}
 				calls[k].penalties = make([]float64, c.Tokens)

@@ -64,7 +64,7 @@ type Plan struct {
 // Advantages assigns credit to the calls of a batch, by group and sample. Groups may
 // differ in size. An attempt without calls has nothing to train, but still counts in the
 // baseline of its group. An attempt whose calls are all skipped neither trains nor
-// counts. Errors name the trajectory, and wrap ErrReward, ErrMissingReward, ErrEstimate,
+// counts; one whose calls are all masked counts. Errors name the trajectory, and wrap ErrReward, ErrMissingReward, ErrEstimate,
 // ErrCall, ErrPlan or ErrNothingToTrain. A batch gets either finite advantages throughout
 // or an error.
 func (p Plan) Advantages(groups [][]Trajectory) (Advantages, error) {
@@ -97,6 +97,7 @@ func (p Plan) Advantages(groups [][]Trajectory) (Advantages, error) {
 	} else {
 		p.withBaseline(AllAgents).assign(whole, out)
 	}
+	out.mask(groups)
 	if p.Whiten {
 		out.whiten(whole)
 	}

@@ -25,7 +25,7 @@ func (p Plan) Reward(t Trajectory) (float64, error) {
 // be trained on.
 func (p Plan) read(groups [][]Trajectory) ([][][]float64, error) {
 	out := make([][][]float64, len(groups))
-	tokens, first := 0, ""
+	tokens, masked, first := 0, 0, ""
 	for g, samples := range groups {
 		out[g] = make([][]float64, len(samples))
 		for i, t := range samples {
@@ -37,8 +37,11 @@ func (p Plan) read(groups [][]Trajectory) ([][][]float64, error) {
 			if err := t.check(p); err != nil {
 				return nil, err
 			}
-			tokens += t.tokens()
+			tokens, masked = tokens+t.tokens(), masked+t.masked()
 		}
+	}
+	if tokens == 0 && masked > 0 {
+		return nil, fmt.Errorf("%w: all %d replies that could be trained were cut off and are masked, from %s on", ErrNothingToTrain, masked, first)
 	}
 	if tokens == 0 {
 		return nil, fmt.Errorf("%w: no call of an agent that is trained sampled a token, from %s on", ErrNothingToTrain, cmp.Or(first, "an empty batch"))

@@ -45,6 +45,10 @@ type Call struct {
 	// Skip marks a call of an agent that is not trained: it gets no credit, and its own
 	// reward counts for nobody.
 	Skip bool
+	// Masked marks a call whose tokens are not trained although it counts in everything
+	// else: its attempt is compared with others, and it has its place among the calls.
+	// It gets no advantage, and its tokens have no penalty and count nowhere.
+	Masked bool
 	// Sampled and Reference are the log-probabilities of each trained token under the
 	// policy that sampled it and under the reference. They are nil for plans without KL.
 	Sampled, Reference []float64
@@ -69,12 +73,26 @@ func (c Call) earned() float64 {
 	return sum
 }
 
+// Trains reports whether the tokens of the call are trained.
+func (c Call) Trains() bool { return !c.Skip && !c.Masked }
+
 // tokens returns the number of tokens that are trained.
 func (t Trajectory) tokens() int {
 	n := 0
 	for _, c := range t.Calls {
-		if !c.Skip {
+		if c.Trains() {
 			n += c.Tokens
+		}
+	}
+	return n
+}
+
+// masked returns the number of masked calls.
+func (t Trajectory) masked() int {
+	n := 0
+	for _, c := range t.Calls {
+		if c.Masked {
+			n++
 		}
 	}
 	return n

@@ -37,6 +37,9 @@ func (a Advantages) whiten(b batch) {
 func (a Advantages) visit(b batch, see func(x []float64, weight float64)) {
 	for _, t := range b.paths {
 		for _, k := range t.trained {
+			if t.calls[k].Masked {
+				continue
+			}
 			if a.Token == nil {
 				see(a.Call[t.group][t.sample][k:k+1], float64(t.calls[k].Tokens))
 			} else {

@@ -30,6 +30,11 @@ type Credit struct {
 	// FormatPenalty is subtracted from the reward of an attempt with a reply that could
 	// not be parsed. Absent or 0 means no penalty.
 	FormatPenalty float64 `json:"format_penalty,omitempty"`
+	// Truncated says what a reply that a limit of tokens cut off is good for in training.
+	// "train" trains it like any other. "mask" leaves its tokens out of the loss; its
+	// attempt still counts among those that others are compared with. "fail" lets an
+	// attempt with such a reply fail, with agent.failure_reward. Absent means "train".
+	Truncated string `json:"truncated,omitempty"`
 	// KLInReward subtracts from the reward of every trained token an estimate of how far
 	// the policy that sampled it was from version 0, times a weight, as PPO, RLOO and
 	// REINFORCE++ do. Absent means no penalty.
@@ -170,6 +175,7 @@ func (c Credit) Plan() credit.Plan {
 
 func (c Credit) withDefaults() Credit {
 	c.Combine = cmp.Or(c.Combine, CombineSum)
+	c.Truncated = cmp.Or(c.Truncated, TruncatedTrain)
 	c.Assignment = cmp.Or(c.Assignment, credit.Identical)
 	c.Tokens = cmp.Or(c.Tokens, credit.Uniform)
 	level, whiten := credit.Group, credit.None
@@ -277,6 +283,7 @@ func (c Credit) check(f *Faults, t Training) {
 // up before they are compared.
 func (c Credit) checkRewards(f *Faults) {
 	f.choice("credit.combine", c.Combine)
+	f.choice("credit.truncated", c.Truncated)
 	f.unused("credit.combine", c.Combine == CombineSeparate && len(c.Rewards) < 2, "credit.rewards names fewer than two rewards")
 	weights := func(key string, of map[string]float64) {
 		for _, name := range sortedKeys(of) {

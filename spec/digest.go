@@ -35,6 +35,7 @@ func withoutNewDefaults(s Spec) Spec {
 	omitDefault(&s, func(s *Spec) *int { return &s.Training.Passes })
 	omitDefault(&s, func(s *Spec) *int { return &s.Training.Minibatches })
 	omitDefault(&s, func(s *Spec) *string { return &s.Credit.Combine })
+	omitDefault(&s, func(s *Spec) *string { return &s.Credit.Truncated })
 	omitDefault(&s, func(s *Spec) *credit.Spread { return &s.Credit.Tokens })
 	omitDefault(&s, func(s *Spec) *credit.Level { return &s.Credit.Whiten })
 	omitDefault(&s, func(s *Spec) *float64 { return &s.Loss.ImportanceCap })

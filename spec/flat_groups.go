@@ -32,7 +32,7 @@ func (c Credit) FlatByCredit() bool {
 	}
 	_, final := c.Rewards[credit.Final]
 	alone := len(c.Rewards) == 0 || final && len(c.Rewards) == 1
-	return !alone || len(c.Signals) > 0 || c.Overlong != nil || c.FormatPenalty > 0 ||
+	return !alone || len(c.Signals) > 0 || c.Overlong != nil || c.FormatPenalty > 0 || c.Truncated == TruncatedMask ||
 		c.TrainAgents != "" || c.PerAgent || c.Assignment == credit.GiGPO
 }
 

@@ -61,6 +61,13 @@ const (
 	CombineSeparate = "separate"
 )
 
+// Values of credit.truncated.
+const (
+	TruncatedTrain = "train"
+	TruncatedMask  = "mask"
+	TruncatedFail  = "fail"
+)
+
 // choices returns the allowed values of a key whose value is a name; nil for other keys.
 func choices(key string) []string {
 	switch key {
@@ -100,6 +107,8 @@ func choices(key string) []string {
 		return Algorithms()
 	case "credit.combine":
 		return []string{CombineSum, CombineSeparate}
+	case "credit.truncated":
+		return []string{TruncatedTrain, TruncatedMask, TruncatedFail}
 	case "credit.assignment":
 		return names(credit.Assignments()...)
 	case "credit.tokens":

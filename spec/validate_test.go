@@ -345,7 +345,7 @@ func TestDefaultsAreThoseOfTheDemo(t *testing.T) {
 	require.Equal(t, spec.Training{Steps: 40, TasksPerStep: 16, SamplesPerTask: 8, Passes: 1, Minibatches: 1, Optimizer: spec.Optimizer{
 		LearningRate: 5e-4, Schedule: "cosine", FinalFraction: 0.1, ClipNorm: 1, Beta1: 0.9, Beta2: 0.98, Epsilon: 1e-8,
 	}}, d.Training)
-	require.Equal(t, spec.Credit{Combine: "sum", Assignment: "identical", Tokens: "uniform", Mean: "group", Std: "group", Whiten: "none"}, d.Credit)
+	require.Equal(t, spec.Credit{Combine: "sum", Truncated: "train", Assignment: "identical", Tokens: "uniform", Mean: "group", Std: "group", Whiten: "none"}, d.Credit)
 	require.Equal(t, spec.Loss{Type: "ppo_clip", ClipLow: 0.2, ClipHigh: 0.28, Aggregation: "token_mean", Correction: "none"}, d.Loss)
 	require.Equal(t, spec.Evaluation{Every: 5, Samples: 1}, d.Evaluation)
 	require.Equal(t, spec.Promotion{Significance: 0.1}, d.Promotion)

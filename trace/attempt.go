@@ -49,6 +49,10 @@ const (
 	InfraFault  Outcome = "infra_fault"  // the agent could have seen a fault of ours
 )
 
+// FailureTruncated is the Failure of an attempt that failed because credit.truncated is
+// "fail" and a limit of tokens cut off one of its replies.
+const FailureTruncated = "truncated"
+
 // MaxResultBytes is the longest result of an agent. A longer one is never cut: a part of
 // an answer could be graded as if it were the answer, so the agent has failed.
 const MaxResultBytes = 1 << 20
@@ -65,7 +69,7 @@ type Attempt struct {
 	Result string   `json:"result,omitempty"` // returned by the agent, never cut
 	// Failure says in one word how the agent failed, for example "timeout". Error says it
 	// in words for people. An InfraFault has a Failure only if the agent may have caused
-	// it: "hang" or "killed".
+	// it, "hang" or "killed", or asked for another attempt, "retry".
 	Failure string `json:"failure,omitempty"`
 	Error   string `json:"error,omitempty"`
 	// Output is the agent's output. It is written with the seal, and read separately.

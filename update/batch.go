@@ -181,7 +181,7 @@ type shares struct {
 	// returns has the critic's targets, by call and trained token. It is nil without a
 	// critic.
 	returns [][]float64
-	skip    []bool // calls of agents that are not trained
+	skip    []bool // calls that are not trained
 }
 
 func sharesOf(t credit.Trajectory, given credit.Advantages, group, sample int) shares {
@@ -193,13 +193,13 @@ func sharesOf(t credit.Trajectory, given credit.Advantages, group, sample int) s
 		s.returns = given.Returns[group][sample]
 	}
 	for k, c := range t.Calls {
-		s.skip[k] = c.Skip
+		s.skip[k] = !c.Trains()
 	}
 	return s
 }
 
 // rows returns the merged sequences of a trajectory. Each sampled token has the advantage
-// of its call. A call of an agent that is not trained is context, as the results of tools
+// of its call. A call that is not trained is context, as the results of tools
 // are; a sequence without any trained call is left out.
 func rows(t trace.Trajectory, ordinal int, given shares) ([]model.BatchRow, error) {
 	var out []model.BatchRow

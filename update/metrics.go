@@ -31,6 +31,7 @@ func batchMetrics(s spec.Spec, b model.Batch, groups [][]assign.Sample, g givenC
 	putAdvantages(out, b)
 	putAttempts(out, groups)
 	kept := assign.Without(groups, g.leftOut)
+	putMasked(out, s.Credit, g.trajectories)
 	unmerged, flat := 0.0, float64(len(kept))
 	if g.idle == "" {
 		putNamed(out, s.Credit, g.trajectories)
@@ -39,7 +40,7 @@ func batchMetrics(s spec.Spec, b model.Batch, groups [][]assign.Sample, g givenC
 		for i, samples := range kept {
 			for j, one := range samples {
 				for k, c := range one.History {
-					if !g.trajectories[i][j].Calls[k].Skip {
+					if g.trajectories[i][j].Calls[k].Trains() {
 						unmerged += float64(len(c.Prompt) + len(c.Completion))
 					}
 				}
@@ -96,6 +97,25 @@ func putAttempts(out map[string]float64, groups [][]assign.Sample) {
 	}
 	out["batch/calls"], out["batch/failed"], out["batch/silent"] = calls, failed, silent
 	out["batch/cut_off"], out["batch/unparsed"] = cutOff, unparsed
+}
+
+// putMasked counts the replies that credit.truncated takes out of the loss, and their
+// tokens.
+func putMasked(out map[string]float64, c spec.Credit, trajectories [][]credit.Trajectory) {
+	if c.Truncated != spec.TruncatedMask {
+		return
+	}
+	replies, tokens := 0.0, 0.0
+	for _, g := range trajectories {
+		for _, t := range g {
+			for _, call := range t.Calls {
+				if call.Masked {
+					replies, tokens = replies+1, tokens+float64(call.Tokens)
+				}
+			}
+		}
+	}
+	out["batch/masked"], out["batch/masked_tokens"] = replies, tokens
 }
 
 // putNamed describes the named rewards.
@@ -166,7 +186,7 @@ func putReference(out map[string]float64, kl credit.KL, trajectories [][]credit.
 		for _, t := range g {
 			rollouts++
 			for _, c := range t.Calls {
-				if c.Skip {
+				if !c.Trains() {
 					continue
 				}
 				for j := range c.Reference {

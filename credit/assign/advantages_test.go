@@ -118,6 +118,54 @@ func TestRepliesThatCannotBeReadCostOnce(t *testing.T) {
 	require.InDelta(t, 1, got[0][1].Rewards[credit.Final], 0)
 }
 
+func TestRepliesThatWereCutOffAreMaskedIfTheSpecSaysSo(t *testing.T) {
+	t.Parallel()
+	group := func() [][]assign.Sample {
+		g := [][]assign.Sample{{sample(0, 0, 1, "a", "b"), sample(0, 1, 0, "a"), sample(0, 2, 0, "a", "b")}}
+		g[0][0].History[1].Finish, g[0][1].History[0].Finish = trace.FinishLength, trace.FinishLength
+		g[0][2].Calls[1].Agent, g[0][2].History[1].Finish = "other", trace.FinishLength
+		return g
+	}
+	advantages := func(c spec.Credit) ([][]float64, [][]bool) {
+		trajectories, given, err := assign.Advantages(defaults(c), nil, group())
+		require.NoError(t, err)
+		masked := make([][]bool, len(trajectories[0]))
+		for i, one := range trajectories[0] {
+			for _, call := range one.Calls {
+				masked[i] = append(masked[i], call.Masked)
+			}
+		}
+		return given.Call[0], masked
+	}
+	// The mean of 1, 0, 0 is 1/3, also where the second attempt has nothing to train.
+	got, masked := advantages(spec.Credit{Truncated: "mask", Std: "none", TrainAgents: "solo"})
+	require.Equal(t, [][]bool{{false, true}, {true}, {false, false}}, masked)
+	require.InDeltaSlice(t, []float64{2.0 / 3, 0}, got[0], 1e-12)
+	require.Equal(t, []float64{0}, got[1])
+	require.InDeltaSlice(t, []float64{-1.0 / 3, 0}, got[2], 1e-12)
+	for _, of := range []string{"", "train", "fail"} {
+		got, masked = advantages(spec.Credit{Truncated: of, Std: "none", TrainAgents: "solo"})
+		require.Equal(t, [][]bool{{false, false}, {false}, {false, false}}, masked, of)
+		require.InDeltaSlice(t, []float64{2.0 / 3, 2.0 / 3}, got[0], 1e-12)
+		require.InDeltaSlice(t, []float64{-1.0 / 3}, got[1], 1e-12)
+	}
+}
+
+func TestAnAttemptThatFailedBecauseAReplyWasCutOffHasNoOtherReward(t *testing.T) {
+	t.Parallel()
+	of := defaults(spec.Credit{Rewards: map[string]float64{"final": 1, "style": 1}, Truncated: "fail"})
+	of.Agent.FailureReward = -2
+	failed := func(failure string) map[string]float64 {
+		one := sample(0, 0, -2, "a")
+		one.Outcome, one.Failure, one.Rewards = trace.AgentFailed, failure, []trace.Reward{{Address: one.Address, Name: "style", Value: 5}}
+		got, err := assign.Trajectories(of, [][]assign.Sample{{one}})
+		require.NoError(t, err)
+		return got[0][0].Rewards
+	}
+	require.Equal(t, map[string]float64{"final": -2, "style": -2}, failed(trace.FailureTruncated))
+	require.Equal(t, map[string]float64{"final": -2, "style": 5}, failed("exit"))
+}
+
 // The spec of a run from an old release has no values for keys that were added later.
 func TestThePlanOfAnOldSpecIsTheOldOne(t *testing.T) {
 	t.Parallel()

@@ -86,6 +86,7 @@ func (b *builder) trajectory(one Sample) (credit.Trajectory, error) {
 		if b.spec.Credit.TrainAgents != "" {
 			call.Skip = !b.trained.MatchString(call.Agent)
 		}
+		call.Masked = !call.Skip && b.spec.Credit.Truncated == spec.TruncatedMask && c.CutOff()
 		if one.Before != nil {
 			call.Before = one.Before[k]
 		}
@@ -116,7 +117,9 @@ func (b *builder) count(name string, c credit.Call) {
 }
 
 // rewards returns the named rewards of an attempt, with shaping. An attempt whose agent
-// failed gets agent.failure_reward under each name that it did not post.
+// failed gets agent.failure_reward under each name that it did not post. If it failed only
+// because a reply was cut off, its agent had no reason to post less, so it gets
+// agent.failure_reward under each name.
 func (b *builder) rewards(one Sample) (map[string]float64, error) {
 	failed := one.Outcome == trace.AgentFailed
 	if !failed && one.Outcome != trace.Completed {
@@ -133,7 +136,7 @@ func (b *builder) rewards(one Sample) (map[string]float64, error) {
 	}
 	out[credit.Final] = *one.Reward
 	for name := range b.spec.Credit.Rewards {
-		if _, ok := out[name]; !ok && failed {
+		if _, ok := out[name]; failed && (!ok || one.Failure == trace.FailureTruncated) {
 			out[name] = b.spec.Agent.FailureReward
 		}
 	}

@@ -23,9 +23,11 @@ type Calls struct {
 type Call struct {
 	Number int `json:"call"`
 	signals.Call
-	// Trained is false for a call of an agent that is not trained.
+	// Trained is false for a call of an agent that is not trained, and for a masked one.
 	Trained bool `json:"trained"`
-	Tokens  int  `json:"tokens"` // number of trained tokens
+	// Masked is true for a reply that was cut off and is not trained for that reason.
+	Masked bool `json:"masked,omitempty"`
+	Tokens int  `json:"tokens"` // number of trained tokens
 	// Earned is the weighted sum of its signals.
 	Earned float64 `json:"earned"`
 	// Expected is the estimated reward of the attempt before the call; null where
@@ -52,7 +54,7 @@ func (s *Step) Calls(a trace.Address, settings []Setting) (Calls, error) {
 		for k, c := range o.trajectories[g][i].Calls {
 			entry := &out.List[k]
 			entry.Number, entry.Advantages = k, append(entry.Advantages, o.given.Call[g][i][k])
-			entry.Trained, entry.Tokens, entry.Earned = !c.Skip, c.Tokens, c.Reward
+			entry.Trained, entry.Masked, entry.Tokens, entry.Earned = c.Trains(), c.Masked, c.Tokens, c.Reward
 		}
 	}
 	if one.Reward != nil {

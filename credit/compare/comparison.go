@@ -96,7 +96,7 @@ func (o outcome) each(visit func(group, sample, call int)) {
 	for g, samples := range o.trajectories {
 		for i, t := range samples {
 			for k, c := range t.Calls {
-				if !c.Skip {
+				if c.Trains() {
 					visit(g, i, k)
 				}
 			}

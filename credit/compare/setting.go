@@ -71,7 +71,7 @@ func assigned(c spec.Credit, assignment credit.Assignment) spec.Credit {
 // calls are trained.
 func earning(c spec.Credit) spec.Credit {
 	return spec.Credit{
-		Rewards: c.Rewards, Signals: c.Signals, Overlong: c.Overlong, FormatPenalty: c.FormatPenalty, KLInReward: c.KLInReward,
+		Rewards: c.Rewards, Signals: c.Signals, Overlong: c.Overlong, FormatPenalty: c.FormatPenalty, Truncated: c.Truncated, KLInReward: c.KLInReward,
 		TrainAgents: c.TrainAgents, PerAgent: c.PerAgent,
 	}
 }
@@ -103,7 +103,7 @@ func (s *Step) Agents() ([]map[string]int, error) {
 		for _, t := range trajectories {
 			seen := map[string]bool{}
 			for _, c := range t.Calls {
-				if !c.Skip && !seen[c.Agent] {
+				if c.Trains() && !seen[c.Agent] {
 					seen[c.Agent] = true
 					out[g][c.Agent]++
 				}

@@ -91,6 +91,8 @@ class Paths:
     def penalties(self, at, k):
         """What each token of a call loses for leaving the reference."""
         c, kl = self.call(at, k), self.plan["kl"]
+        if c.get("masked"):
+            return [0.0] * c["tokens"]
         d = np.array(c["reference"]) - np.array(c["sampled"])
         return list(-kl["weight"] * {"k1": -d, "k2": d**2 / 2, "k3": np.exp(d) - 1 - d}[kl["estimator"]])
 
@@ -303,6 +305,9 @@ def advantages(plan, groups):
         calls.update(c)
         tokens = tokens if t is None else {**(tokens or {}), **t}
         returns = returns if r is None else {**(returns or {}), **r}
+    # Masked calls count in all that comes before, and have no credit themselves.
+    masked = {at for at in calls if everybody.call(at[:2], at[2]).get("masked")}
+    calls, tokens, returns = ({at: x for at, x in of.items() if at not in masked} if of is not None else None for of in (calls, tokens, returns))
     if plan["whiten"]:
         calls, tokens = whiten(calls, tokens, lambda at: everybody.call(at[:2], at[2])["tokens"])
     whole = everybody.outcomes()
@@ -387,6 +392,17 @@ def policies(batches):
         for c in (c for g in groups for t in g for c in t["calls"]):
             c["sampled"] = [round(-r.expovariate(1) - 0.01, 3) for _ in range(c["tokens"])]
             c["reference"] = [round(min(x + r.gauss(0, 0.5), -0.001), 3) for x in c["sampled"]]
+
+
+def masked(groups):
+    """A copy of a batch in which some replies were cut off, all those of one attempt."""
+    r = random.Random(17)
+    out = json.loads(json.dumps(groups))
+    for c in (c for g in out for t in g for c in t["calls"]):
+        c["masked"] = r.random() < 0.4
+    for c in out[0][1]["calls"]:
+        c["masked"] = True
+    return out
 
 
 def cancelling():
@@ -499,6 +515,7 @@ def main():
         "cancelling": cancelling(),
     }
     policies(batches)
+    batches["masked"] = masked(batches["agents"])
     cases = [
         {"name": name, "batch": batch, "plan": go(plan), "want": short(advantages(plan, groups))}
         for name, plan in plans()

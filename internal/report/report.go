@@ -24,7 +24,9 @@ type Report struct {
 	Planned int     `json:"planned"`
 	Prompts Prompts `json:"prompts"`
 	// Samples is how many rollouts were trained on.
-	Samples       int                     `json:"samples"`
+	Samples int `json:"samples"`
+	// Replies counts the replies in the batches of finished steps.
+	Replies       Replies                 `json:"replies"`
 	Attempts      Attempts                `json:"attempts"`
 	ByKind        map[trace.Kind]Attempts `json:"attempts_by_kind"`
 	Interruptions Interruptions           `json:"interruptions"`
@@ -55,6 +57,25 @@ type Report struct {
 	interrupted map[int]Interruptions // by training step
 }
 
+// Replies counts replies of the model.
+type Replies struct {
+	Total  int `json:"total"`
+	CutOff int `json:"cut_off"` // by a limit of tokens
+	// Masked is how many of those that were cut off are not trained, because
+	// credit.truncated is "mask".
+	Masked int `json:"masked"`
+}
+
+func repliesOf(steps []record.Step) Replies {
+	var r Replies
+	for _, s := range steps {
+		r.Total += int(s.Metrics["batch/calls"])
+		r.CutOff += int(s.Metrics["batch/cut_off"])
+		r.Masked += int(s.Metrics["batch/masked"])
+	}
+	return r
+}
+
 // OK reports whether nothing is wrong: every prompt is accounted for.
 func (r Report) OK() bool { return len(r.Faults) == 0 }
 
@@ -82,7 +103,7 @@ func Of(ctx context.Context, s Store, blobs Blobs, run, policy string) (Report, 
 	r := Report{
 		Run: run, Policy: policy, Status: m.run.Status, Error: m.run.Failure().Error, Steps: len(m.steps), Planned: m.spec.Training.Total(len(m.tasks)),
 		Quarantines: m.quarantines, Versions: len(m.versions), Promotions: m.promotions, Decisions: m.decisions, Only: trace.Kind(m.spec.Evaluation.Only), Evaluates: evaluation.ModelOf(m.spec),
-		Refusals: Refusals(m.refusals), Pointer: map[record.Source]int{}, ByKind: map[trace.Kind]Attempts{},
+		Replies: repliesOf(m.steps), Refusals: Refusals(m.refusals), Pointer: map[record.Source]int{}, ByKind: map[trace.Kind]Attempts{},
 	}
 	for _, v := range m.versions {
 		if !v.Collected.IsZero() {

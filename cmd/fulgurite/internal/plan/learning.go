@@ -61,6 +61,12 @@ func rewardsOf(c spec.Credit) []string {
 	if o := c.Overlong; o != nil {
 		out = append(out, fmt.Sprintf("up to %g less from %d tokens on, all of it at %d", o.Penalty, o.Tokens-o.Buffer, o.Tokens))
 	}
+	switch c.Truncated {
+	case spec.TruncatedMask:
+		out = append(out, "replies that were cut off are not trained")
+	case spec.TruncatedFail:
+		out = append(out, "an attempt with a reply that was cut off fails")
+	}
 	if kl := c.KLInReward; kl != nil {
 		out = append(out, fmt.Sprintf("KL to version 0 × %g less for every token (%s)", kl.Weight, kl.Estimator))
 	}

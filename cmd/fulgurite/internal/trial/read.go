@@ -283,6 +283,9 @@ func (r *trialReader) credit(ctx context.Context, out *report) error {
 			if !c.Trained {
 				call.Trained, call.Advantage = 0, nil
 				call.Untrained = fmt.Sprintf("credit.train_agents %q does not match %s", r.spec.Credit.TrainAgents, c.Agent)
+				if c.Masked {
+					call.Untrained = "it was cut off, and credit.truncated is mask"
+				}
 			}
 		}
 	}

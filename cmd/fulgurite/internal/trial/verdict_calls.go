@@ -93,6 +93,13 @@ func (v *verdict) replies() {
 			problem = cmp.Or(problem, c.Problem)
 		}
 	}
+	switch of := v.spec.Credit.Truncated; {
+	case cut == 0 || cut == v.calls || of == spec.TruncatedTrain:
+	case of == spec.TruncatedMask:
+		v.warning("%d of %d replies were cut off, and credit.truncated: mask leaves them out of training; raise sampling.max_tokens (%d) if these are too many", cut, v.calls, v.spec.Sampling.MaxTokens)
+	default:
+		v.warning("%d of %d replies were cut off, and credit.truncated: fail lets their attempts fail; raise sampling.max_tokens (%d) if these are too many", cut, v.calls, v.spec.Sampling.MaxTokens)
+	}
 	if v.calls > 0 && cut == v.calls {
 		v.warning("all %d replies were cut off: raise sampling.max_tokens (%d), or start from a model that ends its replies", v.calls, v.spec.Sampling.MaxTokens)
 	}
