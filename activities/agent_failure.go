@@ -26,6 +26,46 @@ const beforeFails agent.Failure = "before"
 // too.
 const testsFail agent.Failure = "tests"
 
+// RetryTries is how many attempts a rollout has whose agent asks for another one each time.
+// After the last of them its task is quarantined. They take two minutes at least, because
+// Temporal waits up to half a minute between them.
+const RetryTries = 10
+
+// AskedAgain begins the error of an attempt whose agent asked for another one.
+const AskedAgain = "the agent asks for another attempt"
+
+// triesOf returns how often a failure that counts as a fault may happen at a rollout until
+// its task is at fault. It is 0 if a failure never means that.
+func triesOf(failure string) int {
+	switch agent.Failure(failure) {
+	case beforeFails, testsFail:
+		return GraderTries
+	case agent.Retry:
+		return RetryTries
+	}
+	return 0
+}
+
+// askedAgain returns the fault of an attempt whose agent asked for another one.
+func askedAgain(result agent.Result) error {
+	return fmt.Errorf("%s: %s", AskedAgain, result.Message)
+}
+
+// exhausted reports whether a failure that counts as a fault has happened as often at a
+// rollout as it may, this attempt included.
+func (r *Runner) exhausted(ctx context.Context, address trace.Address, failure string) (bool, error) {
+	most := triesOf(failure)
+	if most == 0 {
+		return false, nil
+	}
+	all, err := r.Attempts.AttemptProgress(ctx, address.RolloutID)
+	if err != nil {
+		return false, err
+	}
+	_, before := splitProgress(all, address.Attempt, failure)
+	return len(before)+1 >= most, nil
+}
+
 // unclearTries is how often a rollout is tried when its agent fails in a way that may be
 // the machine's fault. After that it counts as the agent's failure.
 const unclearTries = 5

@@ -80,6 +80,9 @@ func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttem
 	if fault == nil {
 		fault = r.checkSampled(ctx, in.Address)
 	}
+	if fault == nil && result.Failure == agent.Retry {
+		fault, a.Failure = askedAgain(result), string(agent.Retry)
+	}
 	if fault == nil && result.Failure.Unclear() {
 		fault = r.classify(ctx, in.Address, &result)
 		a.Failure = string(result.Failure)
@@ -101,6 +104,13 @@ func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttem
 	case permanent(fault):
 		return EndAttemptResult{}, fmt.Errorf("attempt %s: %w", in.Address, fault)
 	}
+	if fault != nil && ctx.Err() == nil {
+		if exhausted, err := r.exhausted(ctx, a.Address, a.Failure); err != nil {
+			return EndAttemptResult{}, err
+		} else if exhausted {
+			return uncounted(a), nil
+		}
+	}
 	return r.ended(ctx, a, task)
 }
 
@@ -114,7 +124,13 @@ func (r *Runner) cancelled(ctx context.Context, in EndAttemptInput, a trace.Atte
 			return EndAttemptResult{}, fmt.Errorf("seal attempt %s: %w", in.Address, err)
 		}
 	}
-	return EndAttemptResult{RunAgentResult: RunAgentResult{Attempt: in.Address.Attempt, Outcome: trace.InfraFault, TaskFault: truncate.Ellipsis(in.Message, failureBytes)}}, nil
+	a.Error = in.Message
+	return uncounted(a), nil
+}
+
+// uncounted returns the result of an attempt that does not count and is not made again.
+func uncounted(a trace.Attempt) EndAttemptResult {
+	return EndAttemptResult{RunAgentResult: RunAgentResult{Attempt: a.Attempt, Outcome: trace.InfraFault, TaskFault: truncate.Ellipsis(a.Error, failureBytes)}}
 }
 
 // ended returns the result of a sealed attempt.

@@ -208,6 +208,25 @@ func TestAnAgentElsewhereThatHangsAtTheSamePlaceHasFailed(t *testing.T) {
 	}
 }
 
+func TestAnAgentElsewhereCanAskForAnotherAttemptButNotForEver(t *testing.T) {
+	t.Parallel()
+	w := newTestEnv(t)
+	w.prepare(w.externalSpec())
+	runner, in := w.runner("", nil), rollout(0, 0)
+	for attempt := 1; attempt <= activities.RetryTries; attempt++ {
+		_, end := w.beginAttempt(runner, in)
+		end.Reply = `{"retry": "the search is down"}`
+		got, err := do[activities.EndAttemptResult](t, runner.EndAttempt, end)
+		require.NoError(t, err)
+		require.Nil(t, got.Reward)
+		w.requireFault(at(in, attempt))
+		require.Equal(t, "retry", w.attempt(at(in, attempt)).Failure)
+		why := map[bool]string{true: got.TaskFault, false: got.Fault}[attempt == activities.RetryTries]
+		require.Contains(t, why, "the agent asks for another attempt: the search is down")
+		require.Equal(t, attempt == activities.RetryTries, got.Fault == "")
+	}
+}
+
 func TestAnAttemptElsewhereThatSawAFaultDoesNotCount(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)

@@ -3,6 +3,7 @@ package activities_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"net/http"
 	"os"
@@ -186,6 +187,35 @@ func TestHangsAtOtherPlacesAreTriedAgainButNotForEver(t *testing.T) {
 	require.Equal(t, 5, n)
 	require.Equal(t, trace.AgentFailed, got.Outcome)
 	require.Contains(t, w.attempt(at(in, 5)).Error, "so did 4 attempts before")
+}
+
+// An attempt of which the agent says that it has no valid reward gets none, and the task is
+// set aside when that goes on.
+func TestAnAgentThatAsksForAnotherAttemptGetsItButNotForEver(t *testing.T) {
+	t.Parallel()
+	w := newTestEnv(t)
+	w.prepare(w.spec())
+	down, calls := 3, 0
+	runner := w.runner("", func(context.Context, agent.Task, agent.Env) (string, error) {
+		if calls++; calls <= down {
+			return "", fmt.Errorf("%w: the search is down", agent.ErrRetry)
+		}
+		return "42", nil
+	})
+	got, n := w.tries(runner, rollout(0, 0), 5)
+	require.Equal(t, 4, n)
+	require.InDelta(t, 1, *got.Reward, 0)
+
+	calls, down = 0, 100
+	in := rollout(0, 1)
+	got, n = w.tries(runner, in, 20)
+	require.Equal(t, activities.RetryTries, n)
+	require.Nil(t, got.Reward)
+	require.Equal(t, trace.InfraFault, got.Outcome)
+	require.Contains(t, got.TaskFault, "the agent asks for another attempt: try again: the search is down")
+	for attempt := range n {
+		require.Equal(t, "retry", w.attempt(at(in, attempt+1)).Failure)
+	}
 }
 
 func TestAnAgentThatIsKilledIsTriedAgainButNotForEver(t *testing.T) {

@@ -50,7 +50,8 @@ const endingTime = 30 * time.Second
 // RunAgent makes one attempt at a rollout: it allocates the attempt, runs the agent with
 // the worker's forwarder as its model server, grades its result and seals the attempt.
 // Faults of the infrastructure are errors, and Temporal's retry makes a new attempt. The
-// same holds for failures that may be the machine's, until they repeat. Other failures of
+// same holds for failures that may be the machine's, until they repeat, and for attempts
+// of which the agent says that they have no valid reward. Other failures of
 // the agent are results with the spec's failure reward. If a command before the attempt
 // fails each time, that is a fault of the task. A rollout that has ended is not attempted
 // again: RunAgent returns its recorded outcome.
@@ -136,6 +137,10 @@ func (r *Runner) finishAttempt(ctx context.Context, o begunAttempt, result agent
 	if err == nil {
 		err = r.checkSampled(ctx, o.address)
 	}
+	if err == nil && result.Failure == agent.Retry {
+		a.Failure = string(agent.Retry)
+		return r.sealFault(ctx, a, fmt.Errorf("attempt %s: %w", o.address, askedAgain(result)))
+	}
 	if err == nil && result.Failure.Unclear() {
 		err = r.classify(ctx, o.address, &result)
 		a.Failure = string(result.Failure)
@@ -176,8 +181,8 @@ func titleOf(t tasks.Task, address trace.Address) string {
 }
 
 // sealFault seals an attempt that met a fault, and returns that fault so that Temporal
-// tries again. But when the command before it, or the tests after it, fail each time, the
-// task is at fault.
+// tries again. But when the command before it, or the tests after it, fail each time, or
+// the agent asks for another attempt each time, the task is at fault.
 func (r *Runner) sealFault(ctx context.Context, a trace.Attempt, fault error) (RunAgentResult, error) {
 	// If this worker lacks the command, or the command ended together with the worker,
 	// that says nothing about the task.
@@ -194,15 +199,11 @@ func (r *Runner) sealFault(ctx context.Context, a trace.Attempt, fault error) (R
 	seal, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	err := r.Attempts.SealAttempt(seal, a)
-	if err != nil || a.Failure != string(beforeFails) && a.Failure != string(testsFail) {
-		return RunAgentResult{}, errors.Join(fault, err)
-	}
-	all, err := r.Attempts.AttemptProgress(ctx, a.RolloutID)
 	if err != nil {
 		return RunAgentResult{}, errors.Join(fault, err)
 	}
-	if _, before := splitProgress(all, a.Attempt, a.Failure); len(before)+1 < GraderTries {
-		return RunAgentResult{}, fault
+	if exhausted, err := r.exhausted(ctx, a.Address, a.Failure); err != nil || !exhausted {
+		return RunAgentResult{}, errors.Join(fault, err)
 	}
 	return RunAgentResult{Attempt: a.Attempt, Outcome: a.Outcome, TaskFault: truncate.Ellipsis(a.Error, failureBytes)}, nil
 }

@@ -10,9 +10,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/fulgurite/fulgurite/agent/process"
+	"github.com/fulgurite/fulgurite/internal/truncate"
 )
 
 // ErrNotStarted is wrapped when the program could not be started: on this worker, it does
@@ -25,7 +27,7 @@ var ErrNotStarted = process.ErrNotStarted
 // It finds its task as JSON on standard input (and in FULGURITE_TASK, up to
 // 96 KiB), and the address and key of its model in the variables that the usual
 // clients read. Its result is the last line of standard output that isn't blank; an exit
-// code other than 0 is a failure. Processes that it leaves running are ended.
+// code other than 0 is a failure, except for 75, which asks for another attempt. Processes that it leaves running are ended.
 //
 // The program using Command must call ShimMain first in its main function.
 type Command struct {
@@ -129,12 +131,26 @@ func (c Command) run(ctx context.Context, job Job, home *process.Home, task []by
 	case report.Signal != 0:
 		signal := syscall.Signal(report.Signal)
 		return failure(signalFailure(signal), "ended by signal: "+signal.String())
+	case report.Code == retryCode:
+		return failure(Retry, lastWords(output))
 	case report.Code != 0:
 		return failure(Exit, fmt.Sprintf("exit code %d", report.Code))
 	}
 	result = resultOf(output.LastLine())
 	result.Stderr, result.Output.LinesBefore = output.StderrEnd(), output.LinesBefore()
 	return result, nil
+}
+
+// lastWords returns the reason of a program that asks for another attempt: its last line on
+// standard error, or else on standard output.
+func lastWords(output *process.Output) string {
+	for _, text := range []string{output.StderrEnd(), resultOf(output.LastLine()).Text} {
+		lines := strings.Split(strings.TrimSpace(text), "\n")
+		if last := strings.TrimSpace(lines[len(lines)-1]); last != "" {
+			return truncate.Head(strings.ToValidUTF8(last, "\uFFFD"), messageBytes)
+		}
+	}
+	return fmt.Sprintf("exit code %d, without a reason on standard error", retryCode)
 }
 
 // wrapped returns the command line of a job with the words that its workspace puts before

@@ -22,7 +22,8 @@
 // An agent that fails by itself is a result like any other, with a [Failure]. Faults of
 // the machinery are errors, since they must never teach a policy anything. Some failures
 // may be the machine's as well ([Failure.Unclear]): an agent that hangs, or is killed by
-// a signal from outside. The package does not judge rewards, retries nothing, and does
+// a signal from outside. An agent can also say itself that its attempt has no valid reward
+// ([Retry]), so that another one is made. The package does not judge rewards, retries nothing, and does
 // not use the store.
 //
 // # Where the rest is

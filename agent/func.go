@@ -18,7 +18,7 @@ import (
 )
 
 // Func is an agent written as a Go function that runs inside the worker. It returns the
-// result to grade. A panic of its own goroutine becomes a Failure; a panic in a goroutine
+// result to grade, or an error that wraps ErrRetry to ask for another attempt. A panic of its own goroutine becomes a Failure; a panic in a goroutine
 // that it starts ends the worker, as in any Go program.
 //
 // A function must return soon after its context ends. Launch waits two seconds for it,
@@ -153,6 +153,8 @@ func (r callResult) result(reported *rewardReport) Result {
 	switch {
 	case r.panicked != "":
 		return Result{Failure: Panic, Message: truncate.Head(r.panicked, messageBytes)}
+	case errors.Is(r.err, ErrRetry):
+		return Result{Failure: Retry, Message: truncate.Head(r.err.Error(), messageBytes)}
 	case r.err != nil:
 		return Result{Failure: Error, Message: truncate.Head(r.err.Error(), messageBytes)}
 	default:

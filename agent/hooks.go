@@ -120,7 +120,7 @@ func (h hooked) after(ctx context.Context, job Job, result Result, err error) er
 	defer cancel()
 	outcome := trace.Completed
 	switch {
-	case err != nil:
+	case err != nil, result.Failure == Retry:
 		outcome = trace.InfraFault
 	case result.Failed():
 		outcome = trace.AgentFailed

@@ -12,7 +12,8 @@ import (
 )
 
 // ReadReply reads the result of an external agent: an object with a result and perhaps a
-// reward, any other JSON, or plain text. A reward that is not a number, or beyond limit
+// reward, any other JSON, or plain text. An object {"retry": "why"} asks for another
+// attempt. A reward that is not a number, or beyond limit
 // (0 is no limit), is reported in Result.RewardError. A result that is too long is the
 // agent's failure.
 func ReadReply(body []byte, limit float64) Result {
@@ -20,6 +21,9 @@ func ReadReply(body []byte, limit float64) Result {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal(withoutNaN(body), &fields); err != nil || fields == nil {
 		return whole(plain(body))
+	}
+	if reason, ok := retryOf(fields); ok {
+		return Result{Failure: Retry, Message: truncate.Head(reason, messageBytes)}
 	}
 	result, given := fields["result"]
 	reward, rewarded := fields["reward"]
@@ -31,6 +35,20 @@ func ReadReply(body []byte, limit float64) Result {
 		out.Reward, out.RewardError = readReward(reward, limit)
 	}
 	return out
+}
+
+// retryOf returns the reason of a reply that asks for another attempt. It has a text that is
+// not empty under "retry", and no keys but those of a result beside it.
+func retryOf(fields map[string]json.RawMessage) (reason string, ok bool) {
+	if json.Unmarshal(fields["retry"], &reason) != nil || strings.TrimSpace(reason) == "" {
+		return "", false
+	}
+	for key := range fields {
+		if key != "retry" && key != "result" && key != "reward" {
+			return "", false
+		}
+	}
+	return reason, true
 }
 
 func whole(text string) Result { return resultOf(text, len(text)) }

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/agent/process"
@@ -26,7 +27,18 @@ const (
 	CallLimit   Failure = protocol.CodeCallLimit  // it went on asking after its last call
 	TokenLimit  Failure = protocol.CodeTokenLimit // it went on asking after its last token
 	Killed      Failure = "killed"                // a command was ended by a signal from outside
+	// Retry means that the agent itself says that the attempt has no valid reward, because
+	// something other than the model failed, and asks for another attempt.
+	Retry Failure = "retry"
 )
+
+// ErrRetry is wrapped by the error of a function that asks for another attempt. The text
+// of that error says why.
+var ErrRetry = errors.New("try again")
+
+// retryCode is the exit code by which a program asks for another attempt: EX_TEMPFAIL of
+// sysexits.h.
+const retryCode = 75
 
 // Unclear reports whether a failure may be the machine's as well as the agent's, so that
 // only another try can tell: an agent hangs or is killed for its own reasons, or

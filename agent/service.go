@@ -29,7 +29,7 @@ const (
 // answers with its result.
 //
 // The answer is the agent's if its status is 200 or 201, and its body is a JSON object
-// with "result" or "reward", a JSON text, number or truth value, or text as text/plain,
+// with "result", "reward" or "retry", a JSON text, number or truth value, or text as text/plain,
 // text/markdown or without a content type. The statuses 400, 422 and 500 are the agent's
 // failure. Everything else is a fault, as others than the agent answer like that: every
 // other status, redirects, an empty body, HTML pages, streams, lists, other objects, what

@@ -197,6 +197,9 @@ func checkJSON(text []byte, declared bool) error {
 		if _, ok := fields["reward"]; ok {
 			return nil
 		}
+		if _, ok := retryOf(fields); ok {
+			return nil
+		}
 		return fmt.Errorf(`its body is an object without "result" and "reward", which is no result: answer {"result": …}, or status 500 if the agent has failed; it begins with %.*q`, quotedBytes, text)
 	}
 	return nil

@@ -16,6 +16,7 @@ type Attempts struct {
 	AgentFailed int            `json:"agent_failed"`
 	Failures    map[string]int `json:"failures,omitempty"` // of the agent, by kind
 	InfraFault  int            `json:"infra_fault"`
+	Faults      map[string]int `json:"faults,omitempty"` // those of the infrastructure that have a kind, such as "retry"
 	// Lost, Running and Unfinished are the attempts without an outcome: a later attempt took
 	// the place of the lost ones, and the run ended before the unfinished ones did.
 	Lost       int `json:"lost"`
@@ -102,6 +103,13 @@ func (a *Attempts) add(t record.Trial, state record.AttemptState, replaced bool)
 		a.Failures[t.Failure]++
 	case record.AttemptInfraFault:
 		a.InfraFault++
+		if t.Failure == "" {
+			break
+		}
+		if a.Faults == nil {
+			a.Faults = map[string]int{}
+		}
+		a.Faults[t.Failure]++
 	case record.AttemptLost:
 		a.Lost++
 	case record.AttemptRunning:

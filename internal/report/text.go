@@ -80,6 +80,11 @@ func (p *page) writePrompts(r Report) {
 		p.line("  left out          %8d  (not trained: no credit could be given)", q.LeftOut)
 		p.lines(len(r.LeftOut), func(i int) { p.line("    %s", r.LeftOut[i]) })
 	}
+	if c := r.Replies; c.Masked > 0 {
+		p.line("  replies cut off   %8d  (of %d; %d of them not trained: credit.truncated is mask)", c.CutOff, c.Total, c.Masked)
+	} else if c.CutOff > 0 {
+		p.line("  replies cut off   %8d  (of %d, by a limit of tokens)", c.CutOff, c.Total)
+	}
 	p.line("  skipped           %8d", q.Skipped)
 	p.line("  duplicated        %8d", q.Duplicated)
 	if q.Unexpected > 0 {
@@ -106,11 +111,10 @@ func (p *page) writeAttempts(r Report) {
 	a := r.Attempts
 	p.line("  %-17s %8d %9d %12d %11d %8d", "all", a.Total, a.Completed, a.AgentFailed, a.InfraFault, a.Lost)
 	if len(a.Failures) > 0 {
-		var kinds []string
-		for _, f := range slices.Sorted(maps.Keys(a.Failures)) {
-			kinds = append(kinds, fmt.Sprintf("%s %d", f, a.Failures[f]))
-		}
-		p.line("  agents failed by: %s", strings.Join(kinds, ", "))
+		p.line("  agents failed by: %s", kinds(a.Failures))
+	}
+	if len(a.Faults) > 0 {
+		p.line("  faults by: %s", kinds(a.Faults))
 	}
 	if a.Repeated > 0 {
 		p.line("  repeated although they had a result: %d", a.Repeated)
@@ -137,6 +141,15 @@ func (p *page) writeAttempts(r Report) {
 			p.line("    %s, call %d: %s", d.Attempt, d.Call, d.Difference)
 		})
 	}
+}
+
+// kinds lists counts by kind.
+func kinds(counts map[string]int) string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		out = append(out, fmt.Sprintf("%s %d", name, counts[name]))
+	}
+	return strings.Join(out, ", ")
 }
 
 func (p *page) writeQuarantines(r Report) {

@@ -193,6 +193,9 @@ def server(script: str, arguments: list[str], instrument: bool, port: int) -> HT
                     return None
                 if code == 0:
                     return self.answer(200, json.dumps({"result": last_line(result)}))
+                if code == os.EX_TEMPFAIL:  # the program asks for another attempt
+                    why = last_line(failure) or last_line(result) or f"exit code {code}, without a reason on standard output"
+                    return self.answer(200, json.dumps({"retry": why}))
                 how = f"exit code {code}" if code > 0 else f"ended by signal {-code}"
                 self.answer(500, f"{how}: {last_line(failure)}".rstrip(": "))
 

@@ -148,6 +148,10 @@ func TestAProgramThatFailsIsTheAgentsFailure(t *testing.T) {
 			require.Equal(t, "service answered 500 Internal Server Error: "+of.message, result.Message)
 		})
 	}
+	asks, _ := serve(t, "import os, sys; print('so'); print('the search is down'); sys.exit(os.EX_TEMPFAIL)", nil)
+	again, err := asks.Launch(t.Context(), job(1))
+	require.NoError(t, err)
+	require.Equal(t, agent.Result{Failure: agent.Retry, Message: "the search is down"}, again)
 	s, _ := serve(t, "import atexit; atexit.register(print, 'at the end'); print('result'); raise SystemExit", nil)
 	result, err := s.Launch(t.Context(), job(1))
 	require.NoError(t, err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/trace"
@@ -73,6 +74,10 @@ func (v *verdict) endedEarly() bool {
 		text := v.stuck.Failure
 		if (v.stuck.Activity == "" || v.stuck.Activity == "PublishVersion") && v.spec.Sampling.Server != nil {
 			text += "; look at the servers of sampling.server, and what they log"
+		}
+		if strings.Contains(text, activities.AskedAgain) {
+			v.problem("a run would quarantine the tasks of attempts that ask for another one %d times: %s", activities.RetryTries, text)
+			return true
 		}
 		v.problem("a run would retry this forever: %s", text)
 	case v.trial.Failure == "":
