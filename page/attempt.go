@@ -71,10 +71,29 @@ type attemptBody struct {
 	Credit string
 	// Lanes are the calls that are shown and the tools that ran, on one time axis.
 	Lanes figure.Lanes
+	// Overlays are what tokens can be coloured by.
+	Overlays []overlay
 	// NotDrawn are calls and spans that the axis has no room for.
 	NotDrawn int
 	// Scale is the largest magnitude of an advantage that is shown.
 	Scale float64
+}
+
+// overlay is something that tokens can be coloured by.
+type overlay struct {
+	Name, Text string
+	Here       bool // it is what the address asks for, or else the first
+}
+
+// overlaysOf returns what tokens can be coloured by, with the one marked that is asked for.
+func overlaysOf(asked string) []overlay {
+	all := []overlay{
+		{Name: "logprob", Text: "log-probability"}, {Name: "entropy", Text: "entropy"}, {Name: "difference", Text: "trainer − sampler"},
+		{Name: "advantage", Text: "advantage"}, {Name: "mask", Text: "mask"}, {Name: "version", Text: "version"},
+	}
+	i := max(0, slices.IndexFunc(all, func(o overlay) bool { return o.Name == asked }))
+	all[i].Here = true
+	return all
 }
 
 func (s *Server) attempt(r *http.Request) (view, error) {
@@ -87,7 +106,9 @@ func (s *Server) attempt(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	b := attemptBody{Task: groupPath(at.RolloutID), Here: attemptPath(at), Greedy: at.Sample >= greedyFrom(specOf(run), at.Kind)}
+	b := attemptBody{
+		Task: groupPath(at.RolloutID), Here: attemptPath(at), Greedy: at.Sample >= greedyFrom(specOf(run), at.Kind), Overlays: overlaysOf(r.URL.Query().Get("by")),
+	}
 	if b.Attempt, err = s.Records.Attempt(ctx, at); err != nil {
 		return view{}, err
 	}
@@ -130,7 +151,7 @@ func (s *Server) judge(ctx context.Context, run record.Run, b *attemptBody) {
 		b.Failed = format.FirstLine(verdict.Failure(b.Failure))
 	}
 	b.Verdict = verdict.Of(specOf(run).Grader, task, b.Attempt) // of a spec that can't be read the grader is not known
-	b.Verdict.Text = format.FirstLine(b.Verdict.Text)
+	b.Verdict.Text, b.Verdict.Cause = format.FirstLine(b.Verdict.Text), format.FirstLine(b.Verdict.Cause)
 }
 
 // extremes finds the calls with the smallest and the largest advantage. It finds none if

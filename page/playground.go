@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/fulgurite/fulgurite/internal/access"
 	"github.com/fulgurite/fulgurite/model"
@@ -84,11 +86,28 @@ func (s *Server) sides(ctx context.Context, b *playgroundBody, version string) e
 	if err != nil {
 		return err
 	}
-	if b.B = b.Run + "@0"; promoted != nil {
-		b.B = b.Run + "@promoted"
-	}
+	b.B = b.Run + "@" + beside(b.A, last.Number, promoted)
 	b.Tools, err = s.toolsOf(ctx, b.Run)
 	return err
+}
+
+// beside returns what to compare a version with: the promoted one, or if that is the version
+// itself, the start, or for the start the newest version.
+func beside(reference string, last int, promoted *int) string {
+	_, shown, _ := strings.Cut(reference, "@")
+	number := last // of "newest"
+	if n, err := strconv.Atoi(shown); err == nil {
+		number = n
+	} else if shown == "promoted" && promoted != nil {
+		number = *promoted
+	}
+	switch {
+	case promoted != nil && *promoted != number:
+		return "promoted"
+	case number == 0:
+		return strconv.Itoa(last)
+	}
+	return "0"
 }
 
 // toolsOf returns the tools that were offered to the first call of the newest finished

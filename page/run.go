@@ -148,12 +148,17 @@ func (s *Server) accountOf(r *http.Request, run record.Run, b *runBody) error {
 	if err != nil {
 		return err
 	}
+	fraction, err := s.fractions(ctx, run)
+	if err != nil {
+		return err
+	}
 	set, interrupted := curves.Settings(acted), curves.Interruptions(account.Value, latest)
 	// The curves depend only on how many records of each kind there are.
 	key := fmt.Sprintf("%s %s %v %d %d %d %d %d %v %v", run.Name, state, b.Range, len(steps), len(lags.Value), len(j.evaluations), len(j.moves), len(j.decisions), interrupted, set)
 	shown, err := s.drawn.Of(ctx, key, func(context.Context) (drawn, error) {
 		marks := slices.Concat(curves.Decided(j.moves, j.decisions), interrupted, set)
 		data := s.curveData(run, b.Range, steps, j.evaluations)
+		data.Fractions = fraction
 		data.Lags, data.Marks = lags.Value, b.Range.Marks(marks)
 		rest, flat := curves.Flat(curves.Of(data))
 		rest = slices.DeleteFunc(rest, figure.Figure.Empty) // nothing of it is on record
@@ -188,7 +193,7 @@ type drawn struct {
 
 // curveData returns the records for the curves of a part of a run.
 func (s *Server) curveData(run record.Run, part curves.Span, steps []record.Step, evaluations []record.Evaluation) curves.Data {
-	d := curves.Data{Steps: part.Steps(steps), Evaluations: part.Evaluations(evaluations), Before: run.Created, Fractions: curves.Fractions(steps, specOf(run))}
+	d := curves.Data{Steps: part.Steps(steps), Evaluations: part.Evaluations(evaluations), Before: run.Created}
 	if len(d.Steps) > 0 {
 		if at, _ := slices.BinarySearchFunc(steps, d.Steps[0].Step, func(one record.Step, step int) int { return one.Step - step }); at > 0 {
 			d.Before = steps[at-1].At

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,6 +24,9 @@ import (
 
 // runsPerPage is how many runs a list has.
 const runsPerPage = 50
+
+// mostWaits is how many causes are named that keep a run from going on.
+const mostWaits = 5
 
 // mostRuns is above the number of runs of every store.
 const mostRuns = 1 << 30
@@ -49,6 +53,7 @@ type runRow struct {
 	Took          time.Duration
 	Notes         []note // what keeps it from going on, or why it ended
 	Doing         string
+	AllFailed     bool // every attempt of its steps, or of its evaluation, failed
 }
 
 func (s *Server) runs(r *http.Request) (view, error) {
@@ -105,6 +110,9 @@ func (s *Server) runRow(ctx context.Context, run record.Run) (runRow, error) {
 	if err != nil {
 		return row, err
 	}
+	if row.AllFailed, err = s.allFailed(ctx, run, steps); err != nil {
+		return row, err
+	}
 	rewards := make([]float64, 0, len(steps))
 	for _, step := range steps {
 		if v, ok := step.Metrics["reward/mean"]; ok {
@@ -135,6 +143,28 @@ func stopNote(run record.Run) []note {
 		return nil
 	}
 	return []note{{Text: format.FirstLine(fmt.Sprintf("stopped at %d of %d, %s", stop.After, stop.Of, stop.Text()))}}
+}
+
+// allFailed reports whether every agent of a run failed: in all of its steps, or, if it has
+// none and is over, in its newest evaluation.
+func (s *Server) allFailed(ctx context.Context, run record.Run, steps []record.Step) (bool, error) {
+	attempts, failed := 0.0, 0.0
+	for _, step := range steps {
+		attempts, failed = attempts+step.Metrics["batch/rollouts"], failed+step.Metrics["batch/failed"]
+	}
+	if len(steps) > 0 || run.Status != record.Completed {
+		return attempts > 0 && attempts == failed, nil
+	}
+	return s.failures.Of(ctx, run.Name+" "+run.ExecutionID, func(ctx context.Context) (bool, error) {
+		j, err := s.judged(ctx, run)
+		if err != nil || len(j.evaluations) == 0 {
+			return false, err
+		}
+		last := j.evaluations[len(j.evaluations)-1]
+		trials, err := s.Records.TrialsOfStep(ctx, run.Name, last.Kind, last.Version)
+		done := slices.ContainsFunc(trials, func(t record.Trial) bool { return t.Outcome == trace.Completed })
+		return len(trials) > 0 && !done, err
+	})
 }
 
 // promoted returns the promoted version, or nil if there is none, and whether it is
@@ -191,9 +221,13 @@ func (s *Server) obstacles(ctx context.Context, run record.Run, now State) []not
 			out[i].Links = nil
 		}
 	}
-	for i, text := range now.Waits {
+	waits := now.Waits
+	if more := len(waits) - mostWaits; more > 0 {
+		waits = append(slices.Clone(waits[:mostWaits]), fmt.Sprintf("and %d more of other causes", more))
+	}
+	for i, text := range waits {
 		n := note{Text: format.FirstLine(text)}
-		if i == len(now.Waits)-1 && acts {
+		if i == len(waits)-1 && acts {
 			n.Links = []link{act("Stop now", string(actions.StopNow))}
 		}
 		out = append(out, n)

@@ -86,6 +86,7 @@ type Server struct {
 	states    cache.Cache[stateAnswer]
 	lives     cache.Cache[record.Run]
 	documents cache.Cache[document]
+	failures  cache.Cache[bool] // whether every agent of a run failed
 
 	acted   atomic.Int64    // counts requests that may have changed something
 	ctx     context.Context // ends with Close
@@ -117,7 +118,7 @@ func New(o Options) (*Server, error) {
 	s.client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.histories.Most, s.batches.Most, s.scores.Most, s.splits.Most, s.states.Most, s.lives.Most, s.looks.Most, s.drawn.Most = 64, 2, 2, 8, 256, 256, 256, 64
-	s.documents.Most = mostDocuments
+	s.documents.Most, s.failures.Most = mostDocuments, 256
 	s.accounts.Most, s.accounts.Begin, s.accounts.Done = mostAccounts, s.begin, s.work.Done
 	s.results.Most, s.results.Begin, s.results.Done = mostAccounts, s.begin, s.work.Done
 	s.opened.Most, s.opened.Begin, s.opened.Done = 2, s.begin, s.work.Done
@@ -343,7 +344,7 @@ func (s *Server) serveActions() (err error) {
 	s.admitted = doors.Before(s.mux)
 	s.mux.HandleFunc("POST /logout", doors.LogOut)
 	s.actions, err = actions.New(actions.Options{
-		Records: s.Records, Operator: s.Operator, Starter: s.Starter, Exporter: s.Exporter, Guard: s.Guard, Why: s.Why, Find: s.findNow, Functions: functions(),
+		Records: s.Records, Operator: s.Operator, Starter: s.Starter, Exporter: s.Exporter, Guard: s.Guard, Why: s.Why, Find: s.findNow, Fractions: s.fractions, Functions: functions(),
 		Show: func(w http.ResponseWriter, r *http.Request, p actions.Page) {
 			v := view{template: "raw", Title: p.Title}
 			switch {

@@ -55,7 +55,7 @@ type stepBody struct {
 	Lag          *float64 // how many steps behind the sampling versions were, on average
 	Again        bool     // the lag is still being counted
 	// Picked are the attempts that ended in the way that the reader asked for.
-	Picked     []link
+	Picked     []pickedRow
 	PickedBy   string
 	PickedMore int
 }
@@ -64,9 +64,16 @@ type stepBody struct {
 type tally struct {
 	Name  string
 	Word  string // as it is on record, where the name says it in other words
+	Cause string // of the newest of them, in the agent's words
 	Path  string // of the attempts
 	Count int
 	Share float64
+}
+
+// pickedRow is an attempt that ended in the way that the reader asked for.
+type pickedRow struct {
+	link
+	Cause string // why its agent failed
 }
 
 // namedValue is a number with a name.
@@ -120,7 +127,12 @@ func (s *Server) step(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	b.count(trials, run.Status)
-	b.pick(trials, run.Status, r.URL.Query())
+	if err := s.explain(ctx, &b, trials); err != nil {
+		return view{}, err
+	}
+	if err := s.pick(ctx, &b, trials, run.Status, r.URL.Query()); err != nil {
+		return view{}, err
+	}
 	sp := specOf(run)
 	if evaluates(sp, id.Kind) {
 		if b.Evaluated, err = s.evaluated(ctx, run, id.Kind, id.Step, trials); err != nil {
@@ -274,10 +286,10 @@ func failureOf(t record.Trial) string {
 }
 
 // pick lists the attempts that ended in one way, if the reader asks for one.
-func (b *stepBody) pick(trials []record.Trial, run record.Status, query url.Values) {
+func (s *Server) pick(ctx context.Context, b *stepBody, trials []record.Trial, run record.Status, query url.Values) (err error) {
 	outcome, failure, cutOff := query.Get("outcome"), query.Get("failure"), query.Get("cut_off") != ""
 	if outcome == "" && failure == "" && !cutOff {
-		return
+		return nil
 	}
 	b.PickedBy = format.FirstLine(outcome)
 	switch {
@@ -300,9 +312,41 @@ func (b *stepBody) pick(trials []record.Trial, run record.Status, query url.Valu
 		case len(b.Picked) == mostPicked:
 			b.PickedMore++
 		default:
-			b.Picked = append(b.Picked, link{Text: fmt.Sprintf("%s, sample %d, attempt %d", format.FirstLine(t.TaskID), t.Sample, t.Attempt), Path: attemptPath(t.Address)})
+			row := pickedRow{link: link{Text: fmt.Sprintf("%s, sample %d, attempt %d", format.FirstLine(t.TaskID), t.Sample, t.Attempt), Path: attemptPath(t.Address)}}
+			if row.Cause, err = s.cause(ctx, t); err != nil {
+				return err
+			}
+			b.Picked = append(b.Picked, row)
 		}
 	}
+	return nil
+}
+
+// cause returns the line that says why the agent of an attempt failed, or "" if it did not.
+func (s *Server) cause(ctx context.Context, t record.Trial) (string, error) {
+	if failureOf(t) == "" {
+		return "", nil
+	}
+	a, err := s.Records.Attempt(ctx, t.Address)
+	return format.FirstLine(verdict.Cause(a.Failure, a.Error)), err
+}
+
+// explain adds to each kind of failure the cause of the newest one.
+func (s *Server) explain(ctx context.Context, b *stepBody, trials []record.Trial) error {
+	for i := range b.Failures {
+		f := &b.Failures[i]
+		newest := record.Trial{}
+		for _, t := range trials {
+			if failureOf(t) == cmp.Or(f.Word, f.Name) && !t.Begun.Before(newest.Begun) {
+				newest = t
+			}
+		}
+		var err error
+		if f.Cause, err = s.cause(ctx, newest); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // tallies returns counts as a list, the largest first.

@@ -85,7 +85,11 @@ func (s *Server) steps(r *http.Request) (view, error) {
 	if to < last {
 		newest = to + 1
 	}
-	if b.Evaluations, err = s.evaluations(r, run, curves.Fractions(steps, specOf(run)), max(0, to+1-stepsPerPage), newest); err != nil {
+	fraction, err := s.fractions(ctx, run)
+	if err != nil {
+		return view{}, err
+	}
+	if b.Evaluations, err = s.evaluations(r, run, fraction, max(0, to+1-stepsPerPage), newest); err != nil {
 		return view{}, err
 	}
 	v := runView("steps", run, "Steps", link{Text: "Steps"})

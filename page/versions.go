@@ -121,6 +121,24 @@ func (s *Server) versions(r *http.Request) (view, error) {
 	return v, nil
 }
 
+// Standing says in a few words whether a version is or was promoted, or that it was refused. A
+// version that was refused and that somebody promoted by hand is one thing, not two.
+func (r versionRow) Standing() string {
+	switch {
+	case r.Verdict == "" && r.Promoted:
+		return "promoted"
+	case r.Verdict == "" && r.Once:
+		return "was promoted"
+	case r.Promoted:
+		return "promoted by hand, though refused"
+	case r.Once:
+		return "was promoted by hand, though refused"
+	case r.Verdict != "":
+		return "not promoted"
+	}
+	return ""
+}
+
 // judged reports whether a version was evaluated or decided on.
 func (r versionRow) judged() bool {
 	return r.Promoted || r.Once || r.Gate != nil || r.Test != nil || r.Verdict != ""
@@ -151,11 +169,9 @@ type lineage struct {
 func (s *Server) lineage(ctx context.Context, of record.Run, from, to int) (l lineage, err error) {
 	run := of.Name
 	l = lineage{run: run, promoted: -1}
-	steps, err := s.history(ctx, of)
-	if err != nil {
+	if l.fraction, err = s.fractions(ctx, of); err != nil {
 		return l, err
 	}
-	l.fraction = curves.Fractions(steps, specOf(of))
 	if l.evaluations, err = s.Records.EvaluationsBetween(ctx, run, model.DefaultPolicy, from, to); err != nil {
 		return l, err
 	}

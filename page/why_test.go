@@ -6,6 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -46,13 +49,47 @@ func TestAGroupSaysWhyItsSamplesFailed(t *testing.T) {
 	require.NotContains(t, text, "Traceback")
 	body, _ = get(t, server.URL+"/runs/demo/try-1/0/1/1")
 	require.Contains(t, texts(t, body), "Outcome ended with an error exit")
+	require.Contains(t, texts(t, body), "The agent ended with an error: that counts as 0. ValueError: no <b>such</b> tool")
+	for _, path := range []string{"/runs/demo/try-1", "/runs/demo/try-1?failure=exit"} {
+		body, _ = get(t, server.URL+path)
+		require.NotContains(t, texts(t, body), "exit code 3", path)
+	}
+	body, _ = get(t, server.URL+"/runs/demo/try-1")
+	require.Contains(t, texts(t, body), "ended with an error exit ValueError: no <b>such</b> tool 1")
+	body, _ = get(t, server.URL+"/runs/demo/try-1?failure=exit")
+	require.Contains(t, texts(t, body), "sample 1, attempt 1 ValueError: no <b>such</b> tool")
+}
+
+func TestARunOfNothingButFailuresIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	r := newEmpty(t, "plain")
+	r.createRun()
+	for step := 1; step <= 2; step++ {
+		require.NoError(t, r.store.PutStep(t.Context(), record.Step{Run: "demo", Policy: model.DefaultPolicy, Step: step, Metrics: map[string]float64{"batch/rollouts": 8, "batch/failed": 8}, At: r.at(step)}))
+	}
+	require.NoError(t, r.store.FinishRun(t.Context(), "demo", record.Completed, nil))
+	_, _, err := r.store.CreateRun(t.Context(), record.Run{Name: "judged", WorkflowID: "judged", ExecutionID: "j", Spec: []byte(`{"seed":1}`)})
+	require.NoError(t, err)
+	for sample := range 2 {
+		a, err := r.store.BeginAttempt(t.Context(), trace.RolloutID{Run: "judged", Kind: trace.Test, Sample: sample}, "t", trace.Terms{Policy: model.DefaultPolicy, Codec: dialog.CompactName}, "c0ffee")
+		require.NoError(t, err)
+		require.NoError(t, r.store.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: trace.AgentFailed, Failure: "exit", Reward: new(float64)}))
+	}
+	require.NoError(t, r.store.PutEvaluation(t.Context(), record.Evaluation{Run: "judged", Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{Kind: trace.Test, Tasks: 1, Rollouts: 2}}))
+	require.NoError(t, r.store.FinishRun(t.Context(), "judged", record.Completed, nil))
+	server := r.serve(nil)
+	for _, path := range []string{"/", "/runs/demo", "/runs/judged", "/compare?run=demo&run=judged"} {
+		body, _ := get(t, server.URL+path)
+		require.Contains(t, body, `<span class="status failed">completed, every attempt failed</span>`, path)
+		require.NotContains(t, body, "status completed", path)
+	}
 }
 
 func TestFailuresAndOutcomesLeadToTheirAttempts(t *testing.T) {
 	t.Parallel()
 	server := newRecorded(t, hostile).serve(nil)
 	body, _ := get(t, server.URL+"/runs/demo/train-1")
-	require.Contains(t, texts(t, body), "ran out of time timeout 1")
+	require.Contains(t, texts(t, body), "ran out of time timeout <script>", "the cause follows")
 	for query, want := range map[string][]string{
 		"?failure=timeout#picked":      {"/runs/demo/train-1/0/1/1"},
 		"?outcome=lost#picked":         {"/runs/demo/train-1/0/0/1"},

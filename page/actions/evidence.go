@@ -8,13 +8,11 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/page/curves"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
-
-// toEnds is how many standard errors a 95 % interval reaches to each side.
-const toEnds = 1.96
 
 // evidence is what is known about the versions that an action would decide on.
 type evidence struct {
@@ -44,8 +42,13 @@ type setting struct {
 
 // evidence reads what is known about the version that the form names and about the
 // promoted version.
-func (p *Pages) evidence(ctx context.Context, run string, k kind, b formBody) (evidence, error) {
+func (p *Pages) evidence(ctx context.Context, of record.Run, k kind, b formBody) (evidence, error) {
 	var out evidence
+	run := of.Name
+	fraction, err := p.Fractions(ctx, of)
+	if err != nil {
+		return out, err
+	}
 	base := strings.TrimSuffix(Path(run), "/actions") + "/versions"
 	versions := []int{}
 	if v, err := strconv.Atoi(strings.TrimSpace(b.Version)); err == nil && v >= 0 && (b.Promoted == nil || v != *b.Promoted) {
@@ -83,7 +86,8 @@ func (p *Pages) evidence(ctx context.Context, run string, k kind, b formBody) (e
 		}
 		for _, e := range all {
 			if e.Kind == trace.Gate {
-				g.Known, g.Mean, g.Low, g.High = true, e.Mean, e.Mean-toEnds*e.StdError, e.Mean+toEnds*e.StdError
+				g.Known, g.Mean = true, e.Mean
+				g.Low, g.High = curves.Interval(e.Mean, e.StdError, fraction)
 				known++
 			}
 		}

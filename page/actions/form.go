@@ -72,7 +72,7 @@ func (p *Pages) ask(w http.ResponseWriter, r *http.Request, run record.Run, b fo
 			p.Fail(w, r, http.StatusInternalServerError, err)
 			return
 		}
-		if b.Evidence, err = p.evidence(r.Context(), run.Name, k, b); err != nil {
+		if b.Evidence, err = p.evidence(r.Context(), run, k, b); err != nil {
 			p.Fail(w, r, http.StatusInternalServerError, err)
 			return
 		}
@@ -182,7 +182,9 @@ func read(run string, name record.ActionName, sent formBody) (record.Action, err
 	if !k.TakesNumbers {
 		return a, nil
 	}
-	a.Input.Values = map[string]float64{}
+	if strings.TrimSpace(sent.Values) != "" {
+		a.Input.Values = map[string]float64{}
+	}
 	for line := range strings.Lines(sent.Values) {
 		line = strings.TrimSpace(line)
 		if line == "" {
@@ -199,7 +201,7 @@ func read(run string, name record.ActionName, sent formBody) (record.Action, err
 		}
 		a.Input.Values[key] = v
 	}
-	if len(a.Input.Values) == 0 {
+	if len(a.Input.Values) == 0 && k.NeedsNumbers {
 		return a, errors.New("nothing to set: give KEY=NUMBER, one a line")
 	}
 	return a, nil

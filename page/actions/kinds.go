@@ -20,7 +20,9 @@ type kind struct {
 	Effect string // what will happen
 	// TakesVersion says that a version can be named, NeedsVersion that it has to be.
 	TakesVersion, NeedsVersion bool
-	TakesNumbers               bool // for keys of the spec
+	// TakesNumbers says that keys of the spec can get other numbers, NeedsNumbers that at
+	// least one has to.
+	TakesNumbers, NeedsNumbers bool
 	Heavy                      bool // it can't be taken back by a click
 	TakesFormat                bool // of the files of a version
 }
@@ -33,8 +35,8 @@ func kinds() []kind {
 		{Name: record.ActionResume, Verb: "Resume", Effect: "The run begins its next step."},
 		{Name: record.ActionApprove, Verb: "Approve", Effect: "The version that waits for approval is promoted.", TakesVersion: true, NeedsVersion: true},
 		{Name: record.ActionReject, Verb: "Reject", Effect: "The version that waits for approval is refused. The promoted one stays.", TakesVersion: true, NeedsVersion: true, Heavy: true},
-		{Name: record.ActionSet, Verb: "Set", Effect: "Keys of the spec get other numbers, from the first step on that has not begun.", TakesNumbers: true},
-		{Name: record.ActionRetry, Verb: "Retry", Effect: "The run continues where it ended. What is on record is not done again."},
+		{Name: record.ActionSet, Verb: "Set", Effect: "Keys of the spec get other numbers, from the first step on that has not begun.", TakesNumbers: true, NeedsNumbers: true},
+		{Name: record.ActionRetry, Verb: "Retry", Effect: "The run continues where it ended. What is on record is not done again. Keys of the spec can get other numbers, from the first step on that is not finished.", TakesNumbers: true},
 		{Name: record.ActionPromote, Verb: "Promote", Effect: "The version is served from now on. The run may promote another one later.", TakesVersion: true, NeedsVersion: true},
 		{Name: record.ActionRollback, Verb: "Roll back", Effect: "An earlier version is served again instead of the promoted one.", TakesVersion: true},
 		{Name: record.ActionPin, Verb: "Pin", Effect: "The version is promoted and held: the run promotes no other until somebody unpins it.", TakesVersion: true, NeedsVersion: true},

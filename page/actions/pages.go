@@ -60,6 +60,8 @@ type Options struct {
 	Why string
 	// Find returns the run that a request names, with its current status.
 	Find func(r *http.Request) (record.Run, error)
+	// Fractions reports whether all rewards of a run lie between 0 and 1.
+	Fractions func(ctx context.Context, run record.Run) (bool, error)
 	// Show answers with a page, Fail with an error.
 	Show func(w http.ResponseWriter, r *http.Request, p Page)
 	Fail func(w http.ResponseWriter, r *http.Request, code int, err error)

@@ -10,13 +10,18 @@ function number(v) {
   return text.replace("-", "−");
 }
 
-// keep keeps what is typed into a text for as long as the tab is open, so that a reload or
+// keep keeps what is typed into a field for as long as the tab is open, so that a reload or
 // a look at another page loses nothing. A form with data-forget ends that for an address.
-function keep(text) {
-  const key = "kept " + location.pathname + location.search;
+function keep(field) {
+  const key = "kept " + location.pathname + location.search + " " + (field.name || field.id);
   const kept = sessionStorage.getItem(key);
-  if (kept !== null) text.value = kept;
-  text.addEventListener("input", () => sessionStorage.setItem(key, text.value));
+  if (kept !== null) field.value = kept;
+  field.addEventListener("input", () => sessionStorage.setItem(key, field.value));
+}
+
+// forget ends what keep does for the fields of an address.
+function forget(path) {
+  Object.keys(sessionStorage).filter((key) => key.startsWith("kept " + path + " ") || key.startsWith("kept " + path + "?")).forEach((key) => sessionStorage.removeItem(key));
 }
 
 // figure shows the values of a curve where the pointer is, or where the arrow keys led.
@@ -181,11 +186,34 @@ function copyable(link) {
   });
 }
 
+// overlays keeps what tokens are coloured by in the address, so that it survives a reload and
+// a copied link, and takes it along to the other attempts and calls.
+function overlays(fieldset) {
+  function carry() {
+    const by = new URLSearchParams(location.search).get("by");
+    if (!by) return;
+    document.querySelectorAll("main nav.pages a").forEach((a) => {
+      const to = new URL(a.href);
+      if (!/^\/runs(\/[^/]+){5}$/.test(to.pathname)) return;
+      to.searchParams.set("by", by);
+      a.href = to.pathname + to.search + to.hash;
+    });
+  }
+  fieldset.addEventListener("change", (e) => {
+    const here = new URL(location.href);
+    here.searchParams.set("by", e.target.id.replace("by-", ""));
+    history.replaceState(history.state, "", here);
+    carry();
+  });
+  carry();
+}
+
 // enliven gives a part of the page what it needs.
 function enliven(part) {
   const all = (css) => [...(part !== document && part.matches(css) ? [part] : []), ...part.querySelectorAll(css)];
   all("[data-figure]").forEach(figure);
   all("[data-copy]").forEach(copyable);
+  all("[data-overlay]").forEach(overlays);
   const readout = document.getElementById("readout");
   all(".tokens").forEach((box) => tokens(box, readout));
 }
@@ -193,5 +221,5 @@ function enliven(part) {
 enliven(document);
 document.querySelectorAll("[data-keep]").forEach(keep);
 document.querySelectorAll("form[data-forget]").forEach((form) => {
-  form.addEventListener("submit", () => sessionStorage.removeItem("kept " + form.dataset.forget));
+  form.addEventListener("submit", () => forget(form.dataset.forget));
 });

@@ -9,6 +9,7 @@ function element(name, kind, text) {
   const e = document.createElement(name);
   if (kind) e.className = kind;
   if (text !== undefined) e.textContent = text;
+  if (name === "pre" || name === "input" || name === "code") e.dir = "auto";
   return e;
 }
 

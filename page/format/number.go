@@ -91,6 +91,8 @@ func Chance(p float64) string {
 		return "not finite"
 	case p < 0.001:
 		return "below 0.1 %"
+	case p >= 0.0995: // two digits and no power of ten
+		return strconv.FormatFloat(100*p, 'f', 0, 64) + " %"
 	}
 	return strconv.FormatFloat(100*p, 'g', 2, 64) + " %"
 }
@@ -106,12 +108,12 @@ func Reason(text string) string {
 	return hyphened.ReplaceAllString(tiny.ReplaceAllString(text, "p < 0.0001"), "$1−$2")
 }
 
-// Moment formats a time in the local time zone.
+// Moment formats a time in the local time zone of the page's process, and names the zone.
 func Moment(t time.Time) string {
 	if t.IsZero() {
 		return Dash
 	}
-	return t.Local().Format("2006-01-02 15:04:05")
+	return t.Local().Format("2006-01-02 15:04:05 MST")
 }
 
 // Exact formats a time for programs, as RFC 3339 in UTC.

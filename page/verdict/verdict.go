@@ -2,6 +2,8 @@ package verdict
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/spec"
@@ -13,6 +15,8 @@ import (
 type Verdict struct {
 	Text string // empty if only the reward is known
 	Good bool
+	// Cause is the line of the agent's error that says why it failed.
+	Cause string
 }
 
 // Of describes the outcome of an attempt at a task under a grader. A task without an id
@@ -20,9 +24,9 @@ type Verdict struct {
 func Of(g spec.Grader, task tasks.Task, a trace.Attempt) Verdict {
 	switch {
 	case a.Outcome == trace.AgentFailed && a.Reward != nil:
-		return Verdict{Text: fmt.Sprintf("The agent %s: that counts as %g.", Failure(a.Failure), *a.Reward)}
+		return Verdict{Text: fmt.Sprintf("The agent %s: that counts as %g.", Failure(a.Failure), *a.Reward), Cause: Cause(a.Failure, a.Error)}
 	case a.Outcome == trace.AgentFailed:
-		return Verdict{Text: fmt.Sprintf("The agent %s.", Failure(a.Failure))}
+		return Verdict{Text: fmt.Sprintf("The agent %s.", Failure(a.Failure)), Cause: Cause(a.Failure, a.Error)}
 	case a.Outcome == trace.InfraFault:
 		return Verdict{Text: "A fault of the machines ended it: it has no reward."}
 	case a.Outcome != trace.Completed || a.Reward == nil:
@@ -33,6 +37,8 @@ func Of(g spec.Grader, task tasks.Task, a trace.Attempt) Verdict {
 		if task.ID != "" {
 			return compared(g, task, a.Result)
 		}
+	case spec.GraderSQL:
+		return queried(a)
 	case spec.GraderAgent:
 		return Verdict{Text: "The agent reported this reward itself.", Good: *a.Reward > 0}
 	case spec.GraderCommand, spec.GraderTasks:
@@ -50,9 +56,9 @@ func compared(g spec.Grader, task tasks.Task, result string) Verdict {
 	case err != nil:
 		return Verdict{}
 	case spec.Reaches(share, 1) && g.Type == spec.GraderContains:
-		return Verdict{"The answer is in the result.", true}
+		return Verdict{Text: "The answer is in the result.", Good: true}
 	case spec.Reaches(share, 1):
-		return Verdict{"The answer is right.", true}
+		return Verdict{Text: "The answer is right.", Good: true}
 	case strings.TrimSpace(result) == "":
 		return Verdict{Text: "The agent returned nothing."}
 	case share > 0:
@@ -61,6 +67,17 @@ func compared(g spec.Grader, task tasks.Task, result string) Verdict {
 		return Verdict{Text: "The answer is not in the result."}
 	}
 	return Verdict{Text: "The answer differs."}
+}
+
+// queried describes how a query fared whose result was compared with that of the task's query.
+func queried(a trace.Attempt) Verdict {
+	switch {
+	case *a.Reward >= 1:
+		return Verdict{Text: "The query returns what the task's query returns.", Good: true}
+	case strings.TrimSpace(a.Result) == "":
+		return Verdict{Text: "The agent returned no query."}
+	}
+	return Verdict{Text: "The query fails, or does not return what the task's query returns."}
 }
 
 // Failure describes in words how an agent failed. It returns an unknown word unchanged.
@@ -84,14 +101,27 @@ func failures() map[string]string {
 	}
 }
 
-// Cause returns the line of an error that most likely says what happened. If a command
-// ended with an error, that is the last line of its output. For other errors it is the
-// first line.
+// telling matches lines with which programs say why they end: exceptions of Python, Java and
+// JavaScript, panics of Go and Rust, errors of shells, compilers and other tools.
+var telling = regexp.MustCompile(`^(panic: |fatal error: |thread '.*' panicked|Uncaught |Exception in thread |[\w.$]*(Error|Exception|Interrupt|SystemExit)\b(: |:?$)|(\S+: )*([Ee]rror|ERROR|[Ff]atal|FATAL)(\[\w+\])?: )`)
+
+// Cause returns the line of an error that most likely says what happened: of what a program
+// wrote before it ended with an error the last line with which programs say that, or else the
+// last one that is not indented. For other errors it is the first line.
 func Cause(failure, text string) string {
-	text = strings.TrimSpace(text)
-	if failure == "exit" {
-		return text[strings.LastIndexByte(text, '\n')+1:]
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	if failure != "exit" && !strings.Contains(text, "Traceback (most recent call last)") {
+		return lines[0]
 	}
-	line, _, _ := strings.Cut(text, "\n")
-	return line
+	plain := ""
+	for i, line := range slices.Backward(lines) {
+		line = strings.TrimRight(line, " \t\r")
+		switch {
+		case telling.MatchString(line):
+			return line
+		case plain == "" && line != "" && (i == 0 || strings.TrimLeft(line, " \t") == line):
+			plain = line
+		}
+	}
+	return plain
 }

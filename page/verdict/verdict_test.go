@@ -26,8 +26,11 @@ func TestAVerdictSaysWhyAnAttemptGotItsReward(t *testing.T) {
 		{"contains", trace.Attempt{Outcome: trace.Completed, Reward: &none, Result: "it is 3"}, verdict.Verdict{Text: "The answer is not in the result."}},
 		{"qa", trace.Attempt{Outcome: trace.Completed, Reward: &half, Result: "29 apples"}, verdict.Verdict{Text: "The answer is right in part."}},
 		{"exact", trace.Attempt{Outcome: trace.Completed, Reward: &none}, verdict.Verdict{Text: "The agent returned nothing."}},
+		{"sql", trace.Attempt{Outcome: trace.Completed, Reward: &none, Result: "SELECT 1"}, verdict.Verdict{Text: "The query fails, or does not return what the task's query returns."}},
+		{"sql", trace.Attempt{Outcome: trace.Completed, Reward: &all, Result: "SELECT 29"}, verdict.Verdict{Text: "The query returns what the task's query returns.", Good: true}},
+		{"sql", trace.Attempt{Outcome: trace.Completed, Reward: &none}, verdict.Verdict{Text: "The agent returned no query."}},
 		{"agent", trace.Attempt{Outcome: trace.Completed, Reward: &half}, verdict.Verdict{Text: "The agent reported this reward itself.", Good: true}},
-		{"exact", trace.Attempt{Outcome: trace.AgentFailed, Failure: "exit", Reward: &none}, verdict.Verdict{Text: "The agent ended with an error: that counts as 0."}},
+		{"exact", trace.Attempt{Outcome: trace.AgentFailed, Failure: "exit", Reward: &none, Error: "exit code 1\nKeyError: 1"}, verdict.Verdict{Text: "The agent ended with an error: that counts as 0.", Cause: "KeyError: 1"}},
 		{"exact", trace.Attempt{Outcome: trace.InfraFault}, verdict.Verdict{Text: "A fault of the machines ended it: it has no reward."}},
 		{"exact", trace.Attempt{}, verdict.Verdict{}},
 	} {
@@ -38,9 +41,22 @@ func TestAVerdictSaysWhyAnAttemptGotItsReward(t *testing.T) {
 
 func TestTheCauseOfAnErrorIsOneLine(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "ValueError: no", verdict.Cause("exit", "exit: exit code 1\nTraceback:\n  x\nValueError: no\n"))
-	require.Equal(t, "panic: index out of range", verdict.Cause("panic", "panic: index out of range\ngoroutine 1"))
-	require.Empty(t, verdict.Cause("exit", ""))
+	for _, c := range []struct{ failure, text, want string }{
+		{"exit", "exit code 3\nFileNotFoundError: no such file: answers.json", "FileNotFoundError: no such file: answers.json"},
+		{"exit", "exit: exit code 1\nTraceback:\n  x\nValueError: no\n", "ValueError: no"},
+		{"exit", "exit code 1\nTraceback (most recent call last):\n  File \"a.py\"\nopenai.BadRequestError: 400\nsee the log", "openai.BadRequestError: 400"},
+		{"exit", "exit code 2\npanic: index out of range [5]\n\ngoroutine 1 [running]:\nmain.main()\n\t/x.go:5 +0x1", "panic: index out of range [5]"},
+		{"exit", "exit code 1\nthrow new Error(1)\n^\n\nTypeError: x is not a function\n    at f (a.js:1:2)\n\nNode.js v22", "TypeError: x is not a function"},
+		{"exit", "exit code 101\nthread 'main' panicked at src/main.rs:2:5:\nno\nnote: run with RUST_BACKTRACE=1", "thread 'main' panicked at src/main.rs:2:5:"},
+		{"exit", "exit code 127\nsh: 1: agent: not found", "sh: 1: agent: not found"},
+		{"exit", "exit code 2\nusage: agent [-h]\nagent.py: error: unrecognized arguments: -x", "agent.py: error: unrecognized arguments: -x"},
+		{"exit", "exit code 1", "exit code 1"},
+		{"exit", "", ""},
+		{"panic", "panic: index out of range\ngoroutine 1", "panic: index out of range"},
+		{"error", "Traceback (most recent call last):\n  File \"a.py\"\nKeyError: 'x'", "KeyError: 'x'"},
+	} {
+		require.Equal(t, c.want, verdict.Cause(c.failure, c.text), c.text)
+	}
 	require.Equal(t, "sideways", verdict.Failure("sideways"))
 	require.Equal(t, "failed", verdict.Failure(""))
 }
