@@ -121,9 +121,9 @@ func (s *Server) versions(r *http.Request) (view, error) {
 	return v, nil
 }
 
-// Standing says in a few words whether a version is or was promoted, or that it was refused. A
+// PromotionText says in a few words whether a version is or was promoted, or that it was refused. A
 // version that was refused and that somebody promoted by hand is one thing, not two.
-func (r versionRow) Standing() string {
+func (r versionRow) PromotionText() string {
 	switch {
 	case r.Verdict == "" && r.Promoted:
 		return "promoted"

@@ -101,9 +101,9 @@ func failures() map[string]string {
 	}
 }
 
-// telling matches lines with which programs say why they end: exceptions of Python, Java and
+// causeLine matches lines with which programs say why they end: exceptions of Python, Java and
 // JavaScript, panics of Go and Rust, errors of shells, compilers and other tools.
-var telling = regexp.MustCompile(`^(panic: |fatal error: |thread '.*' panicked|Uncaught |Exception in thread |[\w.$]*(Error|Exception|Interrupt|SystemExit)\b(: |:?$)|(\S+: )*([Ee]rror|ERROR|[Ff]atal|FATAL)(\[\w+\])?: )`)
+var causeLine = regexp.MustCompile(`^(panic: |fatal error: |thread '.*' panicked|Uncaught |Exception in thread |[\w.$]*(Error|Exception|Interrupt|SystemExit)\b(: |:?$)|(\S+: )*([Ee]rror|ERROR|[Ff]atal|FATAL)(\[\w+\])?: )`)
 
 // Cause returns the line of an error that most likely says what happened: of what a program
 // wrote before it ended with an error the last line with which programs say that, or else the
@@ -117,7 +117,7 @@ func Cause(failure, text string) string {
 	for i, line := range slices.Backward(lines) {
 		line = strings.TrimRight(line, " \t\r")
 		switch {
-		case telling.MatchString(line):
+		case causeLine.MatchString(line):
 			return line
 		case plain == "" && line != "" && (i == 0 || strings.TrimLeft(line, " \t") == line):
 			plain = line
