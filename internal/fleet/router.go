@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
+	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/model/remote"
@@ -117,15 +119,19 @@ func (r *Router) open(sp spec.Spec) (remote.Sampler, error) {
 	}
 	key, err := json.Marshal(struct {
 		*spec.Server
-		Base        string
+		Base, Codec string
 		Temperature *float64
 		Lag         int
-	}{server, sp.Model.Base, sp.Sampling.Temperature, sp.Training.Lag})
+	}{server, sp.Model.Base, sp.Model.Codec, sp.Sampling.Temperature, sp.Training.Lag})
 	if err != nil {
 		return nil, err
 	}
 	if s, ok := r.servers[string(key)]; ok {
 		return s, nil
+	}
+	unused, err := r.unused(sp.Model.Codec)
+	if err != nil {
+		return nil, err
 	}
 	temperature := 1.0
 	if sp.Sampling.Temperature != nil {
@@ -134,7 +140,7 @@ func (r *Router) open(sp spec.Spec) (remote.Sampler, error) {
 	s, err := upstream.New(upstream.Options{
 		Temperature: temperature,
 		Type:        server.Type, URLs: server.URLs, Model: server.Model, Versions: server.Versions, Key: server.Key, Directory: server.Directory, ShareGPU: server.ShareGPU,
-		Lag: sp.Training.Lag, Tolerance: server.Tolerance, Adapter: r.adapter, Constrain: r.records.Codecs.Constrain,
+		Lag: sp.Training.Lag, Tolerance: server.Tolerance, Adapter: r.adapter, Unused: unused, Constrain: r.records.Codecs.Constrain,
 		Write: func(ctx context.Context, v model.VersionID, directory string) (string, error) {
 			return r.write(ctx, v, sp.Model.Base, directory)
 		},
@@ -146,12 +152,31 @@ func (r *Router) open(sp spec.Spec) (remote.Sampler, error) {
 	return s, nil
 }
 
+// unused returns the ids without a token in the codec of a run.
+func (r *Router) unused(name string) (model.TokenRanges, error) {
+	if !strings.HasPrefix(name, dialog.TemplatePrefix) {
+		return "", nil // the vocabulary of a built-in codec is the model's own
+	}
+	codec, err := r.records.Codecs.Named(name)
+	if err != nil {
+		return "", err
+	}
+	sparse, ok := codec.(dialog.Sparse)
+	if !ok {
+		return "", nil
+	}
+	return sparse.Unused(codec.VocabSize()), nil
+}
+
 // adapter returns the adapter of a version, nil if all weights of the version were
 // trained.
 func (r *Router) adapter(ctx context.Context, v model.VersionID) (*upstream.Adapter, error) {
 	c, digest, err := r.records.Catalog.Load(ctx, v)
 	if err != nil || c.Adapter == nil {
 		return nil, err
+	}
+	if len(c.Adapter.Tokens) > 0 {
+		return nil, fmt.Errorf("%w: version %s trains rows of tokens (model.lora.trainable_tokens), and vLLM loads adapters of linear layers only: sample it with the built-in sampler, or let the server serve a merged export", upstream.ErrVersion, v)
 	}
 	canary, err := r.records.Catalog.Canary(ctx, v)
 	if err != nil {

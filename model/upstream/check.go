@@ -9,8 +9,8 @@ import (
 )
 
 // check reports what is impossible in a reply: it would otherwise be recorded as the
-// policy's output.
-func (r reply) check(request model.DecodeRequest, version string) error {
+// policy's output. unused lists the ids that the server was told never to sample.
+func (r reply) check(request model.DecodeRequest, version string, unused model.TokenRanges) error {
 	c := r.completion
 	switch {
 	case version != "" && r.version != version:
@@ -33,6 +33,9 @@ func (r reply) check(request model.DecodeRequest, version string) error {
 		}
 		if c.Tokens[i] < 0 {
 			return fmt.Errorf("%w: token %d has the id %d", ErrReply, i, c.Tokens[i])
+		}
+		if unused.Has(c.Tokens[i]) {
+			return fmt.Errorf("%w: token %d has the id %d, which no token has: it was told by logit_bias not to sample that id; does a proxy leave logit_bias out?", ErrReply, i, c.Tokens[i])
 		}
 	}
 	last := c.Tokens[len(c.Tokens)-1]

@@ -11,13 +11,14 @@ import (
 
 // ErrLogprobs is wrapped if a server reports other log-probabilities than those of the
 // distribution that it samples from.
-var ErrLogprobs = errors.New("the server's log-probabilities are those at temperature 1, whatever it samples at")
+var ErrLogprobs = errors.New("the server's log-probabilities are those before its settings apply, whatever it samples from")
 
-// checkLogprobs checks, once for each replica, whether its log-probabilities take the
-// temperature into account. A replica that failed is probed again, because it may return
+// checkLogprobs checks, once for each replica, whether its log-probabilities take into
+// account what the request changes: the temperature, and the ids that are left out. A replica that failed is probed again, because it may return
 // with other settings.
 func (s *Sampler) checkLogprobs(ctx context.Context, at *replica, name string, temperature float64) error {
-	if s.options.Versions == None || temperature == 0 || temperature == 1 || at.isChecked() {
+	changed := temperature != 1 || s.options.Unused != ""
+	if s.options.Versions == None || temperature == 0 || !changed || at.isChecked() {
 		return nil
 	}
 	applied, err := s.protocol.appliesTemperature(ctx, s, at, name)
@@ -25,7 +26,11 @@ func (s *Sampler) checkLogprobs(ctx context.Context, at *replica, name string, t
 		return fmt.Errorf("probe its log-probabilities: %w", err)
 	}
 	if !applied {
-		return fmt.Errorf("%w: start it with --logprobs-mode processed_logprobs (vLLM) or without RETURN_ORIGINAL_LOGPROB (SGLang), or set sampling.temperature to 1, not %g", ErrLogprobs, temperature)
+		how := "start it with --logprobs-mode processed_logprobs (vLLM) or without RETURN_ORIGINAL_LOGPROB (SGLang)"
+		if s.options.Unused != "" {
+			return fmt.Errorf("%w: %s: %d rows of the model's vocabulary have no token and are left out", ErrLogprobs, how, s.options.Unused.Tokens())
+		}
+		return fmt.Errorf("%w: %s, or set sampling.temperature to 1, not %g", ErrLogprobs, how, temperature)
 	}
 	at.markChecked()
 	return nil
@@ -39,7 +44,7 @@ func (p vllm) appliesTemperature(ctx context.Context, s *Sampler, at *replica, n
 	if err != nil {
 		return false, err
 	}
-	in.Allowed = []int32{1}
+	in.Allowed, in.LogitBias = []int32{1}, nil
 	response, err := s.post(ctx, at.url+"/v1/completions", in) //nolint:bodyclose // readJSON closes it
 	if err != nil {
 		return false, err

@@ -27,7 +27,7 @@ func (s *Sampler) probe(ctx context.Context, at *replica, name string, prompt []
 	if at.isProbed() {
 		return nil
 	}
-	in, err := vllm{}.request(name, model.DecodeRequest{Prompt: prompt, MaxTokens: probeTokens})
+	in, err := vllm{newBiases(s.options.Unused)}.request(name, model.DecodeRequest{Prompt: prompt, MaxTokens: probeTokens})
 	if err != nil {
 		return fmt.Errorf("probe what it samples: %w", err)
 	}

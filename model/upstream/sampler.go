@@ -58,6 +58,8 @@ type Options struct {
 	// Adapter finds a version's adapter, with Adapters. If it is nil or returns nil, an
 	// external trainer leaves the adapters in Directory.
 	Adapter func(ctx context.Context, v model.VersionID) (*Adapter, error)
+	// Unused lists the ids without a token, which must not be sampled.
+	Unused model.TokenRanges
 	// Constrain finds stop texts in the content of replies. Without it, servers that get
 	// token ids refuse requests with stop texts.
 	Constrain model.Constrain
@@ -111,11 +113,14 @@ func New(o Options) (*Sampler, error) {
 		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 		MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute,
 	}}}
+	if err := CheckUnused(o.Type, o.Unused); err != nil {
+		return nil, err
+	}
 	switch {
 	case o.Type == VLLM && o.Versions != Reload:
-		s.protocol = vllm{}
+		s.protocol = vllm{newBiases(o.Unused)}
 	case o.Type == SGLang && o.Versions != Adapters:
-		s.protocol = sglang{}
+		s.protocol = sglang{newBiases(o.Unused)}
 	case o.Type == OpenAI && o.Versions == None:
 		s.protocol = &openAI{}
 	default:
@@ -187,7 +192,7 @@ func (s *Sampler) sampleAt(ctx context.Context, at *replica, v model.VersionID, 
 		}
 	}
 	if err == nil && !got.relayed {
-		err = got.check(r, s.expected(v))
+		err = got.check(r, s.expected(v), s.options.Unused)
 	}
 	if errors.Is(err, ErrVersion) {
 		at.forgetVersions() // another process changed its weights

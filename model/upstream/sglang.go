@@ -14,7 +14,7 @@ import (
 
 // sglang is SGLang's own API: requests hold token ids, and replies hold token ids with
 // log-probabilities.
-type sglang struct{}
+type sglang struct{ biases biases }
 
 // sglangRequest is the body of POST /generate.
 type sglangRequest struct {
@@ -38,6 +38,7 @@ type sglangSampling struct {
 	NoStopTrim   bool    `json:"no_stop_trim"`
 	Schema       string  `json:"json_schema,omitempty"`
 	Seed         int64   `json:"sampling_seed"`
+	LogitBias    biases  `json:"logit_bias,omitempty"`
 }
 
 // sglangReply is a reply, or an event of a stream, which repeats everything before it.
@@ -57,7 +58,7 @@ type sglangReply struct {
 
 func (p sglang) sample(ctx context.Context, s *Sampler, at *replica, _ string, r model.DecodeRequest) (reply, error) {
 	in := sglangRequest{InputIDs: r.Prompt, ReturnLogprob: true, Stream: r.Emit != nil, Sampling: sglangSampling{
-		MaxNewTokens: r.MaxTokens, Temperature: r.Temperature, TopP: nucleus(r.TopP), TopK: -1, neutral: neutrals(), StopTokenIDs: r.Stop, NoStopTrim: true, Seed: signed(r.Seed),
+		MaxNewTokens: r.MaxTokens, Temperature: r.Temperature, TopP: nucleus(r.TopP), TopK: -1, neutral: neutrals(), StopTokenIDs: r.Stop, NoStopTrim: true, Seed: signed(r.Seed), LogitBias: p.biases,
 	}}
 	if f := r.Form; f != nil {
 		if f.Call {

@@ -11,7 +11,7 @@ import (
 
 // vllm is vLLM's OpenAI-compatible server. It takes completions of token ids, and returns
 // ids if return_token_ids is set.
-type vllm struct{}
+type vllm struct{ biases biases }
 
 // vllmRequest is the body of POST /v1/completions.
 type vllmRequest struct {
@@ -44,7 +44,8 @@ type vllmRequest struct {
 	// Structured makes the text conform to a JSON Schema.
 	Structured *vllmStructured `json:"structured_outputs,omitempty"`
 	// Allowed lists the only tokens that may be sampled; if it is empty, all may.
-	Allowed []int32 `json:"allowed_token_ids,omitempty"`
+	Allowed   []int32 `json:"allowed_token_ids,omitempty"`
+	LogitBias biases  `json:"logit_bias,omitempty"`
 }
 
 type vllmStructured struct {
@@ -73,10 +74,10 @@ type vllmReply struct {
 	Error json.RawMessage `json:"error"`
 }
 
-func (vllm) request(name string, r model.DecodeRequest) (vllmRequest, error) {
+func (p vllm) request(name string, r model.DecodeRequest) (vllmRequest, error) {
 	out := vllmRequest{
 		Model: name, Prompt: r.Prompt, MaxTokens: r.MaxTokens, Temperature: r.Temperature, TopP: nucleus(r.TopP), TopK: -1, neutral: neutrals(),
-		Seed: signed(r.Seed), Stream: r.Emit != nil, ReturnTokenIDs: true, StopTokenIDs: r.Stop, KeepStop: true, IgnoreEnd: true,
+		Seed: signed(r.Seed), Stream: r.Emit != nil, ReturnTokenIDs: true, StopTokenIDs: r.Stop, KeepStop: true, IgnoreEnd: true, LogitBias: p.biases,
 	}
 	if f := r.Form; f != nil {
 		if f.Call {

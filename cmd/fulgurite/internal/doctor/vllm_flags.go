@@ -10,9 +10,11 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model/upstream"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/update"
 )
 
 const (
@@ -67,8 +69,8 @@ func partBeside(base, memory int64) float64 {
 // known.
 func (v VLLM) lacks(s spec.Spec, part float64) []string {
 	var out []string
-	if t := s.Sampling.Temperature; t != nil && *t != 1 && v.Flags["--logprobs-mode"] != "processed_logprobs" {
-		out = append(out, fmt.Sprintf("--logprobs-mode processed_logprobs (sampling.temperature is %g)", *t))
+	if why := changesLogprobs(s); why != "" && v.Flags["--logprobs-mode"] != "processed_logprobs" {
+		out = append(out, fmt.Sprintf("--logprobs-mode processed_logprobs (%s)", why))
 	}
 	l := s.Model.LoRA
 	if l == nil || s.Sampling.Server.Versions != spec.VersionsAdapters {
@@ -93,6 +95,27 @@ func (v VLLM) lacks(s spec.Spec, part float64) []string {
 		out = append(out, v.lacksForSleep(part)...)
 	}
 	return out
+}
+
+// changesLogprobs says what makes the distribution that a server samples from differ from
+// the model's. It returns "" if nothing does.
+func changesLogprobs(s spec.Spec) string {
+	if t := s.Sampling.Temperature; t != nil && *t != 1 {
+		return fmt.Sprintf("sampling.temperature is %g", *t)
+	}
+	if s.Model.Codec != spec.CodecTemplate {
+		return ""
+	}
+	codec, _, err := dialog.ReadCodecWith(s.Model.Base, update.CodecChoices(s))
+	if err != nil {
+		return "" // another finding says so
+	}
+	if sparse, ok := codec.(dialog.Sparse); ok {
+		if n := sparse.Unused(codec.VocabSize()).Tokens(); n > 0 {
+			return fmt.Sprintf("%d rows of the model's vocabulary have no token and are left out", n)
+		}
+	}
+	return ""
 }
 
 // lacksForSleep lists what a server lacks that is to share its GPU with the trainer.
@@ -146,7 +169,7 @@ func serveCommand(s spec.Spec, address string, part float64) string {
 	if port != vllmPort {
 		line += " --port " + port
 	}
-	if t := s.Sampling.Temperature; t != nil && *t != 1 {
+	if changesLogprobs(s) != "" {
 		line += " --logprobs-mode processed_logprobs"
 	}
 	l := s.Model.LoRA

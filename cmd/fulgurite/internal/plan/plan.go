@@ -16,6 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/torch"
+	"github.com/fulgurite/fulgurite/model/upstream"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/grading"
@@ -144,6 +145,11 @@ func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 	}
 	if err := checkDemonstrations(sp.Model, codec, architecture.MaxPositions); err != nil {
 		return p, terminal.Usage(fmt.Errorf("model.warm_start.demonstrations: %w", err))
+	}
+	if server := sp.Sampling.Server; server != nil {
+		if err := upstream.CheckUnused(server.Type, update.WithCodec(architecture, codec).Unused); err != nil {
+			return p, terminal.Usage(fmt.Errorf("sampling.server.type: %w", err))
+		}
 	}
 	tr := sp.Training
 	p.Parameters = architecture.Parameters()
