@@ -15,6 +15,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/page"
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
@@ -379,4 +380,35 @@ func TestTheMarkOfAKillDoesNotWaitForTheEndOfItsStep(t *testing.T) {
 	body, _ = get(t, server.URL+"/runs/demo")
 	require.Contains(t, html.UnescapeString(body), "1 attempt cut off and made again\"")
 	require.Contains(t, html.UnescapeString(body), "1 attempt cut off and made again, ", "that of a finished step says the time, too")
+}
+
+func TestTheRewardOfAStepIsThatOfAllItsRollouts(t *testing.T) {
+	t.Parallel()
+	r := newEmpty(t, "plain")
+	r.createRun()
+	server := r.serve(nil)
+	body, _ := get(t, server.URL+"/runs/demo")
+	require.Contains(t, texts(t, body), "The curves begin with the first finished step.")
+	require.NotContains(t, body, `class="figure`)
+	require.NoError(t, r.store.PutStep(t.Context(), record.Step{Run: "demo", Policy: model.DefaultPolicy, Step: 1, Metrics: map[string]float64{
+		"reward/mean": 0.5, record.AllRollouts: 0.125, "batch/calls": 8, "batch/cut_off": 2,
+	}}))
+	body, _ = get(t, server.URL+"/runs/demo")
+	require.Contains(t, html.UnescapeString(body), `"name":"reward","points":[[1,0.125]]`)
+	require.Contains(t, html.UnescapeString(body), `"name":"replies cut off","points":[[1,0.25]]`)
+	require.Contains(t, texts(t, body), "Finished 1 0.125")
+	body, _ = get(t, server.URL+"/")
+	require.Contains(t, texts(t, body), "1 / 4 0.125")
+}
+
+func TestARunSaysHowFarItsEvaluationIs(t *testing.T) {
+	t.Parallel()
+	r := newEmpty(t, "plain")
+	r.measured("measured", true, []int{0}, better)
+	server := r.serve(asked{state: page.State{Phase: "evaluation", Subject: "measured/test-0", Done: 3, Total: 15, Pace: "result in 40s", Pending: -1}})
+	body, _ := get(t, server.URL+"/runs/measured")
+	require.Contains(t, texts(t, body), "evaluation: measured/test-0, 3 of 15 attempts, result in 40s its tasks")
+	require.Contains(t, links(t, body), "/runs/measured/test-0")
+	body, _ = get(t, server.URL+"/")
+	require.Contains(t, texts(t, body), "running – evaluation 0.100 –", "it has no steps, and its reward is that of the evaluation")
 }

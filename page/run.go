@@ -240,8 +240,12 @@ func stepRows(run record.Run, steps []record.Step) []stepRow {
 			}
 			return nil
 		}
+		var reward *float64
+		if v, ok := s.Reward(); ok {
+			reward = &v
+		}
 		out = append(out, stepRow{
-			Step: s, Path: stepPath(run.Name, trace.Train, s.Step), Reward: of("reward/mean"), Spread: of("reward/std"),
+			Step: s, Path: stepPath(run.Name, trace.Train, s.Step), Reward: reward, Spread: of("reward/std"),
 			Flat: of("batch/zero_variance_groups"), Entropy: of("train/entropy"), Gradient: of("train/gradient_norm"), Tokens: of("batch/trained_tokens"),
 		})
 	}

@@ -54,6 +54,10 @@ type runRow struct {
 	Notes         []note // what keeps it from going on, or why it ended
 	Doing         string
 	AllFailed     bool // every attempt of its steps, or of its evaluation, failed
+	// Only says that the run has no steps; Reward is then the mean of its evaluation.
+	Only bool
+	// UnderWay is the page of the evaluation that is under way, or "".
+	UnderWay string
 }
 
 func (s *Server) runs(r *http.Request) (view, error) {
@@ -115,13 +119,18 @@ func (s *Server) runRow(ctx context.Context, run record.Run) (runRow, error) {
 	}
 	rewards := make([]float64, 0, len(steps))
 	for _, step := range steps {
-		if v, ok := step.Metrics["reward/mean"]; ok {
+		if v, ok := step.Reward(); ok {
 			rewards = append(rewards, v)
 			row.Reward = &v
 		}
 		row.Step = step.Step
 	}
 	row.Spark = figure.Sparkline(rewards)
+	if row.Only = specOf(run).Evaluation.Only != ""; row.Only {
+		if row.Reward, err = s.resultReward(ctx, run); err != nil {
+			return row, err
+		}
+	}
 	if row.Promoted, row.Pinned, err = s.promoted(ctx, run.Name); err != nil {
 		return row, err
 	}
@@ -130,7 +139,7 @@ func (s *Server) runRow(ctx context.Context, run record.Run) (runRow, error) {
 		row.Notes = append(row.Notes, note{Text: "Temporal does not say what it does: " + format.FirstLine(doubt)})
 	}
 	if state != nil {
-		row.Doing = state.text()
+		row.Doing, row.UnderWay = state.text(), evaluationPath(run.Name, *state)
 		row.Notes = append(row.Notes, s.obstacles(ctx, run, *state)...)
 	}
 	return row, nil
@@ -165,6 +174,25 @@ func (s *Server) allFailed(ctx context.Context, run record.Run, steps []record.S
 		done := slices.ContainsFunc(trials, func(t record.Trial) bool { return t.Outcome == trace.Completed })
 		return len(trials) > 0 && !done, err
 	})
+}
+
+// resultReward returns the mean reward of a run that only evaluates, or nil until it is on
+// record.
+func (s *Server) resultReward(ctx context.Context, run record.Run) (*float64, error) {
+	j, err := s.judged(ctx, run)
+	if err != nil || len(j.evaluations) == 0 {
+		return nil, err
+	}
+	return &j.evaluations[0].Mean, nil
+}
+
+// evaluationPath returns the path of the evaluation that a run is at, or "" if it is at
+// none.
+func evaluationPath(run string, now State) string {
+	if place, ok := strings.CutPrefix(now.Subject, run+"/"); ok && now.Phase == "evaluation" {
+		return runPath(run) + "/" + place
+	}
+	return ""
 }
 
 // promoted returns the promoted version, or nil if there is none, and whether it is

@@ -41,7 +41,9 @@ type stepBody struct {
 	Number   int // of groups
 	Attempts int
 	Flat     int
-	Rewards  spread
+	Rewards  spread   // of the attempts that are here
+	Reward   *float64 // of a finished step, with the deviation in its batch
+	Std      *float64
 	Failures []tally
 	Outcomes []tally
 	CutOff   tally // the attempts with a reply that a limit of tokens ended
@@ -216,6 +218,8 @@ func (s *Server) beside(ctx context.Context, run record.Run, b *stepBody) error 
 				b.Metrics = append(b.Metrics, namedValue{name, one.Metrics[name]})
 			}
 			b.Next = stepPath(run.Name, trace.Train, b.Step+1)
+			row := stepRows(run, []record.Step{one})[0]
+			b.Reward, b.Std = row.Reward, row.Spread
 		}
 	}
 	if n := len(steps); n > 0 && b.Step == steps[n-1].Step && run.Status != record.Running {

@@ -77,6 +77,19 @@ type Step struct {
 	At      time.Time          `json:"at"`
 }
 
+// AllRollouts is the metric of a step with the mean reward over all its rollouts, those of
+// replaced groups too. Only steps with replaced groups have it.
+const AllRollouts = "reward/all_rollouts"
+
+// Reward returns the reward of the step: the mean over all its rollouts. Without the
+// groups that dynamic sampling replaced, it would not say how good the policy is.
+func (s Step) Reward() (mean float64, ok bool) {
+	if mean, ok = s.Metrics[AllRollouts]; !ok {
+		mean, ok = s.Metrics["reward/mean"]
+	}
+	return mean, ok
+}
+
 // Evaluation is an evaluation on record. Key: Run, Policy, Kind, Version.
 type Evaluation struct {
 	Run    string `json:"run"`

@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks/stream"
 	"github.com/fulgurite/fulgurite/trace"
@@ -151,6 +152,9 @@ func TestFlatGroupsAreReplacedInOrderOfPlace(t *testing.T) {
 	var p workflows.Progress
 	require.NoError(t, value.Get(&p))
 	require.InDelta(t, (1+1+1)/8.0, p.Curve[0].Reward, 1e-12, "the curve shows all rollouts, those of the replaced group too")
+	shown, ok := record.Step{Metrics: fake.recorded[0].Metrics}.Reward()
+	require.True(t, ok)
+	require.InDelta(t, p.Curve[0].Reward, shown, 1e-12, "wherever the step is shown")
 	require.Equal(t, 16, p.Calls, "and so does what they cost")
 }
 

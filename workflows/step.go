@@ -9,6 +9,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // step waits for the rollouts of step Step+1 and trains version Step+1 on them.
@@ -34,6 +35,9 @@ func (t *trainingRun) step(ctx workflow.Context) error {
 	}
 	t.Weights = v.Weights
 	point := CurvePoint{Step: step, Reward: g.mean()}
+	if len(g.replaced) > 0 { // the batch knows only the others
+		g.addMetrics(map[string]float64{record.AllRollouts: point.Reward})
+	}
 	if t.evaluates(step) {
 		if point.Gate, err = t.gate(ctx, step); err != nil {
 			return err

@@ -59,7 +59,7 @@ func Of(d Data) (figures []figure.Figure) {
 		}
 	}
 	figures = []figure.Figure{
-		{Title: "Reward", Lines: []figure.Curve{metric(steps, "reward", "reward/mean")}, Marks: marks, Note: "mean of the step's rollouts"},
+		{Title: "Reward", Lines: []figure.Curve{rewards(steps)}, Marks: marks, Note: "mean of all rollouts of the step"},
 		{Title: "Evaluations", Unit: "version", Lines: evaluationCurves(d.Evaluations, d.Fractions), Marks: decided(marks), Note: "bars: 95 % intervals"},
 		{Title: "Entropy", Lines: []figure.Curve{metric(steps, "entropy", "train/entropy")}, Marks: marks, Note: "nats a token"},
 		klFigure(steps, marks),
@@ -139,6 +139,16 @@ func metric(steps []record.Step, name, key string) figure.Curve {
 	c := figure.Curve{Name: name}
 	for _, s := range steps {
 		if v, ok := s.Metrics[key]; ok {
+			c.Points = append(c.Points, figure.Point{X: float64(s.Step), Y: v})
+		}
+	}
+	return c
+}
+
+func rewards(steps []record.Step) figure.Curve {
+	c := figure.Curve{Name: "reward"}
+	for _, s := range steps {
+		if v, ok := s.Reward(); ok {
 			c.Points = append(c.Points, figure.Point{X: float64(s.Step), Y: v})
 		}
 	}

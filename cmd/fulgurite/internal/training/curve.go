@@ -32,7 +32,8 @@ func DrawCurve(ctx context.Context, t *terminal.Terminal, records Curves, run, d
 	}
 	training, gate := chart.Series{Name: "training rollouts"}, chart.Series{Name: "gate split"}
 	for _, s := range steps {
-		training.Points = append(training.Points, chart.Point{X: float64(s.Step), Y: s.Metrics["reward/mean"]})
+		reward, _ := s.Reward()
+		training.Points = append(training.Points, chart.Point{X: float64(s.Step), Y: reward})
 	}
 	for _, e := range evaluations {
 		if e.Kind == trace.Gate {
