@@ -55,6 +55,7 @@ func TestAddressesThatAreNoneMakeNoFileAndShowNoPassword(t *testing.T) {
 		"host=db.example port=5432 password=hunter22 dbname=f", " user=f password=hunter22", "mysql://f:hunter22@db/f", "postgress://f:hunter22@db/f",
 		"jdbc:postgresql://db/f?user=f&password=hunter22", "sqlite:f.db?password=hunter22", "file:///tmp/f.db?password=hunter22", "POSTGRES://f:hunter22@db/f",
 		"postgres://f:hunter22/x@db:5432/f", "postgres://f@db:hunter22/f", "postgres://f@127.0.0.1:1/f?password=hunter22&sslmode=nonsense", "postgres:f:hunter22@db",
+		" postgres://f:hunter22@db/f", "postgres://f:hunter22@db/f ", "postgres://f:hunter22@db/f\r", `"postgres://f:hunter22@db/f"`, "'sqlite:///f.db'", "f.db ",
 		"", "  ", "sqlite://", "sqlite://f.db", ":memory:",
 	} {
 		_, err := store.Open(t.Context(), address, nil)

@@ -27,6 +27,9 @@ const addresses = "give postgres://USER@HOST/NAME with the password in PGPASSWOR
 // for PostgreSQL. Errors are ErrUnusable and show no part of the address that could be a
 // password.
 func FilePath(address string) (string, error) {
+	if bare := strings.Trim(address, " \t\r\n\"'"); bare != address && bare != "" { // it may be that of a server, with a password
+		return "", fmt.Errorf("%w: its address has white space or quotes around it: leave them out", ErrUnusable)
+	}
 	if IsPostgres(address) {
 		if _, err := url.Parse(address); err != nil { // its text may quote a password
 			return "", fmt.Errorf("%w: its address is no URL: write special characters of user and password as %%2F for / or %%40 for @, or put the password into PGPASSWORD", ErrUnusable)

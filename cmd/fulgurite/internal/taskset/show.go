@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
@@ -77,8 +78,15 @@ func (c *Show) Run(ctx context.Context, t *terminal.Terminal) error {
 	if err != nil {
 		return terminal.Usage(err)
 	}
+	isHarbor := func(source string) bool { return strings.HasPrefix(source, spec.Harbor+":") }
+	if (c.Container != "" || c.Reward != "") && !slices.ContainsFunc(c.Source, isHarbor) {
+		return terminal.Usagef("--container and --reward are for tasks in Harbor's format, as in %s:DIRECTORY, and no source is one", spec.Harbor)
+	}
 	if len(c.Split) > 0 && (c.Write == "" || len(c.Source) > 1 || ofSpec) {
 		return terminal.Usagef("--split parts one source, into the directory of --write")
+	}
+	if c.JSON && c.Write != "" {
+		return terminal.Usagef("--json prints the tasks that --write writes into files: give one of both")
 	}
 	out := report{Overlaps: []shared{}}
 	if ofSpec {
