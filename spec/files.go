@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/fulgurite/fulgurite/internal/modeldir"
+	"github.com/fulgurite/fulgurite/internal/textfile"
 )
 
 // eachPath calls visit with each path in s and its key. visit may change the path.
@@ -151,6 +152,9 @@ func (s Spec) CheckFiles() error {
 		f.executable("agent.command", s.Agent.Command)
 		f.executable("agent.before", s.Agent.Before)
 		f.executable("agent.after", s.Agent.After)
+		if !s.harbored() && len(s.Agent.Before) == 0 { // their files may be made first, or lie in a container
+			f.interpreted("agent.command", s.Agent.Directory, s.Agent.Command)
+		}
 	}
 	f.sourceFile("tasks.train", s.Tasks.Train)
 	if c := s.Training.Curriculum; c != nil {
@@ -162,8 +166,10 @@ func (s Spec) CheckFiles() error {
 	f.sourceFile("tasks.test", s.Tasks.Test)
 	f.directory("tasks.directory", s.Tasks.Directory)
 	f.executable("tasks.command", s.Tasks.Command)
+	f.interpreted("tasks.command", s.Tasks.Directory, s.Tasks.Command)
 	f.directory("grader.directory", s.Grader.Directory)
 	f.executable("grader.command", s.Grader.Command)
+	f.interpreted("grader.command", s.Grader.Directory, s.Grader.Command)
 	return f.err()
 }
 
@@ -295,6 +301,49 @@ func (f *Faults) script(key, path string) {
 		if _, err := exec.LookPath(words[1]); errors.Is(err, exec.ErrNotFound) {
 			f.add(key, "install it, or correct the line", "program %s: its first line names %s, which is not in PATH", path, words[1])
 		}
+	}
+}
+
+// harbored reports whether tasks are in Harbor's format.
+func (s Spec) harbored() bool {
+	return slices.ContainsFunc(append(s.TrainSources(), s.Tasks.Gate, s.Tasks.Test), func(source string) bool {
+		return strings.HasPrefix(source, Harbor+":")
+	})
+}
+
+// interpreted looks for the script that a command gives to an interpreter: without it, or if
+// it can't be read, each attempt would fail.
+func (f *Faults) interpreted(key, directory string, command []string) {
+	if len(command) < 2 || strings.HasPrefix(command[1], "-") || filepath.Ext(command[1]) == "" || directory == "" {
+		return
+	}
+	if _, err := exec.LookPath(command[0]); err != nil {
+		return // executable reports it
+	}
+	program := strings.TrimRight(filepath.Base(command[0]), "0123456789.")
+	shell := slices.Contains([]string{"sh", "bash", "dash", "zsh", "ksh"}, program)
+	if !shell && !slices.Contains([]string{"python", "pypy", "node", "deno", "ruby", "perl", "Rscript"}, program) {
+		return
+	}
+	path := command[1]
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(directory, path)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		f.add(key, pathRemedy(path), "%s: %s", path, reason(err))
+		return
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	begin := make([]byte, textfile.Begin)
+	n, _ := io.ReadFull(file, begin) // a script may be shorter
+	first, _, _ := bytes.Cut(begin[:n], []byte("\n"))
+	format, other := textfile.FormatOf(begin[:n])
+	switch {
+	case other && format.Remedy != "" && format.Name != textfile.ZIP: // python runs archives
+		f.add(key, format.Remedy, "%s is %s", path, format.Name)
+	case shell && bytes.HasSuffix(first, []byte("\r")):
+		f.add(key, "save it with LF alone", "%s has lines that end with CR LF, which %s takes for a part of its words", path, program)
 	}
 }
 

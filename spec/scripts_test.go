@@ -40,6 +40,39 @@ func TestScriptsThatCantStartAreFaults(t *testing.T) {
 	}
 }
 
+func TestScriptsForAnInterpreterAreLookedInto(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "crlf.sh"), "echo 1\r\necho 2\r\n")
+	write(t, filepath.Join(dir, "wide.sh"), "\xff\xfee\x00c\x00")
+	write(t, filepath.Join(dir, "good.sh"), "echo 1\n")
+	for command, message := range map[string]string{
+		"[sh, none.sh]":     filepath.Join(dir, "none.sh") + ": no such file or directory",
+		"[sh, ~/none.sh]":   "write the path out: ~ is not expanded in a spec",
+		"[sh, crlf.sh]":     "crlf.sh has lines that end with CR LF, which sh takes for a part of its words; save it with LF alone",
+		"[sh, wide.sh]":     "wide.sh is in UTF-16; save it in UTF-8",
+		"[sh, good.sh]":     "",
+		"[sh, -c, none.sh]": "",
+		"[cat, none.sh]":    "",
+	} {
+		for _, text := range []string{
+			"agent: {command: " + command + "}\ntasks: {train: \"arithmetic:train\"}\ngrader: {type: exact}\ntraining: {steps: 1}",
+			"agent: {func: f}\ntasks: {train: \"arithmetic:train\"}\ngrader: {type: command, command: " + command + "}\ntraining: {steps: 1}",
+		} {
+			s, err := spec.LoadText([]byte(text), "a.yaml", dir)
+			require.NoError(t, err)
+			if message == "" {
+				require.NoError(t, s.Check(), text)
+			} else {
+				require.ErrorContains(t, s.Check(), message, text)
+			}
+		}
+	}
+	s := parse(t, minimal)
+	s.Agent = spec.Agent{Command: []string{"sh", "none.sh"}, Directory: dir, Before: []string{"true"}}
+	require.NoError(t, s.CheckFiles(), "what runs before the agent may write the script")
+}
+
 func TestAnEnvironmentThatNoProgramCanGetIsAFault(t *testing.T) {
 	t.Parallel()
 	s := parse(t, minimal)

@@ -47,6 +47,9 @@ func (c *cpuCommand) Validate() error {
 	if strings.Contains(c.Agents, "/") {
 		return fmt.Errorf("--agent-address %q: give a host, or host:port, without a scheme and a path", c.Agents)
 	}
+	if c.Concurrency < 0 {
+		return fmt.Errorf("--concurrency %d: give 0 or more", c.Concurrency)
+	}
 	return errors.Join(checkURL("--gateway", c.Gateway), checkURL("--sampler", c.Sampler))
 }
 

@@ -24,6 +24,12 @@ func TestFlagsThatCanNotBeMeantAreRefused(t *testing.T) {
 		`--advertise "http://0.0.0.0:8000": others can't connect to this address`: {"sampler", "--advertise", "http://0.0.0.0:8000"},
 		`--advertise "https://": give an address with its scheme`:                 {"gateway", "--advertise", "https://"},
 		`--embeddings "embed": give an address with its scheme`:                   {"gateway", "--embeddings", "embed"},
+		`--gateway "http://a?b=c": paths are added to this address`:               {"cpu", "--gateway", "http://a?b=c"},
+		`--sampler "http://a#b": paths are added to this address`:                 {"cpu", "--sampler", "http://a#b"},
+		`--advertise "http://u:xxxxx@a": everyone is told this address`:           {"sampler", "--advertise", "http://u:hush@a"},
+		"--concurrency -1: give 0 or more":                                        {"cpu", "--concurrency=-1"},
+		"--resident 0: give 1 or more":                                            {"sampler", "--resident=0"},
+		"--embeddings-model is without effect":                                    {"gateway", "--embeddings-model", "m"},
 	} {
 		_, err := workers.Parse(append(args, records...), io.Discard)
 		require.ErrorContains(t, err, want)

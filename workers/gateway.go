@@ -37,6 +37,9 @@ const (
 
 // Validate is called by kong.
 func (c *gatewayCommand) Validate() error {
+	if c.EmbeddingsModel != "" && c.Embeddings == "" {
+		return errors.New("--embeddings-model is without effect: give the server of the embeddings as --embeddings")
+	}
 	return errors.Join(checkURL("--sampler", c.Sampler), checkURL("--embeddings", c.Embeddings), checkURL("--advertise", c.Advertise))
 }
 

@@ -35,7 +35,12 @@ type samplerCommand struct {
 }
 
 // Validate is called by kong.
-func (c *samplerCommand) Validate() error { return checkURL("--advertise", c.Advertise) }
+func (c *samplerCommand) Validate() error {
+	if c.Resident < 1 {
+		return fmt.Errorf("--resident %d: give 1 or more", c.Resident)
+	}
+	return checkURL("--advertise", c.Advertise)
+}
 
 // checkURL returns an error if a flag has a value that others can't connect to.
 func checkURL(flag, value string) error {
@@ -46,6 +51,10 @@ func checkURL(flag, value string) error {
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
 		return fmt.Errorf("%s %q: give an address with its scheme, such as http://sampler:8000", flag, value)
+	case u.RawQuery != "" || strings.Contains(value, "#"):
+		return fmt.Errorf("%s %q: paths are added to this address: leave out ? and #, and what follows", flag, u.Redacted())
+	case flag == "--advertise" && u.User != nil:
+		return fmt.Errorf("%s %q: everyone is told this address: leave out the user and the password", flag, u.Redacted())
 	case flag == "--advertise" && net.ParseIP(u.Hostname()).IsUnspecified():
 		return fmt.Errorf("%s %q: others can't connect to this address; give the name or the address of this machine", flag, value)
 	}

@@ -174,6 +174,22 @@ func InsteadOfGGUF(file string) string {
 	return ""
 }
 
+// GGUF returns the GGUF file that a path names or that its directory holds in place of
+// safetensors. It returns "" if there is none.
+func GGUF(path string) string {
+	if format, _ := formatOf(path); format.Name == textfile.GGUF {
+		return path
+	}
+	if len(Missing(path)) == 0 {
+		return ""
+	}
+	found, _ := filepath.Glob(filepath.Join(path, "*.gguf")) // the pattern is well-formed, or there is nothing to find
+	if len(found) == 0 {
+		return ""
+	}
+	return found[0]
+}
+
 // formatOf returns the format of a file by its first bytes.
 func formatOf(path string) (textfile.Format, bool) {
 	f, err := os.Open(path)

@@ -23,6 +23,7 @@ const (
 	Safetensors = "a safetensors file"
 	GGUF        = "a GGUF model"
 	Binary      = "a binary file"
+	ZIP         = "a ZIP archive"
 )
 
 // signature is how the files of a format begin.
@@ -52,7 +53,7 @@ func signatures() []signature {
 		{"\x28\xb5\x2f\xfd", Format{"compressed by zstd", "unpack it first (unzstd)"}},
 		{"\x04\x22\x4d\x18", Format{"compressed by lz4", "unpack it first (unlz4)"}},
 		{"7z\xbc\xaf\x27\x1c", Format{"a 7z archive", "unpack it first (7z x)"}},
-		{"PK\x03\x04", Format{"a ZIP archive", "unpack it first (unzip)"}},
+		{"PK\x03\x04", Format{ZIP, "unpack it first (unzip)"}},
 		{"version https://git-lfs", Format{"a pointer of Git LFS, not the file itself", "fetch the file (git lfs pull)"}},
 		{"\x00\x00\xfe\xff", widest},
 		{"\xff\xfe\x00\x00", widest},

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -11,8 +14,8 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/memory"
+	"github.com/fulgurite/fulgurite/internal/modeldir"
 	"github.com/fulgurite/fulgurite/internal/shell"
-	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/torch"
 	"github.com/fulgurite/fulgurite/spec"
 )
@@ -132,6 +135,9 @@ func findFaults(faults *spec.Faults, s spec.Spec) []Finding {
 
 func fixFault(fault spec.Fault, s spec.Spec) []string {
 	if command, known := commandsOf(s)[fault.Key]; known {
+		if _, err := exec.LookPath(command[0]); err == nil {
+			return nil // the program is there, and the fault says what is wrong with it
+		}
 		directory := s.Agent.Directory
 		if strings.HasPrefix(fault.Key, "grader.") {
 			directory = s.Grader.Directory
@@ -146,10 +152,16 @@ func fixFault(fault spec.Fault, s spec.Spec) []string {
 
 // importBase returns the command that makes the directory of a base model.
 func importBase(dir string) []string {
-	if isFile(filepath.Join(dir, model.WeightsFile+".index.json")) || isFile(filepath.Join(dir, "config.json")) {
-		return []string{fmt.Sprintf("fulgurite import %s %s-imported # and name that directory in model.base", shell.Quote(dir), shell.Quote(dir))}
-	}
 	name := filepath.Base(dir)
+	if file := modeldir.GGUF(dir); file != "" {
+		return []string{fmt.Sprintf("fulgurite import %s %s # and name that directory in model.base", shell.Quote(file), shell.Quote(strings.TrimSuffix(dir, ".gguf")+"-imported"))}
+	}
+	if _, err := os.Stat(dir); err == nil {
+		return nil // no import makes a model of what is there, and the fault says what does
+	}
+	if onHub := modeldir.OnHub(dir); onHub != "" {
+		return []string{fmt.Sprintf("fulgurite import hf:%s %s # and name that directory in model.base", onHub, shell.Quote(path.Base(onHub)))}
+	}
 	for _, owner := range [][2]string{{"Qwen", "Qwen"}, {"SmolLM", "HuggingFaceTB"}, {"Llama-", "meta-llama"}, {"Mistral-", "mistralai"}} {
 		if strings.HasPrefix(name, owner[0]) {
 			return []string{fmt.Sprintf("fulgurite import hf:%s/%s %s", owner[1], name, shell.Quote(dir))}

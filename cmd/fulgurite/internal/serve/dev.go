@@ -31,6 +31,9 @@ func (c *Dev) Validate() (err error) {
 	if c.Queues, err = spec.ParseQueues(c.Queues); err != nil {
 		return fmt.Errorf("--queue: %w", err)
 	}
+	if c.Agents < 0 {
+		return fmt.Errorf("--agents %d: give 0 or more", c.Agents)
+	}
 	return nil
 }
 
