@@ -113,8 +113,8 @@ func (s *Server) evaluated(ctx context.Context, run record.Run, kind trace.Kind,
 	if out.Changed, err = s.changedSince(ctx, run, kind, version); err != nil {
 		return nil, err
 	}
-	steps, err := s.history(ctx, run)
-	out.Low, out.High = curves.Interval(out.Mean, out.StdError, curves.Fractions(steps, sp))
+	fraction, err := s.fractions(ctx, run)
+	out.Low, out.High = curves.Interval(out.Mean, out.StdError, fraction)
 	return &out, err
 }
 

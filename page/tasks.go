@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/record"
@@ -318,7 +319,7 @@ func splitOf(run record.Run, kind trace.Kind, results []record.TaskResult) split
 	slices.Reverse(easiest)
 	out.Easiest = easiest
 	out.Histogram = histogram(counts)
-	out.HistogramSentence = fmt.Sprintf("Of %d tasks, %d were never passed and %d always.", len(rows), out.Never, out.Always)
+	out.HistogramSentence = fmt.Sprintf("Of %s, %d never passed and %d always.", readable.Count(len(rows), "task"), out.Never, out.Always)
 	return out
 }
 
@@ -331,7 +332,7 @@ func histogram(counts []int) template.HTML {
 	for i, n := range counts {
 		x := float64(i) * width
 		if h := height * float64(n) / float64(max(1, most)); n > 0 {
-			d.Add(`<rect x="%.0f" y="%.1f" width="%.0f" height="%.1f"><title>%d tasks passed in %d0 %% of the attempts and more</title></rect>`, x+2, height-max(h, 1), width-4, max(h, 1), n, i)
+			d.Add(`<rect x="%.0f" y="%.1f" width="%.0f" height="%.1f"><title>%s passed in %d %% of the attempts or more</title></rect>`, x+2, height-max(h, 1), width-4, max(h, 1), readable.Count(n, "task"), 10*i)
 		}
 		if i%5 == 0 {
 			anchor := [...]string{"start", "middle", "end"}[i/5]
