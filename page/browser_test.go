@@ -212,6 +212,20 @@ elements: document.getElementsByTagName("*").length, faint: `+faint+` })`))
 	b.keep(path, scheme, width)
 }
 
+func TestBrowserShowsLongListsWithoutComplaint(t *testing.T) {
+	b := openBrowser(t)
+	_, server := newMany(t)
+	for _, look := range []struct {
+		scheme string
+		width  int64
+	}{{"light", 1600}, {"dark", 360}} {
+		b.look(look.scheme, look.width, 900)
+		for _, path := range []string{"/", "/runs/demo/tasks?test_sort=worse", "/runs/demo/train-1?attempts", "/runs/demo/test-1", "/runs/demo/versions?show=evaluated"} {
+			b.looksRight(server.URL, path, look.scheme, look.width)
+		}
+	}
+}
+
 func TestBrowserShowsEveryKindOfStoreWithoutComplaint(t *testing.T) {
 	b := openBrowser(t)
 	// Each of these stores has pages with content that other stores don't have.

@@ -1,13 +1,13 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"html/template"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -35,9 +35,7 @@ const mostRuns = 1 << 30
 type runsBody struct {
 	Runs   []runRow
 	Doubt  string // why Temporal could not be asked
-	Newer  string
-	Older  string
-	From   int
+	Search *listing
 	Starts bool // the reader may start one
 }
 
@@ -62,20 +60,10 @@ type runRow struct {
 
 func (s *Server) runs(r *http.Request) (view, error) {
 	ctx := r.Context()
-	from, _ := strconv.Atoi(r.URL.Query().Get("from")) // what is no number begins at the newest
-	from = min(max(from, 0), mostRuns)
-	shown, err := s.Records.LatestRuns(ctx, from, runsPerPage+1)
+	b := runsBody{Starts: s.readerOf(r).Starts && s.reachable(ctx)}
+	shown, err := s.runsOf(r, &b)
 	if err != nil {
 		return view{}, err
-	}
-	more := len(shown) > runsPerPage
-	shown = shown[:min(len(shown), runsPerPage)]
-	b := runsBody{Starts: s.readerOf(r).Starts && s.reachable(ctx), From: from}
-	if from > 0 {
-		b.Newer = fmt.Sprintf("/?from=%d", max(0, from-runsPerPage))
-	}
-	if more {
-		b.Older = fmt.Sprintf("/?from=%d", from+runsPerPage)
 	}
 	if s.Live != nil {
 		if shown, err = s.liveRuns(ctx, shown); err != nil {
@@ -90,6 +78,91 @@ func (s *Server) runs(r *http.Request) (view, error) {
 		b.Runs = append(b.Runs, row)
 	}
 	return view{template: "runs", Title: "Runs", Body: b, Section: "/", Every: renewEvery}, nil
+}
+
+// runsOf returns the runs that a request asks for, and adds the form for the list. All runs are
+// read only if the reader searches or sorts them.
+func (s *Server) runsOf(r *http.Request, b *runsBody) ([]record.Run, error) {
+	ctx := r.Context()
+	if !narrows(r, "") {
+		from := min(number(r, "from"), mostRuns) // what is no number begins at the newest
+		shown, err := s.Records.LatestRuns(ctx, from, runsPerPage+1)
+		if err != nil {
+			return nil, err
+		}
+		more := len(shown) > runsPerPage
+		shown = shown[:min(len(shown), runsPerPage)]
+		order := runOrder(nil)
+		order.Long = more || from > 0
+		if _, b.Search = narrow(r, shown, len(shown)+1, order); b.Search != nil {
+			b.Search.Total, b.Search.Before, b.Search.Next = 0, "", ""
+			if from > 0 {
+				b.Search.Before = fmt.Sprintf("/?from=%d", max(0, from-runsPerPage))
+			}
+			if more {
+				b.Search.Next = fmt.Sprintf("/?from=%d", from+runsPerPage)
+			}
+		}
+		return shown, nil
+	}
+	all, err := s.Records.LatestRuns(ctx, 0, mostRuns)
+	if err != nil {
+		return nil, err
+	}
+	rewards := map[string]*float64{}
+	if sort := r.URL.Query().Get("sort"); sort == "reward" || sort == "low" {
+		if rewards, err = s.lastRewards(ctx, all); err != nil {
+			return nil, err
+		}
+	}
+	var shown []record.Run
+	shown, b.Search = narrow(r, all, runsPerPage, runOrder(rewards))
+	return shown, nil
+}
+
+// lastRewards returns the reward of the last step of each run that has one.
+func (s *Server) lastRewards(ctx context.Context, runs []record.Run) (map[string]*float64, error) {
+	out := map[string]*float64{}
+	for _, run := range runs {
+		step, err := s.Records.LastStep(ctx, run.Name, model.DefaultPolicy)
+		if errors.Is(err, trace.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if v, ok := step.Metrics["reward/mean"]; ok {
+			out[run.Name] = &v
+		}
+	}
+	return out, nil
+}
+
+// runOrder says how runs can be searched, filtered and sorted.
+func runOrder(rewards map[string]*float64) ordering[record.Run] {
+	took := func(run record.Run) time.Duration {
+		if run.Finished.IsZero() {
+			return time.Since(run.Created)
+		}
+		return run.Finished.Sub(run.Created)
+	}
+	return ordering[record.Run]{
+		Text: func(run record.Run) string { return run.Name },
+		Filters: []filter[record.Run]{
+			{Text: "all"},
+			{"running", "running", func(run record.Run) bool { return run.Status == record.Running }},
+			{"completed", "completed", func(run record.Run) bool { return run.Status == record.Completed }},
+			{"failed", "ended otherwise", func(run record.Run) bool { return run.Status != record.Running && run.Status != record.Completed }},
+		},
+		Sorts: []sorting[record.Run]{
+			{Text: "newest"},
+			{"oldest", "oldest", func(a, b record.Run) int { return a.Created.Compare(b.Created) }},
+			{"name", "name", func(a, b record.Run) int { return cmp.Compare(a.Name, b.Name) }},
+			{"reward", "last reward, highest first", func(a, b record.Run) int { return compareKnown(rewards[a.Name], rewards[b.Name], -1) }},
+			{"low", "last reward, lowest first", func(a, b record.Run) int { return compareKnown(rewards[a.Name], rewards[b.Name], 1) }},
+			{"took", "duration, longest first", func(a, b record.Run) int { return cmp.Compare(took(b), took(a)) }},
+		},
+	}
 }
 
 // reachable reports whether runs can be asked now, which means that something could let a

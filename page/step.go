@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/model"
@@ -37,7 +36,7 @@ type stepBody struct {
 	Previous string // paths of the neighbouring steps
 	Next     string
 	Groups   []groupRow
-	More     string
+	Search   *listing
 	Number   int // of groups
 	Attempts int
 	Flat     int
@@ -57,9 +56,9 @@ type stepBody struct {
 	Lag          *float64 // how many steps behind the sampling versions were, on average
 	Again        bool     // the lag is still being counted
 	// Picked are the attempts that ended in the way that the reader asked for.
-	Picked     []pickedRow
-	PickedBy   string
-	PickedMore int
+	Picked       []pickedRow
+	PickedSearch *listing
+	PickedBy     string
 }
 
 // tally is a count, with its share of the largest count.
@@ -70,12 +69,6 @@ type tally struct {
 	Path  string // of the attempts
 	Count int
 	Share float64
-}
-
-// pickedRow is an attempt that ended in the way that the reader asked for.
-type pickedRow struct {
-	link
-	Cause string // why its agent failed
 }
 
 // namedValue is a number with a name.
@@ -132,7 +125,7 @@ func (s *Server) step(r *http.Request) (view, error) {
 	if err := s.explain(ctx, &b, trials); err != nil {
 		return view{}, err
 	}
-	if err := s.pick(ctx, &b, trials, run.Status, r.URL.Query()); err != nil {
+	if err := s.pick(r, &b, trials, run.Status); err != nil {
 		return view{}, err
 	}
 	sp := specOf(run)
@@ -163,12 +156,7 @@ func (s *Server) step(r *http.Request) (view, error) {
 		})
 	}
 	b.Number = len(groups)
-	from, _ := strconv.Atoi(r.URL.Query().Get("from")) // what is no number begins at the first
-	from = min(max(from, 0), len(groups))
-	b.Groups = groups[from:min(from+groupsPerPage, len(groups))]
-	if from+groupsPerPage < len(groups) {
-		b.More = fmt.Sprintf("?from=%d", from+groupsPerPage)
-	}
+	b.Groups, b.Search = narrow(r, groups, groupsPerPage, groupOrder(b.Evaluated != nil))
 	if c, ok, err := s.choice(ctx, id); err != nil {
 		return view{}, err
 	} else if ok {
@@ -287,43 +275,6 @@ func failureOf(t record.Trial) string {
 		return "unknown"
 	}
 	return format.FirstLine(t.Failure)
-}
-
-// pick lists the attempts that ended in one way, if the reader asks for one.
-func (s *Server) pick(ctx context.Context, b *stepBody, trials []record.Trial, run record.Status, query url.Values) (err error) {
-	outcome, failure, cutOff := query.Get("outcome"), query.Get("failure"), query.Get("cut_off") != ""
-	if outcome == "" && failure == "" && !cutOff {
-		return nil
-	}
-	b.PickedBy = format.FirstLine(outcome)
-	switch {
-	case cutOff:
-		b.PickedBy = "a reply was cut off at a limit of tokens"
-	case failure != "":
-		b.PickedBy = verdict.Failure(format.FirstLine(failure))
-	}
-	states := record.StatesOf(trials, run)
-	for i, t := range trials {
-		picked := words(states[i]) == outcome
-		switch {
-		case cutOff:
-			picked = t.CutOff > 0
-		case failure != "":
-			picked = failureOf(t) == failure
-		}
-		switch {
-		case !picked:
-		case len(b.Picked) == mostPicked:
-			b.PickedMore++
-		default:
-			row := pickedRow{link: link{Text: fmt.Sprintf("%s, sample %d, attempt %d", format.FirstLine(t.TaskID), t.Sample, t.Attempt), Path: attemptPath(t.Address)}}
-			if row.Cause, err = s.cause(ctx, t); err != nil {
-				return err
-			}
-			b.Picked = append(b.Picked, row)
-		}
-	}
-	return nil
 }
 
 // cause returns the line that says why the agent of an attempt failed, or "" if it did not.

@@ -50,7 +50,9 @@ type splitTasks struct {
 	// is the page that compares the two task by task.
 	Before            *splitTasks
 	Changed           string
-	rows              []taskRow
+	rows              []taskRow // all of them, the hardest first
+	Search            *listing
+	Found             []taskRow // that the reader searched for
 	Hardest, Easiest  []taskRow
 	Always, Never     int // tasks of which all, and none, of the attempts passed
 	Histogram         template.HTML
@@ -103,7 +105,10 @@ func (s *Server) tasks(r *http.Request) (view, error) {
 	if counted.Err != nil {
 		return view{}, counted.Err
 	}
-	b := tasksBody{Success: specOf(run).Evaluation.SuccessThreshold(), Counting: !counted.Known, Splits: counted.Value}
+	b := tasksBody{Success: specOf(run).Evaluation.SuccessThreshold(), Counting: !counted.Known, Splits: slices.Clone(counted.Value)}
+	for i := range b.Splits {
+		b.Splits[i].narrow(r)
+	}
 	quarantines, err := s.Records.LatestQuarantines(ctx, run.Name, model.DefaultPolicy, groupsPerPage+1)
 	if err != nil {
 		return view{}, err
@@ -202,7 +207,7 @@ func (s *Server) evaluatedSplit(ctx context.Context, run record.Run, sp spec.Spe
 	for i := range before.rows {
 		earlier[before.rows[i].TaskID] = &before.rows[i]
 	}
-	for _, list := range [][]taskRow{out.Hardest, out.Easiest} {
+	for _, list := range [][]taskRow{out.rows, out.Hardest, out.Easiest} {
 		for i := range list {
 			if b := earlier[list[i].TaskID]; b != nil {
 				change := list[i].Mean - b.Mean

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ type versionsBody struct {
 	Versions     []versionRow
 	Splits       []trace.Kind // on which versions were evaluated
 	Newer, Older string
+	Search       *listing
 	History      []decisions.Event // the newest ones
 	Earlier      bool              // there are more
 	Pinned       bool
@@ -65,10 +67,14 @@ func (s *Server) versions(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	to := last.Number
-	if n := number(r, "to"); n > 0 && n < to {
+	asked := narrows(r, "")
+	if n := number(r, "to"); n > 0 && n < to && !asked {
 		to = n
 	}
 	from := max(0, to+1-versionsPerPage)
+	if asked {
+		from = 0
+	}
 	all, err := s.Records.VersionsBetween(ctx, run.Name, model.DefaultPolicy, from, to+1)
 	if err != nil {
 		return view{}, err
@@ -90,7 +96,14 @@ func (s *Server) versions(r *http.Request) (view, error) {
 	for _, v := range slices.Backward(all) {
 		b.Versions = append(b.Versions, l.row(v))
 	}
-	if judged := slices.DeleteFunc(slices.Clone(b.Versions), func(row versionRow) bool { return !row.judged() && row.Number != last.Number }); len(judged) > 1 && len(judged) < len(b.Versions) {
+	order := versionOrder()
+	order.Long = last.Number >= searchAfter
+	if asked {
+		b.Versions, b.Search = narrow(r, b.Versions, versionsPerPage, order)
+	} else if _, b.Search = narrow(r, b.Versions, len(b.Versions)+1, order); b.Search != nil {
+		b.Search.Total, b.Search.Before, b.Search.Next = 0, "", ""
+	}
+	if judged := slices.DeleteFunc(slices.Clone(b.Versions), func(row versionRow) bool { return !row.judged() && row.Number != last.Number }); !asked && len(judged) > 1 && len(judged) < len(b.Versions) {
 		b.All = fmt.Sprintf("?to=%d", to)
 		if !every {
 			b.Left, b.Versions = len(b.Versions)-len(judged), judged
@@ -137,6 +150,31 @@ func (r versionRow) PromotionText() string {
 		return "not promoted"
 	}
 	return ""
+}
+
+// versionOrder says how versions can be searched, filtered and sorted.
+func versionOrder() ordering[versionRow] {
+	mean := func(e *record.Evaluation) *float64 {
+		if e == nil {
+			return nil
+		}
+		return &e.Mean
+	}
+	return ordering[versionRow]{
+		Text: func(v versionRow) string { return fmt.Sprintf("%d %s %s", v.Number, v.Weights, v.PromotionText()) },
+		Filters: []filter[versionRow]{
+			{Text: "all"},
+			{"evaluated", "evaluated", func(v versionRow) bool { return v.Gate != nil || v.Test != nil }},
+			{"promoted", "promoted at times", func(v versionRow) bool { return v.Promoted || v.Once }},
+			{"refused", "refused", func(v versionRow) bool { return v.Verdict != "" }},
+		},
+		Sorts: []sorting[versionRow]{
+			{Text: "newest"},
+			{"oldest", "oldest", func(a, b versionRow) int { return cmp.Compare(a.Number, b.Number) }},
+			{"gate", "gate, highest first", func(a, b versionRow) int { return compareKnown(mean(a.Gate), mean(b.Gate), -1) }},
+			{"test", "test, highest first", func(a, b versionRow) int { return compareKnown(mean(a.Test), mean(b.Test), -1) }},
+		},
+	}
 }
 
 // judged reports whether a version was evaluated or decided on.
