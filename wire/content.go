@@ -53,3 +53,11 @@ func textOnly(field, kind string) *Failure {
 	}
 	return Invalid(field+".type", "parts of type %q are not supported: the model reads text only", kind)
 }
+
+// unknownRole refuses a message with a role that its API does not have, or without one.
+func unknownRole(field, role string) *Failure {
+	if role == "" {
+		return Invalid(field+".role", "the message has no role")
+	}
+	return Invalid(field+".role", "role %q is not supported", role)
+}

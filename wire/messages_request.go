@@ -110,6 +110,9 @@ func (r *Request) readMessagesChoice(choice *messagesChoice) error {
 	case "tool":
 		return r.requireCall("tool_choice", choice.Name)
 	}
+	if choice.Type == "" {
+		return Invalid("tool_choice.type", `tool_choice has no type: want "auto", "any", "tool" or "none"`)
+	}
 	return Invalid("tool_choice.type", `tool_choice of type %q is not supported: want "auto", "any", "tool" or "none"`, choice.Type)
 }
 
@@ -150,7 +153,7 @@ func (r *Request) messagesDialog(turns []messagesTurn) error {
 			said = []dialog.Message{{Role: dialog.System}}
 			said[0].Content, err = content(t.Content, field+".content", "text")
 		default:
-			err = Invalid(field+".role", "role %q is not supported", t.Role)
+			err = unknownRole(field, string(t.Role))
 		}
 		if err != nil {
 			return err

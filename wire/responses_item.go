@@ -75,6 +75,9 @@ func addItem(turns []turn, i item, field string) ([]turn, error) {
 		}
 		return append(turns, turn{Message: dialog.Message{Role: dialog.ToolReply, Content: text, ToolCallID: i.CallID}}), nil
 	}
+	if i.Type == "" {
+		return nil, Invalid(field+".type", "the item has neither a type nor a role: send messages with a role, or items of type \"function_call\" and \"function_call_output\"")
+	}
 	return nil, Invalid(field+".type", "items of type %q are not supported", i.Type)
 }
 
@@ -95,7 +98,7 @@ func addMessage(turns []turn, i item, field string) ([]turn, error) {
 		role = dialog.System
 	case dialog.System, dialog.User:
 	default:
-		return nil, Invalid(field+".role", "role %q is not supported", i.Role)
+		return nil, unknownRole(field, i.Role)
 	}
 	return append(turns, turn{Message: dialog.Message{Role: role, Content: text, Name: i.Name}}), nil
 }

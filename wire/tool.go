@@ -103,6 +103,9 @@ func (r *Request) readToolChoice(raw json.RawMessage) error {
 		}
 		return r.allowTools(field, allowed)
 	}
+	if choice.Type == "" {
+		return Invalid(field, `tool_choice has no type: want "auto", "none", "required" or {"type": "function"} with the name of a tool on offer`)
+	}
 	return Invalid(field, "tool_choice of type %q is not supported: the tools here are functions", choice.Type)
 }
 

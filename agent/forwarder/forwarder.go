@@ -90,6 +90,7 @@ func New(ctx context.Context, target func() string, log *zap.Logger, options ...
 		Handler:           http.HandlerFunc(f.serve),
 		ReadHeaderTimeout: time.Minute, // agents are local; only a broken one is slower
 		ErrorLog:          zap.NewStdLog(log),
+		Protocols:         protocol.Versions(),
 	}
 	go func() {
 		defer close(f.served)

@@ -40,6 +40,32 @@ func TestForwarderPassesOnRequestsAndRepliesAsTheyAre(t *testing.T) {
 	require.Zero(t, s.Waited())
 }
 
+// Some clients begin with HTTP/2, without asking for it first. Their requests share a
+// connection.
+func TestAnAgentMaySpeakHTTP2(t *testing.T) {
+	t.Parallel()
+	g := newGateway(t, says(http.StatusOK, "an answer"))
+	s := open(t, newForwarder(t, g.at))
+	var only http.Protocols
+	only.SetUnencryptedHTTP2(true)
+	client := http.Client{Transport: &http.Transport{Protocols: &only}}
+	defer client.CloseIdleConnections()
+	for range 3 {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.BaseURL()+"/chat/completions", strings.NewReader("a question"))
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer key")
+		response, err := client.Do(r)
+		require.NoError(t, err)
+		got, err := io.ReadAll(response.Body)
+		require.NoError(t, err)
+		require.NoError(t, response.Body.Close())
+		require.Equal(t, 2, response.ProtoMajor)
+		require.Equal(t, "an answer", string(got))
+		require.Equal(t, "a question", within(t, g.asked).body)
+	}
+	require.Equal(t, 3, s.Calls())
+}
+
 func TestAPathWithEmptySegmentsIsPassedOn(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, says(http.StatusOK, "an answer"))

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/fulgurite/fulgurite/internal/protocol"
 )
 
 // Server serves HTTP on one address until it is closed.
@@ -23,7 +25,7 @@ type Server struct {
 func Serve(listener net.Listener, handler http.Handler, log *zap.Logger) *Server {
 	s := &Server{
 		address: listener.Addr(),
-		server:  &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute, ErrorLog: zap.NewStdLog(log)},
+		server:  &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute, ErrorLog: zap.NewStdLog(log), Protocols: protocol.Versions()},
 		ended:   make(chan struct{}),
 	}
 	go func() {
