@@ -86,8 +86,9 @@ func readTokenizer(dir string, settings tokenSettings) (json.RawMessage, error) 
 	if err != nil {
 		return nil, fmt.Errorf("%w: the directory of a model has its tokenizer: %w", ErrBundle, err)
 	}
-	if !json.Valid(text) {
-		return nil, fmt.Errorf("%w: tokenizer.json is not JSON", ErrBundle)
+	var raw json.RawMessage
+	if err := model.DecodeJSON(text, &raw); err != nil {
+		return nil, fmt.Errorf("%w: tokenizer.json: %w", ErrBundle, err)
 	}
 	return settings.merge(text)
 }
@@ -100,7 +101,7 @@ func readOptional(dir, name string, into any) error {
 		return nil
 	}
 	if err == nil {
-		err = json.Unmarshal(model.StandardJSON(text), into)
+		err = model.DecodeJSON(text, into)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrBundle, name, err)
@@ -121,11 +122,16 @@ func (ids *tokenIDs) UnmarshalJSON(text []byte) error {
 		}
 		return nil
 	}
-	var several []int32
+	var several []*int32
 	if err := json.Unmarshal(text, &several); err != nil {
 		return errors.New("eos_token_id: want a token id or a list of them")
 	}
-	*ids = several
+	*ids = nil
+	for _, id := range several {
+		if id != nil { // null, as for one id, names none: it must not become token 0
+			*ids = append(*ids, *id)
+		}
+	}
 	return nil
 }
 

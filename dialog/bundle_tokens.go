@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/fulgurite/fulgurite/model"
 )
 
 // The files of a model's directory that can add tokens to those of tokenizer.json.
@@ -57,7 +59,7 @@ func readTokenSettings(dir string) (s tokenSettings, err error) {
 	if config == nil {
 		return s, nil
 	}
-	if err := json.Unmarshal(config, &s.config); err != nil {
+	if err := model.DecodeJSON(config, &s.config); err != nil {
 		return s, fmt.Errorf("%w: %s: %w", ErrBundle, tokenizerConfigFile, err)
 	}
 	s.keys = keysInOrder(config)
@@ -127,7 +129,7 @@ func (s *tokenSettings) merge(text json.RawMessage) (json.RawMessage, error) {
 			Vocab json.RawMessage `json:"vocab"`
 		} `json:"model"`
 	}
-	if err := json.Unmarshal(text, &f); err != nil {
+	if err := model.DecodeJSON(text, &f); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrBundle, tokenizerFile, err)
 	}
 	m := merger{added: f.Added}
@@ -141,7 +143,7 @@ func (s *tokenSettings) merge(text json.RawMessage) (json.RawMessage, error) {
 		return text, nil
 	}
 	fields := map[string]json.RawMessage{}
-	if err := json.Unmarshal(text, &fields); err != nil {
+	if err := model.DecodeJSON(text, &fields); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrBundle, tokenizerFile, err)
 	}
 	added, err := json.Marshal(m.added)

@@ -292,9 +292,18 @@ func TestDirectoriesOfModelsAreRead(t *testing.T) {
 	require.Equal(t, "b", got.ToolTemplate)
 	require.Empty(t, got.Stop)
 
+	files["generation_config.json"] = `{"eos_token_id": [700, null]}`
+	got, err = dialog.ReadBundle(write(t, files))
+	require.NoError(t, err)
+	require.Equal(t, []int32{700, 702}, got.Stop, "null names no token")
+
 	for want, change := range map[string]map[string]string{
-		"its tokenizer":                  {"tokenizer.json": ""},
-		"tokenizer.json is not JSON":     {"tokenizer.json": "{"},
+		"its tokenizer":                   {"tokenizer.json": ""},
+		"tokenizer.json: line 2: no JSON": {"tokenizer.json": "{\n"},
+		"tokenizer.json: a JSON array where an object is expected": {"tokenizer.json": "[]"},
+		"generation_config.json: a JSON array where an object is":  {"generation_config.json": "[]"},
+		"tokenizer_config.json: a JSON array where an object":      {"tokenizer_config.json": "[]"},
+		"config.json: vocab_size can't be a JSON string":           {"config.json": `{"vocab_size": "many"}`},
 		"no chat template":               {"chat_template.jinja": "", "tokenizer_config.json": "{}"},
 		"tokenizer_config.json: chat_te": {"tokenizer_config.json": `{"chat_template": 1}`},
 		"config.json":                    {"config.json": "["},

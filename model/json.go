@@ -1,6 +1,28 @@
 package model
 
-import "bytes"
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// DecodeJSON reads a JSON object of a model's settings, as StandardJSON returns it. An error
+// names the line, or the field and what it holds.
+func DecodeJSON(text []byte, into any) error {
+	err := json.Unmarshal(StandardJSON(text), into)
+	var kind *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
+	switch {
+	case errors.As(err, &kind) && kind.Field != "":
+		return fmt.Errorf("%s can't be a JSON %s", kind.Field, kind.Value)
+	case errors.As(err, &kind):
+		return fmt.Errorf("a JSON %s where an object is expected", kind.Value)
+	case errors.As(err, &syntax):
+		return fmt.Errorf("line %d: no JSON: %w", 1+bytes.Count(text[:min(int(syntax.Offset), len(text))], []byte("\n")), err)
+	}
+	return err
+}
 
 // StandardJSON returns a JSON text in which the numbers that Python writes and JSON does
 // not have, NaN and Infinity, are null: config files of models have them in settings that

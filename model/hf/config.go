@@ -61,7 +61,7 @@ type config struct {
 // Qwen3 model.
 func ReadConfig(text []byte) (model.Architecture, error) {
 	var c config
-	if err := json.Unmarshal(model.StandardJSON(text), &c); err != nil {
+	if err := model.DecodeJSON(text, &c); err != nil {
 		return model.Architecture{}, fmt.Errorf("%w: config.json: %w", ErrFormat, err)
 	}
 	if err := c.supported(); err != nil {

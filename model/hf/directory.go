@@ -1,7 +1,6 @@
 package hf
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -68,7 +67,7 @@ func shards(dir string) ([]string, error) {
 	var index struct {
 		WeightMap map[string]string `json:"weight_map"`
 	}
-	if err := json.Unmarshal(text, &index); err != nil {
+	if err := model.DecodeJSON(text, &index); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrFormat, indexFile, err)
 	}
 	names := slices.Compact(slices.Sorted(maps.Values(index.WeightMap)))

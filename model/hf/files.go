@@ -106,7 +106,7 @@ func ReadCausalConfig(text []byte) (model.Architecture, error) {
 	}
 	text = model.StandardJSON(text)
 	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(text, &fields); err != nil {
+	if err := model.DecodeJSON(text, &fields); err != nil {
 		return model.Architecture{}, fmt.Errorf("%w: config.json: %w", ErrFormat, err)
 	}
 	has := func(name string) bool { v := string(fields[name]); return v != "" && v != "null" }

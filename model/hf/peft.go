@@ -79,14 +79,14 @@ func readPEFTConfig(text []byte) (l model.LoRA, base string, head bool, err erro
 		return model.LoRA{}, "", false, fmt.Errorf("%w: %s: %s", model.ErrAdapter, model.AdapterConfigFile, fmt.Sprintf(format, args...))
 	}
 	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(text, &fields); err != nil {
+	if err := model.DecodeJSON(text, &fields); err != nil {
 		return refuse("%v", err)
 	}
 	if targets := fields["target_modules"]; len(targets) > 0 && targets[0] != '[' {
 		return refuse("target_modules is %s, want a list of names", targets)
 	}
 	var c peftConfig
-	if err := json.Unmarshal(text, &c); err != nil {
+	if err := model.DecodeJSON(text, &c); err != nil {
 		return refuse("%v", err)
 	}
 	for _, name := range unsupportedPEFT() {
