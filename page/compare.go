@@ -167,7 +167,7 @@ func (s *Server) between(ctx context.Context, b *pairBody) error {
 		}
 	} else {
 		keys, more, _ := specs.Differences(runs, mostBetween)
-		b.Between.Sentence = fmt.Sprintf("The versions are from two runs whose specs differ in %d keys.", len(keys)+more)
+		b.Between.Sentence = fmt.Sprintf("The versions are from two runs whose specs differ in %s.", format.Counted(len(keys)+more, "key"))
 		b.Between.Keys, b.Between.MoreKeys = keys, more
 		b.Between.Runs = comparePath(a.Run, z.Run)
 	}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
@@ -16,7 +17,7 @@ import (
 // functions returns the functions that templates call.
 func functions() template.FuncMap {
 	return template.FuncMap{
-		"clean": format.Shown, "line": format.FirstLine, "count": format.Count, "fixed": format.Fixed, "optional": format.Optional, "signed": format.Signed,
+		"clean": format.Shown, "line": format.FirstLine, "count": format.Count, "counted": format.Counted, "are": readable.IsOrAre, "fixed": format.Fixed, "optional": format.Optional, "signed": format.Signed,
 		"moment": format.Moment, "exact": format.Exact, "took": format.Took, "status": statusText, "digest": format.Digest, "whole": format.Whole, "change": format.Change, "reason": format.Reason, "p": format.Chance,
 	}
 }

@@ -101,7 +101,7 @@ func TestAVersionShowsItsFilesAndItsCanary(t *testing.T) {
 	v := r.savedVersion(3, true)
 	server := r.serve(nil)
 	body, _ := get(t, server.URL+"/runs/demo/versions/3")
-	for _, want := range []string{v.Weights, v.Manifest, model.WeightsFile, model.CanaryFile, "2 log-probabilities of 1 rows (mean −1.500)", `href="/runs/demo/versions/2"`, "the start"} {
+	for _, want := range []string{v.Weights, v.Manifest, model.WeightsFile, model.CanaryFile, "2 log-probabilities of 1 row (mean −1.500)", `href="/runs/demo/versions/2"`, "the start"} {
 		require.Contains(t, body, want)
 	}
 	body, _ = get(t, server.URL+"/runs/demo/versions/1")

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/fulgurite/fulgurite/internal/readable"
 )
 
 // Dash takes the place of a value that does not exist.
@@ -33,6 +35,9 @@ func Count(n int) string {
 	}
 	return sign + digits
 }
+
+// Counted writes a number with its noun, in the plural unless it is one: "1 step", "2 replies".
+func Counted(n int, noun string) string { return Count(n) + " " + readable.Name(n, noun) }
 
 // Fixed formats a reward or another small number with three decimals. Very large and very
 // small numbers get three significant digits and an exponent.
@@ -108,12 +113,12 @@ func Reason(text string) string {
 	return hyphened.ReplaceAllString(tiny.ReplaceAllString(text, "p < 0.0001"), "$1−$2")
 }
 
-// Moment formats a time in the local time zone of the page's process, and names the zone.
+// Moment formats a time in the time zone of the page's process, with its offset.
 func Moment(t time.Time) string {
 	if t.IsZero() {
 		return Dash
 	}
-	return t.Local().Format("2006-01-02 15:04:05 MST")
+	return readable.Time(t)
 }
 
 // Exact formats a time for programs, as RFC 3339 in UTC.

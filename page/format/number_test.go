@@ -24,6 +24,13 @@ func TestChancesHaveNoPowerOfTen(t *testing.T) {
 func TestTimesNameTheirZone(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
-	zone, _ := at.Local().Zone()
-	require.Equal(t, at.Local().Format("2006-01-02 15:04:05 ")+zone, format.Moment(at))
+	require.Equal(t, at.Local().Format("2006-01-02 15:04:05 -07:00"), format.Moment(at))
+}
+
+func TestOneThingIsNotInThePlural(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "1 step", format.Counted(1, "step"))
+	require.Equal(t, "0 steps", format.Counted(0, "step"))
+	require.Equal(t, "12\u2009345 more tokens", format.Counted(12345, "more token"))
+	require.Equal(t, "2 log-probabilities", format.Counted(2, "log-probability"))
 }
