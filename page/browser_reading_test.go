@@ -74,6 +74,7 @@ func TestBrowserPrintsOnALightGround(t *testing.T) {
 	require.Empty(t, value(b, chromedp.Evaluate[string](faint)))
 	require.Equal(t, "exact", b.style(".t", "printColorAdjust"), "the colours of the tokens are printed")
 	require.Equal(t, "none", b.style(".overlay", "display"))
+	require.NotEqual(t, "none", b.style("svg .bar", "display"), "what is drawn is printed")
 }
 
 func TestBrowserKeepsWhatColoursSayWhereTheSystemChoosesThem(t *testing.T) {

@@ -182,6 +182,21 @@ func TestTheContentSecurityPolicyIsKept(t *testing.T) {
 	require.Equal(t, 5, loaded)
 }
 
+func TestManyCausesThatHoldARunUpAreNotAsManyBoxes(t *testing.T) {
+	t.Parallel()
+	r := newRecorded(t, "plain")
+	waits := make([]string, 9)
+	for i := range waits {
+		waits[i] = fmt.Sprintf("cause %d", i)
+	}
+	server := r.serve(asked{state: page.State{Pending: -1, Waits: waits}})
+	for _, path := range []string{"/", "/runs/demo"} {
+		body, _ := get(t, server.URL+path)
+		require.Equal(t, 6, strings.Count(body, `<p class="warn"`), path)
+		require.Contains(t, texts(t, body), "cause 4 and 4 more of other causes")
+	}
+}
+
 // asked is a Temporal that says what a test wants.
 type asked struct {
 	state page.State
