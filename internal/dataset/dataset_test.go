@@ -43,7 +43,7 @@ func demo(t *testing.T) dataset.Source {
 	require.NoError(t, db.Migrate(ctx))
 	blobs, err := blob.Open(t.TempDir())
 	require.NoError(t, err)
-	_, _, err = db.CreateRun(ctx, record.Run{Name: "demo", WorkflowID: "demo", ExecutionID: "x", Spec: json.RawMessage(`{}`), Status: record.Running, Created: time.Now()})
+	_, _, err = db.CreateRun(ctx, record.Run{Name: "demo", WorkflowID: "demo", ExecutionID: "x", Spec: json.RawMessage(`{"credit":{"rewards":{"final":2,"style":1},"format_penalty":0.125}}`), Status: record.Running, Created: time.Now()})
 	require.NoError(t, err)
 
 	rollout := trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 1, Task: 4}
@@ -67,6 +67,10 @@ func demo(t *testing.T) dataset.Source {
 	require.NoError(t, db.AppendCall(ctx, &second))
 	require.NoError(t, db.AppendCall(ctx, &third))
 	require.NoError(t, db.PutSpans(ctx, address, []trace.Span{{Trace: "t", ID: "s", Name: "chat", Agent: "critic", CallID: "chatcmpl-c"}}))
+	for _, r := range []trace.Reward{{Name: "style", Value: 0.5}, {Name: "brevity", Value: 3}, {Name: "useful", Value: 1, CallID: "msg_b"}} {
+		r.Address, r.Source = address, "agent"
+		require.NoError(t, db.PutReward(ctx, r))
+	}
 	reward := 0.25
 	require.NoError(t, db.SealAttempt(ctx, trace.Attempt{Address: address, Outcome: trace.Completed, Reward: &reward}))
 
@@ -90,8 +94,15 @@ func demo(t *testing.T) dataset.Source {
 	return dataset.Source{Store: db, Blobs: blobs, Run: "demo", Policy: "main"}
 }
 
+// rewards are those of the attempt. Twice its final reward after the penalty for the reply
+// that could not be parsed, and its style, are shaped.
+func rewards() ([]dataset.NamedReward, *float64) {
+	shaped := 2*(0.25-0.125) + 0.5
+	return []dataset.NamedReward{{Name: "brevity", Value: 3}, {Name: "final", Value: 0.25}, {Name: "style", Value: 0.5}}, &shaped
+}
+
 func wantTransitions() []dataset.Transition {
-	return []dataset.Transition{
+	all := []dataset.Transition{
 		{
 			Run: "demo", Step: 1, Attempt: "demo/train-1/4/0/1", Call: 0, ID: "chatcmpl-a", API: "chat", Policy: "main", Weights: "w", Temperature: 1,
 			AgentSource: "instructions",
@@ -102,7 +113,7 @@ func wantTransitions() []dataset.Transition {
 			Run: "demo", Step: 1, Attempt: "demo/train-1/4/0/1", Call: 1, ID: "msg_b", API: "messages", Policy: "main", Weights: "w", Temperature: 1,
 			Agent: "writer", AgentSource: "path", Masked: true, Form: schema,
 			PromptIDs: []int32{1, 2, 3, 4}, CompletionIDs: []int32{5, 6}, Logprobs: []float32{-1, -2}, LossMask: []int32{0, 1}, Forced: []int32{1, 0}, Advantages: []float32{0, 2},
-			Reward: 0.25, Advantage: 2, Finish: "length", ParseError: "cut off", Request: `{"b":"<"}`, Response: `{}`,
+			Reward: 0.25, CallRewards: []dataset.NamedReward{{Name: "useful", Value: 1}}, Advantage: 2, Finish: "length", ParseError: "cut off", Request: `{"b":"<"}`, Response: `{}`,
 		},
 		{
 			Run: "demo", Step: 1, Attempt: "demo/train-1/4/0/1", Call: 2, ID: "chatcmpl-c", API: "chat", Policy: "main", Weights: "w", Temperature: 1,
@@ -111,6 +122,11 @@ func wantTransitions() []dataset.Transition {
 			Reward: 0.25, Last: true, Finish: "stop", Request: `{"messages":[]}`, Response: `{}`,
 		},
 	}
+	for i := range all {
+		all[i].Outcome = "completed"
+		all[i].Rewards, all[i].ShapedReward = rewards()
+	}
+	return all
 }
 
 func TestEachFormatHoldsEachCallWithWhatItWasTrainedWith(t *testing.T) {
@@ -130,6 +146,7 @@ func TestEachFormatHoldsEachCallWithWhatItWasTrainedWith(t *testing.T) {
 
 func TestSequencesAreTheRowsOfTheBatch(t *testing.T) {
 	t.Parallel()
+	named, shaped := rewards()
 	source := demo(t)
 	for _, extension := range []string{".jsonl", ".parquet"} {
 		path := filepath.Join(t.TempDir(), "out"+extension)
@@ -142,7 +159,7 @@ func TestSequencesAreTheRowsOfTheBatch(t *testing.T) {
 		require.Empty(t, cmp.Diff([]dataset.Sequence{{
 			Run: "demo", Step: 1, Attempt: "demo/train-1/4/0/1", Temperature: 1,
 			InputIDs: []int32{1, 2, 3, 4, 5, 6}, LossMask: []int32{0, 0, 1, 0, 0, 1}, Logprobs: []float32{0, 0, -0.5, 0, 0, -2},
-			Advantages: []float32{0, 0, 1, 0, 0, 2}, Calls: []int32{-1, -1, 0, -1, 1, 1}, Reward: 0.25, Advantage: 2,
+			Advantages: []float32{0, 0, 1, 0, 0, 2}, Calls: []int32{-1, -1, 0, -1, 1, 1}, Outcome: "completed", Reward: 0.25, Rewards: named, ShapedReward: shaped, Advantage: 2,
 			Forced: []int32{0, 0, 0, 0, 1, 0}, Masked: []int32{0, 0, 0, 0, 1, 1}, Forms: []dataset.SequenceForm{{Start: 4, Length: 2, Form: schema}},
 		}}, got, cmpopts.EquateEmpty()), extension)
 	}

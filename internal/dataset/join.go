@@ -1,10 +1,14 @@
 package dataset
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
+	"github.com/fulgurite/fulgurite/credit"
+	"github.com/fulgurite/fulgurite/credit/assign"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -15,6 +19,51 @@ type attempt struct {
 	// rows are its sequences as the batch has them, in the batch's order.
 	rows    []trace.Sequence
 	trained []training // by call
+	// rewards are those of the attempt, by name, and shaped is what credit makes of them; nil
+	// if it can't.
+	rewards []NamedReward
+	shaped  *float64
+}
+
+// addRewards adds the rewards of the attempt, of which final is the one that its step
+// counted, and their weighted sum after shaping.
+func (a *attempt) addRewards(s spec.Spec, final float64) error {
+	a.rewards = []NamedReward{{credit.Final, final}}
+	for _, r := range a.Rewards {
+		if r.CallID == "" && r.Name != credit.Final {
+			a.rewards = append(a.rewards, NamedReward{r.Name, r.Value})
+		}
+	}
+	sortByName(a.rewards)
+	s.Credit.TrainAgents = "" // the rewards of an attempt don't depend on its agents
+	trajectories, err := assign.Trajectories(s, [][]assign.Sample{{assign.NewSample(a.Trajectory, final)}})
+	var shaped float64
+	if err == nil {
+		shaped, err = s.Credit.Plan().Reward(trajectories[0][0])
+	}
+	switch {
+	case err == nil:
+		a.shaped = &shaped
+	case !assign.Ungiven(err):
+		return fmt.Errorf("reward of %s: %w", a.Address, err)
+	}
+	return nil
+}
+
+// callRewards returns the rewards that were given to a call.
+func (a *attempt) callRewards(id string) []NamedReward {
+	out := []NamedReward{}
+	for _, r := range a.Rewards {
+		if r.CallID != "" && r.CallID == id {
+			out = append(out, NamedReward{r.Name, r.Value})
+		}
+	}
+	sortByName(out)
+	return out
+}
+
+func sortByName(rewards []NamedReward) {
+	slices.SortFunc(rewards, func(a, b NamedReward) int { return cmp.Compare(a.Name, b.Name) })
 }
 
 // training holds the numbers with which a call's completion was trained, token by token.

@@ -9,6 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -69,7 +70,7 @@ func (s Source) Transitions(ctx context.Context, yield func(Transition) error) e
 			}
 			names := attribution.Of(history, spans, a.Terms.Ignore)
 			for k, c := range history {
-				row, err := transition(b, b.Trajectories[i], c, names[k], a.trained[k])
+				row, err := transition(b, b.Trajectories[i], c, names[k], a, a.trained[k])
 				if err != nil {
 					return err
 				}
@@ -84,9 +85,15 @@ func (s Source) Transitions(ctx context.Context, yield func(Transition) error) e
 }
 
 func (s Source) batches(ctx context.Context, use func(digest string, b model.Batch, attempts []attempt) error) error {
-	if _, err := s.Store.Run(ctx, s.Run); err != nil {
+	run, err := s.Store.Run(ctx, s.Run)
+	if err != nil {
 		return fmt.Errorf("read run %s: %w", s.Run, err)
 	}
+	of, err := spec.Stored(run.Spec)
+	if err != nil {
+		return fmt.Errorf("decode the spec of run %s: %w", s.Run, err)
+	}
+	of = of.WithDefaults()
 	list, err := s.Store.Batches(ctx, s.Run, s.Policy)
 	if err != nil {
 		return fmt.Errorf("list batches of %s: %w", s.Run, err)
@@ -100,7 +107,7 @@ func (s Source) batches(ctx context.Context, use func(digest string, b model.Bat
 		if err != nil {
 			return fmt.Errorf("batch of step %d (%s): %w", entry.Step, entry.Digest, err)
 		}
-		attempts, err := s.attempts(ctx, b)
+		attempts, err := s.attempts(ctx, of, b)
 		if err != nil {
 			return fmt.Errorf("batch of step %d (%s): %w", entry.Step, entry.Digest, err)
 		}
@@ -112,7 +119,7 @@ func (s Source) batches(ctx context.Context, use func(digest string, b model.Bat
 }
 
 // attempts returns the records of each trajectory of a batch.
-func (s Source) attempts(ctx context.Context, b model.Batch) ([]attempt, error) {
+func (s Source) attempts(ctx context.Context, of spec.Spec, b model.Batch) ([]attempt, error) {
 	addresses := make([]trace.Address, len(b.Trajectories))
 	for i, t := range b.Trajectories {
 		var err error
@@ -132,6 +139,9 @@ func (s Source) attempts(ctx context.Context, b model.Batch) ([]attempt, error) 
 	for i, t := range trajectories {
 		if out[i], err = join(t, rows[i]); err != nil {
 			return nil, fmt.Errorf("attempt %s: %w", t.Address, err)
+		}
+		if err := out[i].addRewards(of, b.Trajectories[i].Reward); err != nil {
+			return nil, err
 		}
 	}
 	return out, nil

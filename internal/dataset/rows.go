@@ -43,8 +43,16 @@ type Transition struct {
 	Masked bool   `json:"masked" parquet:"masked"`
 	Form   string `json:"form" parquet:"form"` // empty unless Masked
 
-	Reward    float64 `json:"reward" parquet:"reward"`       // of the trajectory
-	Advantage float64 `json:"advantage" parquet:"advantage"` // of the call's last trained token
+	Outcome string  `json:"outcome" parquet:"outcome,dict"` // of the attempt, a trace.Outcome
+	Failure string  `json:"failure" parquet:"failure,dict"` // how its agent failed, in a word; empty if it did not
+	Reward  float64 `json:"reward" parquet:"reward"`        // of the trajectory, before shaping
+	// Rewards are the attempt's rewards by name, CallRewards those of this call.
+	Rewards     []NamedReward `json:"rewards" parquet:"rewards"`
+	CallRewards []NamedReward `json:"call_rewards" parquet:"call_rewards"`
+	// ShapedReward is the weighted sum of the rewards after shaping; nil if no credit could
+	// be given.
+	ShapedReward *float64 `json:"shaped_reward" parquet:"shaped_reward,optional"`
+	Advantage    float64  `json:"advantage" parquet:"advantage"` // of the call's last trained token
 	// Last marks the last call of the trajectory.
 	Last bool `json:"last" parquet:"last"`
 
@@ -75,8 +83,19 @@ type Sequence struct {
 	// Forms holds the forms of the completions in the row, in order.
 	Forms []SequenceForm `json:"forms" parquet:"forms"`
 
-	Reward    float64 `json:"reward" parquet:"reward"`
-	Advantage float64 `json:"advantage" parquet:"advantage"` // of the trajectory
+	// These are of the trajectory, as in a Transition.
+	Outcome      string        `json:"outcome" parquet:"outcome,dict"`
+	Failure      string        `json:"failure" parquet:"failure,dict"`
+	Reward       float64       `json:"reward" parquet:"reward"`
+	Rewards      []NamedReward `json:"rewards" parquet:"rewards"`
+	ShapedReward *float64      `json:"shaped_reward" parquet:"shaped_reward,optional"`
+	Advantage    float64       `json:"advantage" parquet:"advantage"`
+}
+
+// NamedReward is a reward under its name.
+type NamedReward struct {
+	Name  string  `json:"name" parquet:"name,dict"`
+	Value float64 `json:"value" parquet:"value"`
 }
 
 // SequenceForm is the form that restricted a completion.
@@ -94,7 +113,7 @@ func sequence(run, digest string, b model.Batch, r model.BatchRow, a attempt, me
 		Run: run, Step: b.Step, Group: t.Group, Attempt: t.Attempt, Batch: digest, Temperature: r.Temperature,
 		InputIDs: r.Tokens, LossMask: marks(r.Sampled), Logprobs: r.Logprobs, Advantages: r.Advantages, Returns: listed(r.Returns),
 		Calls: make([]int32, n), Forced: make([]int32, n), Masked: make([]int32, n), Forms: []SequenceForm{},
-		Reward: t.Reward, Advantage: t.Advantage,
+		Outcome: string(a.Outcome), Failure: a.Failure, Reward: t.Reward, Rewards: a.rewards, ShapedReward: a.shaped, Advantage: t.Advantage,
 	}
 	next := make([]int, len(a.History))
 	for i, call := range merged.Origin {
@@ -123,13 +142,14 @@ func sequence(run, digest string, b model.Batch, r model.BatchRow, a attempt, me
 }
 
 // transition returns a call with the numbers with which its tokens were trained.
-func transition(b model.Batch, t model.BatchTrajectory, c trace.Exchange, by attribution.Name, with training) (Transition, error) {
+func transition(b model.Batch, t model.BatchTrajectory, c trace.Exchange, by attribution.Name, a attempt, with training) (Transition, error) {
 	out := Transition{
 		Run: c.Run, Step: b.Step, Group: t.Group, Attempt: t.Attempt, Call: c.Seq, ID: c.ID, API: cmp.Or(c.API, "chat"),
 		Agent: by.Agent, AgentSource: string(by.Source),
 		Policy: c.Policy, Version: c.Version, Weights: c.Weights, Temperature: c.Temperature,
 		PromptIDs: c.Prompt, CompletionIDs: c.Completion, Logprobs: c.Logprobs, LossMask: with.mask, Forced: make([]int32, len(c.Completion)),
-		Advantages: with.advantages, Returns: listed(with.returns), Reward: t.Reward,
+		Advantages: with.advantages, Returns: listed(with.returns),
+		Outcome: string(a.Outcome), Failure: a.Failure, Reward: t.Reward, Rewards: a.rewards, CallRewards: a.callRewards(c.ID), ShapedReward: a.shaped,
 		Finish: c.Finish, ParseError: c.ParseError, Request: string(c.Request), Response: string(c.Response),
 	}
 	if c.Untrained != nil {
