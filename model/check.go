@@ -59,6 +59,8 @@ func (r DecodeRequest) Check(a Architecture) error {
 		return &PromptTooLong{Tokens: len(r.Prompt), Positions: a.MaxPositions}
 	case r.MaxTokens < int(bounds.MaxTokens().Low):
 		return fmt.Errorf("%w: at most %d tokens asked for, want at least 1", ErrRow, r.MaxTokens)
+	case !bounds.MaxTokens().Hold(float64(r.MaxTokens)):
+		return fmt.Errorf("%w: at most %d tokens asked for, want %s", ErrRow, r.MaxTokens, bounds.MaxTokens())
 	case !bounds.TopP().Hold(r.TopP):
 		return fmt.Errorf("%w: top_p is %v, want %s", ErrRow, r.TopP, bounds.TopP())
 	}

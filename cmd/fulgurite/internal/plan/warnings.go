@@ -35,10 +35,28 @@ func (p Plan) warnings() []string {
 	if text := unwatchedServers(p.Spec); text != "" {
 		warn("%s", text)
 	}
+	if text := p.beyondContext(); text != "" {
+		warn("%s", text)
+	}
 	if text := failurePays(p.Spec); text != "" {
 		warn("%s", text)
 	}
 	return out
+}
+
+// beyondContext says that no reply can be as long as the spec lets it be. It returns "" if
+// one can, or if only a server knows the model's context.
+func (p Plan) beyondContext() string {
+	context, most := p.architecture.MaxPositions, p.Spec.Sampling.MaxTokens
+	if context == 0 || most < context {
+		return ""
+	}
+	remedy := "raise model.context, or lower sampling.max_tokens"
+	if p.Spec.Model.Base != spec.BaseTiny {
+		remedy = "lower sampling.max_tokens"
+	}
+	return fmt.Sprintf("sampling.max_tokens is %d, but the model's context has %s for prompt and reply together: longer replies are cut off where the context ends; %s",
+		most, readable.Count(context, "token"), remedy)
 }
 
 // unheld says what an agent may ask for that the codec can't do.
