@@ -13,6 +13,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/internal/access"
 	"github.com/fulgurite/fulgurite/internal/readable"
+	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/actions"
 	"github.com/fulgurite/fulgurite/page/figure"
@@ -181,7 +182,11 @@ func (s *Server) runRow(ctx context.Context, run record.Run) (runRow, error) {
 		row.Notes = append(row.Notes, note{Text: format.FirstLine(text)})
 	}
 	if sp, err := spec.Stored(run.Spec); err == nil { // one that was refused may be anything
-		row.Planned = sp.WithDefaults().Training.Total(run.Splits[trace.Train].Count)
+		acted, err := s.Records.Actions(ctx, run.Name, report.MostActions)
+		if err != nil {
+			return row, fmt.Errorf("read what people did to run %s: %w", run.Name, err)
+		}
+		row.Planned = report.PlannedSteps(sp.WithDefaults().Training.Total(run.Splits[trace.Train].Count), acted)
 	}
 	steps, err := s.history(ctx, run)
 	if err != nil {

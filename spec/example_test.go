@@ -71,9 +71,9 @@ func ExampleSpec_Set() {
 	}
 	s, err = s.Set(map[string]float64{"loss.clip_high": 0.2})
 	fmt.Println(s.Loss.ClipHigh, err)
-	_, err = s.Set(map[string]float64{"training.steps": 10})
+	_, err = s.Set(map[string]float64{"training.samples_per_task": 10})
 	fmt.Printf("%.70s…\n", err)
 	// Output:
 	// 0.2 <nil>
-	// spec: training.steps: can't be set while this run is under way; one of…
+	// spec: training.samples_per_task: can't be set while this run is under …
 }

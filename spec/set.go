@@ -6,6 +6,10 @@ import (
 	"strings"
 )
 
+// KeySteps is the key of the number of steps. Set takes it, too, but it is not among
+// SettableKeys: it may change only after a run has ended, so that the run goes on.
+const KeySteps = "training.steps"
+
 // Set returns s with new numbers for some of the keys that may change while a run is under
 // way. These are the keys that only later steps read. Keys are written as in error
 // messages ("loss.clip_low"). Set returns *Faults, and changes nothing, if a key can't be
@@ -16,6 +20,13 @@ func (s Spec) Set(values map[string]float64) (Spec, error) {
 	numbers, before := s.settable(), s.Validate()
 	f := &Faults{}
 	for _, key := range sortedKeys(values) {
+		if key == KeySteps {
+			s.Training.Steps, s.Training.Epochs = int(values[key]), 0
+			if float64(s.Training.Steps) != values[key] {
+				f.add(key, "give a whole number", "%v is not possible", values[key])
+			}
+			continue
+		}
 		number, ok := numbers[key]
 		if !ok {
 			f.add(key, "one of "+strings.Join(sortedKeys(numbers), ", "), "can't be set while this run is under way")

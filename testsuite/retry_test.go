@@ -137,6 +137,54 @@ func TestARunThatDivergedGoesOnWithOtherNumbers(t *testing.T) {
 	require.ErrorContains(t, err, "it has completed")
 }
 
+// A run that has ended goes on for more steps. With a constant learning rate it ends in the
+// weights of a run that had as many from the start.
+func TestARunThatHasEndedGoesOnForMoreSteps(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	dir := t.TempDir()
+	st := start(ctx, t, dir)
+	s := deciding(1, 4)
+	s.Training.Optimizer.Schedule, s.Training.Optimizer.FinalFraction = spec.ScheduleConstant, 0
+	want := mustTrain(ctx, t, st, "undisturbed", s)
+	s.Training.Steps = 2
+	first := mustTrain(ctx, t, st, "run", s)
+	require.Equal(t, 2, first.Steps)
+	require.NotEqual(t, want.Weights, first.Weights)
+
+	o := operator.Operator{Store: st.Store, Dial: func(context.Context) (client.Client, string, func(), error) {
+		return st.Client, client.DefaultNamespace, func() {}, nil
+	}}
+	more := func(id string, steps float64) (record.Action, error) {
+		return o.Act(ctx, record.Action{ID: id, Run: "run", Name: record.ActionRetry, By: "ada", Input: record.ActionInput{Values: map[string]float64{spec.KeySteps: steps}}})
+	}
+	for id, c := range map[string]struct {
+		steps float64
+		why   string
+	}{"fewer-steps": {1, "it has finished 2 steps, and training.steps 1 is not more"}, "as-many-steps": {2, "is not more"}, "half-a-step": {2.5, "give a whole number"}} {
+		_, err := more(id, c.steps)
+		require.ErrorIs(t, err, operator.ErrRefused)
+		require.ErrorContains(t, err, c.why)
+	}
+	_, err := retry(ctx, st, "run")
+	require.ErrorContains(t, err, "it has completed; fulgurite retry --steps N lets it go on to step N")
+
+	done, err := more("two-more", 4)
+	require.NoError(t, err)
+	require.Equal(t, 3, done.Result.Step)
+	again, err := more("two-more", 4) // the one who asked was killed before the answer
+	require.NoError(t, err)
+	require.Equal(t, done.Result, again.Result)
+	var got workflows.TrainingResult
+	require.NoError(t, st.Client.GetWorkflow(ctx, "run", done.Result.Execution).Get(ctx, &got))
+	require.Equal(t, []any{want.Weights, 4}, []any{got.Weights, got.Steps})
+	requireWhole(ctx, t, st, "run")
+	run, err := st.Store.Run(ctx, "run")
+	require.NoError(t, err)
+	require.Equal(t, record.Completed, run.Status)
+	require.NoError(t, st.Close())
+}
+
 func TestARunThatFailsInItsPreparationIsRetried(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

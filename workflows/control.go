@@ -8,6 +8,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
 )
 
 // The Updates with which people steer a run. Each is validated before it enters the
@@ -127,7 +128,12 @@ func (t *trainingRun) awaitResume(ctx workflow.Context) error {
 	return workflow.Await(ctx, func() bool { return !t.Paused || t.Step >= t.last() })
 }
 
-func (t *trainingRun) checkSet(in SetInput) error { return t.checkSetting(t.started()+1, in) }
+func (t *trainingRun) checkSet(in SetInput) error {
+	if _, ok := in.Values[spec.KeySteps]; ok {
+		return fmt.Errorf("%s can't be set while this run is under way: once it has ended, fulgurite retry --steps lets it go on", spec.KeySteps)
+	}
+	return t.checkSetting(t.started()+1, in)
+}
 
 // checkSetting reports why keys can't be set from a step on.
 func (s *TrainingState) checkSetting(from int, in SetInput) error {
@@ -155,7 +161,8 @@ func (t *trainingRun) set(_ workflow.Context, in SetInput) (UpdateResult, error)
 }
 
 // Set changes keys of the spec from the first step that is not finished. It is for the
-// state of a run that has ended and goes on in another execution.
+// state of a run that has ended and goes on in another execution. With another number of
+// steps, a run goes on that was completed or stopped.
 func (s *TrainingState) Set(in SetInput) error {
 	switch {
 	case len(s.Splits) == 0:
@@ -165,6 +172,12 @@ func (s *TrainingState) Set(in SetInput) error {
 	}
 	if err := s.checkSetting(s.Step+1, in); err != nil {
 		return err
+	}
+	if n, ok := in.Values[spec.KeySteps]; ok {
+		if int(n) <= s.Step {
+			return fmt.Errorf("it has finished %d steps, and %s %d is not more", s.Step, spec.KeySteps, int(n))
+		}
+		s.Stop = nil
 	}
 	s.Settings = append(s.Settings, Setting{From: s.Step + 1, By: in.By, Values: in.Values})
 	return nil

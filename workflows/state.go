@@ -2,6 +2,7 @@ package workflows
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -165,7 +166,14 @@ type TrainingResult struct {
 }
 
 // steps returns how many steps the spec asks for.
-func (s *TrainingState) steps() int { return s.Spec.Training.Total(s.Splits[trace.Train].Count) }
+func (s *TrainingState) steps() int {
+	for _, setting := range slices.Backward(s.Settings) {
+		if n, ok := setting.Values[spec.KeySteps]; ok {
+			return int(n)
+		}
+	}
+	return s.Spec.Training.Total(s.Splits[trace.Train].Count)
+}
 
 // last returns the step after which the run ends.
 func (s *TrainingState) last() int {

@@ -17,6 +17,7 @@ import (
 // Store is the part of a store that a report reads.
 type Store interface {
 	Run(ctx context.Context, name string) (record.Run, error)
+	Actions(ctx context.Context, run string, most int) ([]record.Action, error)
 	Steps(ctx context.Context, run, policy string) ([]record.Step, error)
 	Batches(ctx context.Context, run, policy string) ([]record.Batch, error)
 	Versions(ctx context.Context, run, policy string) ([]model.Version, error)
@@ -31,6 +32,9 @@ type Store interface {
 	Divergences(ctx context.Context, run string) ([]trace.Divergence, error)
 	RefusalsOfRun(ctx context.Context, run, policy string) ([]trace.RefusalCount, error)
 }
+
+// MostActions is how many of the newest actions on a run are read.
+const MostActions = 1000
 
 // Scores reads the rewards of a step, or of the evaluation of a version.
 type Scores interface {
@@ -55,6 +59,7 @@ type records struct {
 	promotions  []record.Promotion
 	decisions   []record.Decision
 	quarantines []record.Quarantine
+	actions     []record.Action // by people, the newest first
 	trials      []record.Trial
 	replays     []record.Replayed
 	divergences []trace.Divergence
@@ -91,6 +96,7 @@ func readRecords(ctx context.Context, s Store, blobs Blobs, run, policy string) 
 		func() error { m.promotions, err = s.Promotions(ctx, run, policy); return err },
 		func() error { m.decisions, err = s.Decisions(ctx, run, policy); return err },
 		func() error { m.quarantines, err = s.Quarantines(ctx, run, policy); return err },
+		func() error { m.actions, err = s.Actions(ctx, run, MostActions); return err },
 		func() error { choices, err = s.Choices(ctx, run, policy); return err },
 		func() error { m.trials, err = s.Trials(ctx, run, policy); return err },
 		func() error { m.replays, err = s.Replays(ctx, run, policy); return err },
@@ -110,6 +116,17 @@ func readRecords(ctx context.Context, s Store, blobs Blobs, run, policy string) 
 		m.choices[c.Step] = c
 	}
 	return m, nil
+}
+
+// PlannedSteps returns how many steps a run has in all: of its spec or, if it went on for
+// more once it had ended, of the last such action. Actions come with the newest first.
+func PlannedSteps(ofSpec int, actions []record.Action) int {
+	for _, a := range actions {
+		if n, ok := a.Input.Values[spec.KeySteps]; ok && a.Name == record.ActionRetry && a.Outcome == record.ActionDone {
+			return int(n)
+		}
+	}
+	return ofSpec
 }
 
 // Line is a move of the promoted pointer, or a decision about it.

@@ -101,7 +101,7 @@ func Of(ctx context.Context, s Store, blobs Blobs, run, policy string) (Report, 
 		return Report{}, fmt.Errorf("report on run %s: %w", run, err)
 	}
 	r := Report{
-		Run: run, Policy: policy, Status: m.run.Status, Error: m.run.Failure().Error, Steps: len(m.steps), Planned: m.spec.Training.Total(len(m.tasks)),
+		Run: run, Policy: policy, Status: m.run.Status, Error: m.run.Failure().Error, Steps: len(m.steps), Planned: PlannedSteps(m.spec.Training.Total(len(m.tasks)), m.actions),
 		Quarantines: m.quarantines, Versions: len(m.versions), Promotions: m.promotions, Decisions: m.decisions, Only: trace.Kind(m.spec.Evaluation.Only), Evaluates: evaluation.ModelOf(m.spec),
 		Replies: repliesOf(m.steps), Refusals: Refusals(m.refusals), Pointer: map[record.Source]int{}, ByKind: map[trace.Kind]Attempts{},
 	}

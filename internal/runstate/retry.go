@@ -26,9 +26,9 @@ var ErrNotRetried = errors.New("it can't go on")
 // errEnded says why a run whose workflow completed can't go on.
 func errEnded(run record.Run) error {
 	if run.Status == record.Stopped {
-		return fmt.Errorf("%w: it was stopped; start its spec under another name", ErrNotRetried)
+		return fmt.Errorf("%w: it was stopped; fulgurite retry --steps N lets it go on to step N", ErrNotRetried)
 	}
-	return fmt.Errorf("%w: it has completed", ErrNotRetried)
+	return fmt.Errorf("%w: it has completed; fulgurite retry --steps N lets it go on to step N", ErrNotRetried)
 }
 
 // Retrier lets runs go on that failed or were ended.

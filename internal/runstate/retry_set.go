@@ -13,12 +13,13 @@ import (
 	"go.temporal.io/sdk/converter"
 
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
 // RetryWith continues a run that has ended after its last finished step, with other numbers
-// for keys of the spec, and returns its new execution and the first step that they are for.
+// for keys of the spec, among which may be the number of steps (spec.KeySteps), and returns its new execution and the first step that they are for.
 // A reset can't do that: it repeats the history with the numbers of before. So the state
 // after the last finished step becomes the input of a new execution, as it does when a
 // history has become long. What the unfinished steps have on record is not done again.
@@ -32,12 +33,14 @@ func (r Retrier) RetryWith(ctx context.Context, run record.Run, id string, set w
 		return "", 0, fmt.Errorf("%w: its workflow is no longer in Temporal; start its spec under another name", ErrNotRetried)
 	}
 	info := d.WorkflowExecutionInfo
+	completed := info.Status == enums.WORKFLOW_EXECUTION_STATUS_COMPLETED
+	_, longer := set.Values[spec.KeySteps]
 	_, asked := d.GetWorkflowExtendedInfo().GetRequestIdInfos()[id]
 	switch {
 	case asked: // this very request began it
 	case underWay(info.Status):
 		return "", 0, fmt.Errorf("%w: it is under way; fulgurite set changes what may change then", ErrNotRetried)
-	case info.Status == enums.WORKFLOW_EXECUTION_STATUS_COMPLETED:
+	case completed && !longer:
 		return "", 0, errEnded(run)
 	}
 	state, err := r.state(ctx, run, info.Execution)
@@ -54,13 +57,17 @@ func (r Retrier) RetryWith(ctx context.Context, run record.Run, id string, set w
 	if err != nil {
 		return "", 0, fmt.Errorf("encode the state of run %s: %w", run.Name, err)
 	}
-	if err := r.Store.ForgetQuarantines(ctx, run.Name); err != nil {
-		return "", 0, err
+	reuse := enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
+	if !completed { // what its unfinished step quarantined was perhaps mended
+		reuse = enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE_FAILED_ONLY
+		if err := r.Store.ForgetQuarantines(ctx, run.Name); err != nil {
+			return "", 0, err
+		}
 	}
 	started, err := r.Client.WorkflowService().StartWorkflowExecution(ctx, &workflowservice.StartWorkflowExecutionRequest{
 		Namespace: r.Namespace, WorkflowId: run.WorkflowID, WorkflowType: info.Type, TaskQueue: &taskqueue.TaskQueue{Name: workflows.QueueTraining},
 		Input: input, Memo: info.Memo, RequestId: id, Identity: set.By,
-		WorkflowIdReusePolicy:    enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE_FAILED_ONLY,
+		WorkflowIdReusePolicy:    reuse,
 		WorkflowIdConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
 	})
 	var other *serviceerror.WorkflowExecutionAlreadyStarted

@@ -9,11 +9,13 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/operator"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
 )
 
 // Retry is `fulgurite retry`.
 type Retry struct {
 	Message message  `embed:""`
+	Steps   int      `help:"Number of steps that the run has in all. With more than it has finished, a run goes on that has completed or was stopped." placeholder:"N"`
 	Set     []string `help:"Another number for a key of the spec from the first step that is not finished, for example training.optimizer.learning_rate=1e-5. Repeatable." placeholder:"KEY=NUMBER" sep:"none"`
 }
 
@@ -29,6 +31,15 @@ func (c *Retry) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) e
 	values, err := numbers(c.Set)
 	if err != nil {
 		return err
+	}
+	if c.Steps < 0 {
+		return terminal.Usagef("--steps %d: give the number of steps that the run has in all", c.Steps)
+	}
+	if c.Steps > 0 {
+		if values == nil {
+			values = map[string]float64{}
+		}
+		values[spec.KeySteps] = float64(c.Steps)
 	}
 	records, err := s.OpenRecords(ctx, t, c.Message.Records)
 	if err != nil {
