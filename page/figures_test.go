@@ -378,8 +378,8 @@ func TestTheMarkOfAKillDoesNotWaitForTheEndOfItsStep(t *testing.T) {
 	require.NotContains(t, html.UnescapeString(body), "made again\"")
 	r.begin(trace.RolloutID{Run: r.name, Kind: trace.Train, Step: 3, Task: 2 * perStep}) // in the place of the one under way
 	body, _ = get(t, server.URL+"/runs/demo")
-	require.Contains(t, html.UnescapeString(body), "1 attempt cut off and made again\"")
-	require.Contains(t, html.UnescapeString(body), "1 attempt cut off and made again, ", "that of a finished step says the time, too")
+	require.Contains(t, html.UnescapeString(body), "1 attempt interrupted and made again\"")
+	require.Contains(t, html.UnescapeString(body), "1 attempt interrupted and made again, ", "that of a finished step says the time, too")
 }
 
 func TestTheRewardOfAStepIsThatOfAllItsRollouts(t *testing.T) {

@@ -293,7 +293,7 @@ func TestARangeOfStepsIsShownAlone(t *testing.T) {
 	require.NotContains(t, html.UnescapeString(body), `"points":[[1,0.5]`)
 	require.Contains(t, body, "All steps")
 	body, _ = get(t, server.URL+"/runs/demo")
-	require.Contains(t, body, "1 attempt cut off and made again")
+	require.Contains(t, body, "1 attempt interrupted and made again")
 	require.True(t, slices.ContainsFunc(elements(t, body), func(n *html.Node) bool { return n.Data == "rect" && fmt.Sprint(n.Attr[0].Val) == "selection" }))
 	for _, query := range []string{"?from=9", "?to=-1", "?from=2&to=1", "?from=x"} {
 		_, reply := get(t, server.URL+"/runs/demo"+query)

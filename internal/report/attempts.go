@@ -36,9 +36,9 @@ type Calls struct {
 	Tokens      int `json:"tokens"`   // sampled tokens of all recorded calls
 	TokensSaved int `json:"tokens_saved"`
 	// CutOff counts the recorded calls whose reply ended at a limit of tokens, and
-	// AttemptsCutOff the attempts with such a call.
-	CutOff         int `json:"cut_off"`
-	AttemptsCutOff int `json:"attempts_cut_off"`
+	// AttemptsWithCutOff the attempts with such a call.
+	CutOff             int `json:"cut_off"`
+	AttemptsWithCutOff int `json:"attempts_with_cut_off"`
 }
 
 // Interruptions counts attempts that got no result through no fault of the agent: lost
@@ -129,7 +129,7 @@ func (c *Calls) add(t record.Trial, p record.Replayed) {
 	c.Replayed += p.Calls
 	c.TokensSaved += p.Tokens
 	if c.CutOff += t.CutOff; t.CutOff > 0 {
-		c.AttemptsCutOff++
+		c.AttemptsWithCutOff++
 	}
 }
 

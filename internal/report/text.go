@@ -128,7 +128,7 @@ func (p *page) writeAttempts(r Report) {
 	p.line("  model calls: %d recorded, %d of them replayed", a.Calls.Recorded, a.Calls.Replayed)
 	p.line("  tokens: %d recorded, %d not sampled again", a.Calls.Tokens, a.Calls.TokensSaved)
 	if a.Calls.CutOff > 0 {
-		p.line("  replies cut off at a limit of tokens: %d, of %s", a.Calls.CutOff, counted(a.Calls.AttemptsCutOff, "attempt"))
+		p.line("  replies cut off at a limit of tokens, of all attempts: %d, in %s", a.Calls.CutOff, counted(a.Calls.AttemptsWithCutOff, "attempt"))
 	}
 	p.writeRefusals(r.Refusals)
 	if i := r.Interruptions; i.Count > 0 {

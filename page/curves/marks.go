@@ -80,7 +80,7 @@ func Interruptions(r *report.Report, latest []record.Interruption) []figure.Mark
 }
 
 func interrupted(step, attempts int, lost string) figure.Mark {
-	return figure.Mark{X: float64(step), Kind: figure.Interrupted, Text: fmt.Sprintf("%s cut off and made again%s", readable.Count(attempts, "attempt"), lost)}
+	return figure.Mark{X: float64(step), Kind: figure.Interrupted, Text: fmt.Sprintf("%s interrupted and made again%s", readable.Count(attempts, "attempt"), lost)}
 }
 
 // Span is the range of steps that curves show.
