@@ -3,6 +3,8 @@ package model
 import (
 	"fmt"
 	"slices"
+
+	"github.com/fulgurite/fulgurite/spec/bounds"
 )
 
 // The tensors with the rows of LoRA.Tokens, under the names that PEFT gives them. PEFT
@@ -15,13 +17,10 @@ const (
 // embedding is the tensor with the rows of all tokens.
 const embedding = "model.embed_tokens.weight"
 
-// MaxTrainedTokens is how many tokens may have trained rows.
-const MaxTrainedTokens = 1024
-
 // checkTokens returns an error if l.Tokens are impossible in every model.
 func (l LoRA) checkTokens() error {
-	if n := len(l.Tokens); n > MaxTrainedTokens {
-		return fmt.Errorf("%w: trainable_tokens has %d tokens, want at most %d", ErrAdapter, n, MaxTrainedTokens)
+	if n := len(l.Tokens); n > bounds.MostTrainedTokens {
+		return fmt.Errorf("%w: trainable_tokens has %d tokens, want at most %d", ErrAdapter, n, bounds.MostTrainedTokens)
 	}
 	known := map[int32]bool{}
 	for _, id := range l.Tokens {

@@ -22,9 +22,6 @@ var sha256Digest = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 // TokensAuto stands for marks of the tool format in LoRA.TrainableTokens.
 const TokensAuto = "auto"
 
-// mostTrainedTokens is how many tokens LoRA.TrainableTokens may list.
-const mostTrainedTokens = 1024
-
 // LoRA is a low-rank adapter. An adapted linear layer W computes Wx + alpha/rank · B(Ax),
 // and only A and B are trained (Hu et al., 2021).
 type LoRA struct {
@@ -124,8 +121,8 @@ func (l LoRA) checkTokens(f *Faults, all Spec) {
 	if len(l.TrainableTokens) == 0 {
 		return
 	}
-	if n := len(l.TrainableTokens); n > mostTrainedTokens {
-		f.add(key, fmt.Sprintf("name at most %d", mostTrainedTokens), "it has %d tokens", n)
+	if n := len(l.TrainableTokens); n > bounds.MostTrainedTokens {
+		f.add(key, fmt.Sprintf("name at most %d", bounds.MostTrainedTokens), "it has %d tokens", n)
 	}
 	template := strings.HasPrefix(all.Model.Codec, CodecTemplate)
 	for i, token := range l.TrainableTokens {

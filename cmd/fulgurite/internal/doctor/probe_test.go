@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -85,6 +87,26 @@ func TestWhatAServerWasNotStartedWithIsNamed(t *testing.T) {
 	line := doctor.ServeCommand(s, s.Sampling.Server.URLs[0])
 	require.Equal(t, "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve '/models/my model' --served-model-name qwen --port 8001"+
 		" --logprobs-mode processed_logprobs --enable-lora --max-lora-rank 32 --max-loras 3", line)
+}
+
+// Ids without a token are left out of what vLLM samples from, so its log-probabilities
+// have to be those of the rest.
+func TestAServerOfAModelWithIDsWithoutATokenNeedsItsProcessedLogprobs(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, from := range map[string]string{"tokenizer.json": "../../../../model/tokenizer/testdata/qwen.json", "chat_template.jinja": "../../../../dialog/testdata/templates/hermes.jinja"} {
+		text, err := os.ReadFile(from)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"vocab_size": 720, "eos_token_id": 702}`), 0o600))
+	s := adapters("http://127.0.0.1:8000")
+	s.Model.Base, s.Model.Codec = dir, spec.CodecTemplate
+	started := doctor.ParseVLLM([]string{"vllm", "serve", "m", "--enable-lora", "--max-lora-rank", "32", "--max-loras", "3"}, []string{"VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"})
+	lacks := started.Lacks(s)
+	require.Len(t, lacks, 1)
+	require.Regexp(t, `^--logprobs-mode processed_logprobs \([0-9]+ rows of the model's vocabulary have no token and are left out\)$`, lacks[0])
+	require.Contains(t, doctor.ServeCommand(s, s.Sampling.Server.URLs[0]), " --logprobs-mode processed_logprobs ")
 }
 
 func TestAServerThatSharesTheGPUHasToSleepAndToLeaveRoom(t *testing.T) {

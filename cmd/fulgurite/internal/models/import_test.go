@@ -211,6 +211,34 @@ func TestAnImportSaysWhatARunWillDoWithTheModel(t *testing.T) {
 	require.Contains(t, printed.String(), "tokens       <tool_call>, </tool_call>: their rows are trained, too\n")
 }
 
+// vLLM can be told to leave out 1024 ids, and Qwen's tokenizer has no token for more of
+// this model's.
+func TestAServerThatCannotLeaveOutAllIDsWithoutATokenIsRefused(t *testing.T) {
+	t.Parallel()
+	source, _, _ := published(t)
+	dir, a := t.TempDir(), model.Tiny(2000)
+	require.NoError(t, hf.WriteDirectory(dir, a, a.Init(1)))
+	for name, from := range map[string]string{"tokenizer.json": filepath.Join(source, "tokenizer.json"), "chat_template.jinja": "../../../../dialog/testdata/templates/hermes.jinja"} {
+		text, err := os.ReadFile(from)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "generation_config.json"), []byte(`{"eos_token_id": 702}`), 0o600))
+	path := filepath.Join(t.TempDir(), "spec.yaml")
+	for kind, refused := range map[string]bool{"vllm": true, "sglang": false} {
+		text := fmt.Sprintf("model: {base: %q, codec: template}\nagent: {func: calculator}\ntasks: {train: \"arithmetic:train:8\"}\ngrader: {type: exact}\ntraining: {steps: 1, tasks_per_step: 2}\n"+
+			"sampling: {server: {type: %s, urls: [\"http://127.0.0.1:1\"], model: m, versions: none}}\n", dir, kind)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		_, err := plan.Make(t.Context(), path)
+		if !refused {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, "sampling.server.type: ")
+		require.ErrorContains(t, err, "rows of the model's vocabulary have no token, and a server of type vllm can be told to leave out 1024: sample with type sglang")
+	}
+}
+
 func TestAModelOnTheHubIsRecognized(t *testing.T) {
 	t.Parallel()
 	for source, want := range map[string]string{
