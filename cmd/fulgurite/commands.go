@@ -1,8 +1,11 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/calls"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/chat"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/completion"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/control"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/demo"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/doctor"
@@ -60,6 +63,37 @@ type commands struct {
 	Export    results.Export   `cmd:"" help:"Write a version as a Hugging Face directory or a GGUF file."`
 	Data      results.Data     `cmd:"" help:"Write what a run was trained on as JSONL or Parquet, for other trainers."`
 	WarmStart trial.WarmStart  `cmd:"" help:"Make only the warm start of a spec, as a Hugging Face directory."`
-	Schema    plan.Schema      `cmd:"" help:"Print the JSON Schema of specs."`
-	Version   version.Command  `cmd:"" help:"Print what this program was built from and for."`
+	Schema    plan.Schema      `cmd:"" help:"Print the JSON Schema of specs, or of what a command prints with --json."`
+	Version   version.Command  `cmd:"" help:"Print what this program was built from and for; so does fulgurite --version."`
+
+	Completion completion.Script `cmd:"" help:"Print what makes a shell complete commands, flags and names of runs: bash, zsh or fish."`
+	Help       help              `cmd:"" help:"Show the help of a command, as its --help does."`
+	Complete   completion.Words  `cmd:"" hidden:"" passthrough:"" help:"List the words that may follow; the scripts of completion ask for them."`
+}
+
+// help is `fulgurite help`. Its arguments are rewritten before they are parsed, so it does
+// nothing itself.
+type help struct {
+	Of []string `arg:"" optional:"" name:"command" help:"The command (default: all)."`
+}
+
+// Run does nothing.
+func (help) Run() error { return nil }
+
+// rewritten returns the arguments of a command line in the form that the parser knows:
+// `help COMMAND` as `COMMAND --help`, and `--version` as `version`.
+func rewritten(args []string) []string {
+	if len(args) == 0 {
+		return args
+	}
+	switch args[0] {
+	case "help":
+		if len(args) > 1 && args[1] == "--help" {
+			return args
+		}
+		return append(slices.Clone(args[1:]), "--help")
+	case "--version":
+		return append([]string{"version"}, args[1:]...)
+	}
+	return args
 }

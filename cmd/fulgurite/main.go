@@ -1,9 +1,10 @@
 // Command fulgurite is the command-line tool. It runs the demo, runs a development stack
 // in one process, and has the commands with which a person works with runs.
 //
-// The exit codes are: 0 for success; 1 if something failed; 2 for wrong usage or a bad
-// spec, before anything was started; and 130 if a signal (Ctrl-C) came before the result.
-// Interrupted work goes on later. `fulgurite dev` only ends by a signal, so its exit code
+// The exit codes are: 0 for success; 1 if something failed or was found to be wrong; 2 if
+// what was asked can't be done, so that nothing was begun: wrong usage, a bad spec, a run,
+// version, attempt or file that is not there, or a refusal of the run; and 130 if a signal
+// (Ctrl-C) came before the result. docs/json.md has the table. Interrupted work goes on later. `fulgurite dev` only ends by a signal, so its exit code
 // is then 0. A second signal ends any command at once, with 130.
 package main
 
@@ -24,6 +25,8 @@ import (
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/store/blob"
+	"github.com/fulgurite/fulgurite/trace"
 )
 
 func main() {
@@ -102,7 +105,7 @@ func run(ctx context.Context, args []string, t *terminal.Terminal) int {
 		fmt.Fprintln(t.Err, "fulgurite:", err)
 		return exitFailed
 	}
-	parsed, err := parser.Parse(args)
+	parsed, err := parser.Parse(rewritten(args))
 	if err != nil {
 		fmt.Fprintf(t.Err, "fulgurite: %v\nRun `fulgurite --help` for usage.\n", err)
 		return exitUsage
@@ -115,7 +118,7 @@ func run(ctx context.Context, args []string, t *terminal.Terminal) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &usage), errors.As(err, &faults):
+	case errors.As(err, &usage), errors.As(err, &faults), isUnknown(err):
 		fmt.Fprintln(t.Err, "fulgurite:", err)
 		return exitUsage
 	case ctx.Err() != nil:
@@ -124,6 +127,12 @@ func run(ctx context.Context, args []string, t *terminal.Terminal) int {
 		fmt.Fprintln(t.Err, "fulgurite:", err)
 		return exitFailed
 	}
+}
+
+// isUnknown reports whether a run, a version or an attempt that the command line names is
+// not on record. A blob that is on record and was lost is a failure instead.
+func isUnknown(err error) bool {
+	return errors.Is(err, trace.ErrNotFound) && !errors.Is(err, blob.ErrNotFound)
 }
 
 // interrupted reports an interruption. The command itself has already printed what

@@ -159,6 +159,18 @@ func exitCode(ts *testscript.TestScript, neg bool, args []string) {
 	if want := args[0]; strconv.Itoa(got) != want {
 		ts.Fatalf("exit code %d, want %s", got, want)
 	}
+	checkShape(ts, args[1:])
+}
+
+// checkShape compares what a command printed as JSON with the schema of its output.
+func checkShape(ts *testscript.TestScript, words []string) {
+	command, text := printedAs(shapes(), words), ts.ReadFile("stdout")
+	if command == "" || strings.TrimSpace(text) == "" { // nothing is printed with most errors
+		return
+	}
+	if err := conforms(command, text); err != nil {
+		ts.Fatalf("%s differs from its schema: %v", strings.Join(words, " "), err)
+	}
 }
 
 // inJSON implements "json KEY[=VALUE]...": the last standard output must be JSON that has
@@ -229,7 +241,11 @@ func awaitFile(ts *testscript.TestScript, _ bool, args []string) {
 // and again until it succeeds and prints the text.
 func eventually(ts *testscript.TestScript, _ bool, args []string) {
 	poll(ts, args[0], func() bool {
-		return ts.Exec(args[1], args[2:]...) == nil && strings.Contains(ts.ReadFile("stdout"), args[0])
+		if ts.Exec(args[1], args[2:]...) != nil || !strings.Contains(ts.ReadFile("stdout"), args[0]) {
+			return false
+		}
+		checkShape(ts, args[1:])
+		return true
 	})
 }
 

@@ -109,7 +109,7 @@ func (v Version) writeGGUF(ctx context.Context, dir, matrices string) (string, e
 		return "", err
 	}
 	if !published {
-		return "", fmt.Errorf("codec %s is not a tokenizer that llama.cpp has: --format gguf needs a model with a published one", v.Model.Codec)
+		return "", fmt.Errorf("%w: codec %s is not a tokenizer that llama.cpp has: --format gguf needs a model with a published one", ErrFormat, v.Model.Codec)
 	}
 	of, err := gguf.ParseType(matrices)
 	if err != nil {

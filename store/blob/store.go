@@ -30,9 +30,10 @@ const (
 	chunk = 1 << 18
 )
 
-// Errors of this package. ErrNotFound is the same that package store wraps.
+// Errors of this package.
 var (
-	ErrNotFound = trace.ErrNotFound
+	// ErrNotFound is trace.ErrNotFound, too, and tells that it is a blob that is not there.
+	ErrNotFound error = notFound{}
 	// ErrCorrupt means that the content of a file does not match its name.
 	ErrCorrupt = errors.New("blob is corrupt")
 	// ErrFull means that the directory has no room for a blob. No part of the blob is
@@ -41,6 +42,14 @@ var (
 	// ErrDigest says that a string is no digest.
 	ErrDigest = errors.New("bad digest")
 )
+
+// notFound is the type of ErrNotFound.
+type notFound struct{}
+
+func (notFound) Error() string { return trace.ErrNotFound.Error() }
+
+// Is reports that a blob that is not there is a thing that is not there.
+func (notFound) Is(target error) bool { return target == trace.ErrNotFound }
 
 var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 

@@ -79,6 +79,9 @@ func (f choiceFlags) wants(t listed) bool {
 	return true
 }
 
+// Outputs returns what the command prints as JSON.
+func (*Command) Outputs() []any { return []any{attemptCalls{}, []attemptCalls{}} }
+
 // Run shows one attempt, or the attempts of a run that the flags select.
 func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	p, err := parsePrefix(c.Attempt, c.Within)
@@ -143,7 +146,7 @@ func (c *Command) trials(ctx context.Context, db status.LiveStore, p prefix) ([]
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("no attempt of %s matches", strings.Join(p, "/"))
+		return nil, terminal.Usagef("no attempt of %s matches", strings.Join(p, "/"))
 	}
 	return out, nil
 }

@@ -24,6 +24,17 @@ type Command struct {
 	Records state.RecordFlags `embed:""`
 }
 
+// answer is the JSON output of the command.
+type answer struct {
+	Version string         `json:"version"`
+	Choice  catalog.Choice `json:"choice"` // how the version was chosen
+	Input   string         `json:"input"`
+	Answer  string         `json:"answer"`
+}
+
+// Outputs returns what the command prints as JSON.
+func (*Command) Outputs() []any { return []any{answer{}} }
+
 // Run needs no stack: it samples from the records in this process, or from the servers
 // that the run's spec names. The run's agent gets an attempt's address, as in training;
 // the attempt's record is removed afterwards.
@@ -71,16 +82,16 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 // to standard error if no evaluation could have chosen it.
 func (c *Command) print(t *terminal.Terminal, version string, choice catalog.Choice, result agent.Result) error {
 	if c.JSON {
-		return t.JSON(map[string]string{"version": version, "choice": string(choice), "input": c.Input, "answer": result.Text})
+		return t.JSON(answer{version, choice, c.Input, result.Text})
 	}
 	if choice.Unevaluated() {
 		fmt.Fprintf(t.Err, "%s (%s)\n", version, choice)
 	}
-	answer := result.Text
+	text := result.Text
 	if t.TTY {
-		answer = strings.Map(printable, answer)
+		text = strings.Map(printable, text)
 	}
-	t.Printf("%s\n", answer)
+	t.Printf("%s\n", text)
 	return nil
 }
 

@@ -47,6 +47,9 @@ type Approve struct {
 	Version int     `help:"The version to decide on (default: the one that waits)." placeholder:"VERSION"`
 }
 
+// Outputs returns what the command prints as JSON.
+func (*Approve) Outputs() []any { return []any{updateResult{}} }
+
 // Run sends the action to the run.
 func (c *Approve) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	return c.Message.send(ctx, s, t, record.ActionApprove, versionInput(c.Version))
@@ -58,6 +61,9 @@ type Reject struct {
 	Version int     `help:"The version to decide on (default: the one that waits)." placeholder:"VERSION"`
 }
 
+// Outputs returns what the command prints as JSON.
+func (*Reject) Outputs() []any { return []any{updateResult{}} }
+
 // Run sends the action to the run.
 func (c *Reject) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	return c.Message.send(ctx, s, t, record.ActionReject, versionInput(c.Version))
@@ -68,6 +74,9 @@ type Pause struct {
 	Message message `embed:""`
 }
 
+// Outputs returns what the command prints as JSON.
+func (*Pause) Outputs() []any { return []any{updateResult{}} }
+
 // Run sends the action to the run.
 func (c *Pause) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	return c.Message.send(ctx, s, t, record.ActionPause, record.ActionInput{})
@@ -77,6 +86,9 @@ func (c *Pause) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) e
 type Resume struct {
 	Message message `embed:""`
 }
+
+// Outputs returns what the command prints as JSON.
+func (*Resume) Outputs() []any { return []any{updateResult{}} }
 
 // Run sends the action to the run.
 func (c *Resume) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
@@ -89,6 +101,9 @@ type Stop struct {
 	Now     bool    `help:"End the run at once, also one that is blocked. What its unfinished steps did is lost; fulgurite retry makes them again."`
 }
 
+// Outputs returns what the command prints as JSON.
+func (*Stop) Outputs() []any { return []any{updateResult{}} }
+
 // Run sends the action to the run.
 func (c *Stop) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	return c.Message.send(ctx, s, t, record.ActionStop, record.ActionInput{Now: c.Now})
@@ -99,6 +114,9 @@ type Set struct {
 	Message message  `embed:""`
 	Values  []string `arg:"" name:"key=number" help:"A key of the spec, for example training.optimizer.learning_rate=1e-4."`
 }
+
+// Outputs returns what the command prints as JSON.
+func (*Set) Outputs() []any { return []any{updateResult{}} }
 
 // Run sends the action to the run.
 func (c *Set) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
@@ -142,13 +160,17 @@ func (m message) send(ctx context.Context, s *state.Flags, t *terminal.Terminal,
 		defer records.Close()
 		// If the run is in another Temporal server, the directory's own store does not
 		// know it.
-		if _, unknown := records.Store.Run(ctx, m.Run_); unknown == nil || m.Records.Store != "" {
+		if _, err = records.Store.Run(ctx, m.Run_); err == nil || m.Records.Store != "" {
 			o.Store = records.Store
 		}
 	case m.Records.Store != "" || !errors.As(err, &absent):
 		return err
 	} // else the run's fleet has a store that no flag names: only Temporal's history has the run
+	unknown := err
 	a, err := o.Act(ctx, m.action(name, input))
+	if unknown != nil && errors.Is(err, state.ErrNoStack) {
+		return fmt.Errorf("run %s: %w", m.Run_, unknown) // so it is nowhere
+	}
 	if err != nil {
 		return m.explain(err, a, s)
 	}

@@ -26,6 +26,9 @@ type retryResult struct {
 	Execution string `json:"execution"`
 }
 
+// Outputs returns what the command prints as JSON.
+func (*Retry) Outputs() []any { return []any{retryResult{}} }
+
 // Run lets the run go on.
 func (c *Retry) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	values, err := numbers(c.Set)

@@ -33,6 +33,9 @@ type Command struct {
 	Records      state.RecordFlags `embed:""`
 }
 
+// Outputs returns what the command prints as JSON.
+func (*Command) Outputs() []any { return []any{Report{}} }
+
 // Run prints what is here, and fails where something is missing.
 func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	if c.Limit <= 0 {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/plan"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/training"
 	"github.com/fulgurite/fulgurite/internal/evaluation"
@@ -46,6 +47,9 @@ type result struct {
 	Model string `json:"model"`
 	report.Evaluation
 }
+
+// Outputs returns what the command prints as JSON.
+func (*Command) Outputs() []any { return []any{result{}, training.Started{}, status.Status{}} }
 
 // Run evaluates, goes on with an evaluation that is under way, or prints the one that is
 // on record.

@@ -20,6 +20,9 @@ type Compare struct {
 	Records state.RecordFlags `embed:""`
 }
 
+// Outputs returns what the command prints as JSON.
+func (*Compare) Outputs() []any { return []any{evaluation.Comparison{}} }
+
 // Run compares two evaluations on record.
 func (c *Compare) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	records, err := s.OpenRecords(ctx, t, c.Records)

@@ -88,6 +88,7 @@ func (c *Import) convert(t *terminal.Terminal, source string) (convert.Result, e
 		if name := nameOnHub(source); name != "" {
 			return convert.Result{}, terminal.Usage(fmt.Errorf("import: %w; a model on the hub is written hf:%s", err, name))
 		}
+		return convert.Result{}, terminal.Usage(fmt.Errorf("import: %w", err))
 	}
 	if err != nil {
 		return convert.Result{}, fmt.Errorf("import: %w", err)
@@ -126,7 +127,13 @@ func (c *Import) convert(t *terminal.Terminal, source string) (convert.Result, e
 		err = os.Rename(folder, c.Directory)
 	}
 	if err != nil {
-		return convert.Result{}, errors.Join(err, os.RemoveAll(folder))
+		err = errors.Join(err, os.RemoveAll(folder))
+		for _, unfit := range []error{convert.ErrFormat, convert.ErrUnsupported, hf.ErrFormat, hf.ErrUnsupported} {
+			if errors.Is(err, unfit) {
+				return convert.Result{}, terminal.Usage(err)
+			}
+		}
+		return convert.Result{}, err
 	}
 	return made, nil
 }

@@ -2,6 +2,7 @@
 package plan
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/output"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/curriculum"
@@ -59,6 +61,9 @@ type Plan struct {
 	offeredParameters int64   // size of the adapter that Room suggests, if the base has a Config
 	pool              curriculum.Pool
 }
+
+// Outputs returns what the command prints as JSON.
+func (*Command) Outputs() []any { return []any{Plan{}} }
 
 // Run prints the plan of a spec.
 func (c *Command) Run(ctx context.Context, t *terminal.Terminal) error {
@@ -408,14 +413,19 @@ func Input(s spec.Spec) (workflows.TrainingInput, error) {
 }
 
 // Schema is `fulgurite schema`.
-type Schema struct{}
+type Schema struct {
+	Of []string `arg:"" optional:"" name:"command" help:"A command: print the schema of its --json instead, for example status or token list."`
+}
 
-// Run prints the JSON Schema of specs.
-func (Schema) Run(t *terminal.Terminal) error {
+// Run prints the JSON Schema of specs, or of what a command prints.
+func (c *Schema) Run(t *terminal.Terminal) error {
 	schema, err := spec.Schema()
+	if len(c.Of) > 0 {
+		schema, err = output.Schema(strings.Join(c.Of, " "))
+	}
 	if err != nil {
 		return err
 	}
-	t.Printf("%s", schema)
+	t.Printf("%s\n", bytes.TrimSpace(schema))
 	return nil
 }

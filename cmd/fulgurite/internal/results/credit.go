@@ -30,6 +30,9 @@ type creditReport struct {
 	Attempt *compare.Calls `json:"attempt,omitempty"`
 }
 
+// Outputs returns what the command prints as JSON.
+func (*Credit) Outputs() []any { return []any{creditReport{}} }
+
 // Run computes the credit of a step again, under the run's own spec and under others.
 func (c *Credit) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	var address trace.Address
@@ -48,6 +51,9 @@ func (c *Credit) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) 
 	}
 	defer records.Close()
 	step, err := compare.Open(ctx, records.Store, records.Blobs, c.Run_, model.DefaultPolicy, c.Step)
+	if errors.Is(err, compare.ErrNoBatch) {
+		return terminal.Usage(err)
+	}
 	if err != nil {
 		return err
 	}

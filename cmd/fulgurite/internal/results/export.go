@@ -10,6 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/export"
+	"github.com/fulgurite/fulgurite/model"
 )
 
 // Export is `fulgurite export`.
@@ -42,7 +43,7 @@ func (c *Export) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) 
 	if err == nil {
 		where, err = export.Version{Name: v.String(), Model: recorded.Model, Checkpoint: k, Blobs: records.Blobs}.Write(ctx, c.Directory, c.Format, c.Type)
 	}
-	if errors.Is(err, export.ErrFormat) {
+	if errors.Is(err, export.ErrFormat) || errors.Is(err, model.ErrAdapter) {
 		err = terminal.Usage(err)
 	}
 	if err != nil {

@@ -22,6 +22,9 @@ type Report struct {
 	Records state.RecordFlags `embed:""`
 }
 
+// Outputs returns what the command prints as JSON.
+func (*Report) Outputs() []any { return []any{report.Report{}} }
+
 // Run returns an error if the report finds faults in the run, so that scripts can test
 // the exit code.
 func (c *Report) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {

@@ -40,6 +40,9 @@ type versionLine struct {
 	Metrics  map[string]float64 `json:"metrics,omitempty"`
 }
 
+// Outputs returns what the command prints as JSON.
+func (*Versions) Outputs() []any { return []any{[]versionLine{}} }
+
 // Run lists the versions. Unless the output is JSON, it also lists how the promoted
 // pointer moved.
 func (c *Versions) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {

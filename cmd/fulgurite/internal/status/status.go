@@ -61,6 +61,9 @@ type Status struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
+// Outputs returns what the command prints as JSON.
+func (*Command) Outputs() []any { return []any{Status{}} }
+
 // Run prints the status of a run.
 func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	out, err := read(ctx, s, t, c.Run_, c.Records)

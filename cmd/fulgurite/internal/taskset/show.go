@@ -69,6 +69,9 @@ type report struct {
 	Overlaps []shared   `json:"overlaps"` // only pairs of sources that share a question
 }
 
+// Outputs returns what the command prints as JSON.
+func (*Show) Outputs() []any { return []any{report{}} }
+
 // Run shows the tasks of sources, or of a spec. Sources that share questions are an error.
 func (c *Show) Run(ctx context.Context, t *terminal.Terminal) error {
 	if c.Show < 0 {

@@ -47,6 +47,9 @@ type created struct {
 	Secret string `json:"secret"`
 }
 
+// Outputs returns what the command prints as JSON.
+func (*create) Outputs() []any { return []any{created{}} }
+
 // Run makes the token.
 func (c *create) Run(s *state.Flags, t *terminal.Terminal) error {
 	now := time.Now()
@@ -85,6 +88,9 @@ type listed struct {
 	Expires time.Time      `json:"expires,omitzero"`
 	Expired bool           `json:"expired"`
 }
+
+// Outputs returns what the command prints as JSON.
+func (*list) Outputs() []any { return []any{[]listed{}} }
 
 // Run lists the tokens. If the file does not exist, there are none.
 func (c *list) Run(s *state.Flags, t *terminal.Terminal) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/plan"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/evaluation"
 	"github.com/fulgurite/fulgurite/internal/readable"
@@ -29,6 +30,9 @@ type Command struct {
 	Detach bool   `help:"Return once the run is started."`
 	JSON   bool   `help:"Print the result as JSON, and no progress." name:"json"`
 }
+
+// Outputs returns what the command prints as JSON.
+func (*Command) Outputs() []any { return []any{trainResult{}, Started{}, status.Status{}} }
 
 // Run starts the run of a spec, or attaches to it, and follows it.
 func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {

@@ -26,6 +26,11 @@ type Execution struct {
 	JSON   bool // write only JSON to standard output
 }
 
+// Started is the JSON output with --detach.
+type Started struct {
+	Run string `json:"run"`
+}
+
 // Run follows the run to its end and returns its result. With Detach the result is zero.
 func (e Execution) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) (result workflows.TrainingResult, err error) {
 	temporal, err := s.Dial(ctx, t)
@@ -48,7 +53,7 @@ func (e Execution) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal
 	}
 	if e.Detach {
 		if e.JSON {
-			return result, t.JSON(map[string]string{"run": e.Name})
+			return result, t.JSON(Started{e.Name})
 		}
 		t.Printf("Run %s is under way: fulgurite status %s\n", e.Name, e.Name)
 		return result, nil

@@ -41,6 +41,9 @@ type Command struct {
 // errTrial ends a trial that found what stops learning for certain.
 var errTrial = errors.New("the trial found what stops learning")
 
+// Outputs returns what the command prints as JSON.
+func (*Command) Outputs() []any { return []any{report{}} }
+
 // Run runs the trial and prints its findings.
 func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	if c.Tasks < 1 {

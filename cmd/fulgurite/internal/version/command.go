@@ -12,6 +12,9 @@ type Command struct {
 	JSON bool `help:"Print it as JSON." name:"json"`
 }
 
+// Outputs returns what the command prints as JSON.
+func (*Command) Outputs() []any { return []any{build.Build{}} }
+
 // Run prints what this program was built from and for.
 func (c *Command) Run(t *terminal.Terminal) error {
 	b := build.This(kernel.Best().Name())
