@@ -5,13 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 	"strings"
 
 	"go.temporal.io/sdk/worker"
+	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/agent/forwarder"
+	"github.com/fulgurite/fulgurite/internal/capacity"
 	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/internal/runstate"
 	"github.com/fulgurite/fulgurite/record"
@@ -27,7 +28,7 @@ type cpuCommand struct {
 	health   `embed:""`
 
 	Queues      []string `help:"Task queues to run agents for, beside rollout-cpu." name:"queue" env:"FULGURITE_QUEUES"`
-	Concurrency int      `help:"Most agents that run at once on a queue (0: 32 a core)." default:"0" env:"FULGURITE_CONCURRENCY"`
+	Concurrency int      `help:"Most agents that run at once on a queue (0: 32 a core, fewer if the system limits files or processes)." default:"0" env:"FULGURITE_CONCURRENCY"`
 	Only        bool     `help:"Run only the agents of --queue: nothing of rollout-cpu, no workflows, no coordination." env:"FULGURITE_ONLY_QUEUES"`
 	Agents      string   `help:"Host, or host:port, at which agents on other machines reach this process (default: only those of this machine do)." name:"agent-address" env:"FULGURITE_AGENT_ADDRESS" placeholder:"HOST"`
 	Gateway     string   `help:"The gateway's URL (default: the one that holds the lease)." env:"FULGURITE_GATEWAY" placeholder:"URL"`
@@ -79,7 +80,10 @@ func (c *cpuCommand) setUp(ctx context.Context, p *process, agents agent.Registr
 	}
 	p.OnClose(forwarder.Close)
 	if c.Concurrency == 0 {
-		c.Concurrency = 32 * runtime.GOMAXPROCS(0) // agents mostly wait
+		most, why := capacity.Agents()
+		if c.Concurrency = most; why != "" {
+			p.log.Info("fewer agents than 32 a core run at once", zap.Int("agents", most), zap.String("limit", why))
+		}
 	}
 	tuning, runner := p.tuning(c.Concurrency), records.Runner(forwarder, agents)
 	runner.Workers = fleet.Workers{Client: temporal}

@@ -18,7 +18,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -32,6 +31,7 @@ import (
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/gateway"
+	"github.com/fulgurite/fulgurite/internal/capacity"
 	"github.com/fulgurite/fulgurite/internal/devserver"
 	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/internal/runstate"
@@ -77,7 +77,8 @@ type Options struct {
 	Scratch string
 	// Agents are the functions that a spec may name.
 	Agents agent.Registry
-	// Concurrency is the most agents that run at once; 0 means 32 a core.
+	// Concurrency is the most agents that run at once; 0 means as many as
+	// package capacity says.
 	Concurrency int
 	Log         *zap.Logger
 	// HistoryEvents is the length of a history from which on Temporal suggests to
@@ -221,7 +222,10 @@ func (s *Stack) startWorkers(ctx context.Context, o Options, sampler *fleet.Rout
 	}
 	tuning := workers.Tuning{Concurrent: o.Concurrency}
 	if tuning.Concurrent == 0 {
-		tuning.Concurrent = 32 * runtime.GOMAXPROCS(0) // agents mostly wait
+		most, why := capacity.Agents()
+		if tuning.Concurrent = most; why != "" {
+			s.Notices = append(s.Notices, fmt.Sprintf("%d agents run at once, fewer than 32 a core, because the system limits %s; --agents sets another number", most, why))
+		}
 	}
 	list := []worker.Worker{workers.Training(s.Client, coordinator, tuning), workers.TrainGPU(s.Client, trainer, tuning)}
 	runner := s.Runner(forwarder, o.Agents)

@@ -1,0 +1,5 @@
+package capacity
+
+import "io/fs"
+
+func OfGroups(root fs.FS) int { return ofGroups(root) }
