@@ -19,10 +19,11 @@ type Style struct {
 	Colour bool
 }
 
-// LeastWidth and LeastHeight are the smallest sizes that are drawn, even if less is
+// LeastWidth is the smallest width in which there is room for a graph: a narrower style gets
+// the title alone. LeastHeight is the smallest height that is drawn, even if less is
 // requested.
 const (
-	LeastWidth  = 40
+	LeastWidth  = 24
 	LeastHeight = 8
 )
 
@@ -65,7 +66,7 @@ func (s Style) withDefaults() Style {
 	if s.Height == 0 {
 		s.Height = 20
 	}
-	s.Width, s.Height = max(s.Width, LeastWidth), max(s.Height, LeastHeight)
+	s.Height = max(s.Height, LeastHeight)
 	return s
 }
 

@@ -19,9 +19,11 @@ func (p Plot) Text(style Style) string {
 		rows-- // legend
 	}
 	x, y, ok := axes(lines, max(style.Width/12, 2), max(rows/3, 2))
-	if !ok {
+	switch {
+	case style.Width < LeastWidth: // the title says that there is a curve
+	case !ok:
 		out = append(out, "  "+noPoints)
-	} else {
+	default:
 		labels, gutter := y.labels()
 		last := len(x.label(x.count - 1)) // half of it extends beyond the right end of the graph
 		columns := max(style.Width-gutter-3-(last+1)/2, 2)
