@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/parquet-go/parquet-go"
 )
@@ -28,7 +30,13 @@ type sink[T any] interface {
 // WriteFile writes the rows that read yields to a file, in the format of its extension:
 // ".jsonl" or ".parquet". The file appears only when it is complete; until then, an
 // earlier file with its name stays. WriteFile returns the number of rows.
+//
+// A pipe or a device, such as /dev/stdout, is written as the rows come, as JSONL if its name
+// has no extension.
 func WriteFile[T any](ctx context.Context, path string, read func(context.Context, func(T) error) error) (rows int, err error) {
+	if IsStream(path) {
+		return writeStream(ctx, path, read)
+	}
 	temporary, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
 		return 0, fmt.Errorf("create %s: %w", path, err)
@@ -38,7 +46,33 @@ func WriteFile[T any](ctx context.Context, path string, read func(context.Contex
 			err = errors.Join(err, temporary.Close(), os.Remove(temporary.Name()))
 		}
 	}()
-	out, err := open[T](filepath.Ext(path), temporary)
+	if rows, err = write(ctx, filepath.Ext(path), path, temporary, read); err != nil {
+		return rows, err
+	}
+	return rows, finish(temporary, path)
+}
+
+// IsStream reports whether a path is that of a pipe or a device.
+func IsStream(path string) bool {
+	if strings.HasPrefix(path, "/dev/") { // it may lead to a file to which a shell redirects the output
+		return true
+	}
+	stat, err := os.Stat(path)
+	return err == nil && !stat.Mode().IsRegular() && !stat.IsDir()
+}
+
+func writeStream[T any](ctx context.Context, path string, read func(context.Context, func(T) error) error) (int, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return 0, fmt.Errorf("open %s: %w", path, err)
+	}
+	rows, err := write(ctx, cmp.Or(filepath.Ext(path), ".jsonl"), path, f, read)
+	return rows, errors.Join(err, f.Close())
+}
+
+// write writes the rows in the format of an extension.
+func write[T any](ctx context.Context, extension, path string, to io.Writer, read func(context.Context, func(T) error) error) (rows int, err error) {
+	out, err := open[T](extension, to)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", path, err)
 	}
@@ -52,7 +86,7 @@ func WriteFile[T any](ctx context.Context, path string, read func(context.Contex
 	if err = errors.Join(err, out.close()); err != nil {
 		return rows, fmt.Errorf("write %s: %w", path, err)
 	}
-	return rows, finish(temporary, path)
+	return rows, nil
 }
 
 // finish gives a completely written file its name.
