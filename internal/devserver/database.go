@@ -16,6 +16,7 @@ import (
 	"go.temporal.io/server/common/persistence/sql/sqlplugin"
 	"go.temporal.io/server/common/persistence/sql/sqlplugin/sqlite"
 	schema "go.temporal.io/server/schema/sqlite"
+	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/store/database"
 )
@@ -63,6 +64,20 @@ func fileDatabase(ctx context.Context, dir string) (*config.SQL, error) {
 			"busy_timeout": "10000",
 		},
 	}, nil
+}
+
+// emptyLog copies SQLite's log into its file and empties it, so that a directory in which
+// nothing runs has everything in one file. The server leaves its connections open, so SQLite
+// does not do it by itself. If it fails, nothing is lost: the next start reads the log.
+func emptyLog(path string, log *zap.Logger) {
+	db, err := sql.Open("sqlite", "file:"+uriPath(path)+"?mode=rw&_pragma=busy_timeout(1000)")
+	if err == nil {
+		_, err = db.Exec("PRAGMA wal_checkpoint(TRUNCATE)")
+		err = errors.Join(err, db.Close())
+	}
+	if err != nil {
+		log.Info("SQLite's log stays", zap.String("database", path), zap.Error(err))
+	}
 }
 
 // createDatabase makes the schema in another file in the same directory and then renames

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -135,6 +136,9 @@ func (s *Server) end() (err error) {
 	}
 	if s.inner.server != nil {
 		err = s.inner.server.Stop()
+	}
+	if s.options.Dir != "" && s.options.Database == "" && s.inner.server != nil && err == nil {
+		emptyLog(filepath.Join(s.options.Dir, databaseFile), s.options.Log)
 	}
 	if s.lock != nil {
 		err = errors.Join(err, s.lock.Close())
