@@ -18,6 +18,9 @@ import (
 type Embeddings struct {
 	// URL is the server's base URL, up to "/v1"; if it is empty, there is no server.
 	URL string
+	// Option is how the process that has this gateway is told of a server, in the words of
+	// its command line; empty, it can't be told.
+	Option string
 	// Key is sent as Authorization: Bearer; if it is empty, nothing is sent.
 	Key string
 	// Model replaces the model's name in requests; if it is empty, the name stays.
@@ -48,7 +51,11 @@ func newEmbeddingsClient() *http.Client {
 func (g *Gateway) embeddings(w http.ResponseWriter, r *http.Request) error {
 	e := g.config.Embeddings
 	if e.URL == "" {
-		return unknownURL(nil, "no embeddings are served here: give the agent the address of a server of embeddings, or have the gateway of a fleet pass them on (fulgurite-worker gateway --embeddings URL)")
+		advice := "give the agent the address of a server of embeddings"
+		if e.Option != "" {
+			advice += ", or start this gateway with " + e.Option
+		}
+		return unknownURL(nil, "no embeddings are served here: %s", advice)
 	}
 	body, err := g.readBody(w, r)
 	if err != nil {

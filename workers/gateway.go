@@ -60,7 +60,7 @@ func (c *gatewayCommand) setUp(ctx context.Context, p *process) error {
 	p.OnClose(func(context.Context) error { router.Close(); return nil })
 	g := records.Gateway(gateway.Config{
 		Sampler: router, ServingKey: os.Getenv(servingKey),
-		Embeddings: gateway.Embeddings{URL: c.Embeddings, Key: os.Getenv(embeddingsKey), Model: c.EmbeddingsModel}, NoReplay: c.NoReplay, Log: p.log.Named("gateway"),
+		Embeddings: gateway.Embeddings{URL: c.Embeddings, Option: "--embeddings URL (FULGURITE_EMBEDDINGS)", Key: os.Getenv(embeddingsKey), Model: c.EmbeddingsModel}, NoReplay: c.NoReplay, Log: p.log.Named("gateway"),
 	})
 	if c.OTLP != "" {
 		listener, err := fleet.Listen(ctx, c.OTLP)
