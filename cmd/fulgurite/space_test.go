@@ -18,19 +18,31 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 )
 
+// A file system can have space and yet take no more files.
+func TestAStackIsNotStartedWithoutInodes(t *testing.T) {
+	t.Parallel()
+	disk := smallDisk(t, "80m,nr_inodes=40")
+	var out, complaints bytes.Buffer
+	code := run(t.Context(), []string{"dev", "--dir", filepath.Join(disk, "state"), "--port", "0", "--ui-port", "0", "--gateway-port", "0"},
+		&terminal.Terminal{Out: &out, Err: &complaints})
+	require.Equal(t, exitUsage, code)
+	require.Regexp(t, `the file system of .*state has inodes for \d+ more files, although 80 MB are free: remove files, or choose another --dir`, complaints.String())
+	require.NoDirExists(t, filepath.Join(disk, "state"))
+}
+
 // smallDisk mounts a file system in memory of so many bytes.
 func smallDisk(t *testing.T, size string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := mount(dir, size); err != nil {
+	if err := mount(dir, "size="+size); err != nil {
 		t.Skipf("a small file system can't be mounted here: %v", err)
 	}
 	t.Cleanup(func() { require.NoError(t, exec.Command("umount", "--lazy", dir).Run()) })
 	return dir
 }
 
-func mount(dir, size string) error {
-	out, err := exec.Command("mount", "-t", "tmpfs", "-o", "size="+size, "tmpfs", dir).CombinedOutput()
+func mount(dir, options string) error {
+	out, err := exec.Command("mount", "-t", "tmpfs", "-o", options, "tmpfs", dir).CombinedOutput()
 	if err != nil {
 		err = errors.New(strings.TrimSpace(string(out)) + ": " + err.Error())
 	}

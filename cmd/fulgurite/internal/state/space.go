@@ -45,11 +45,35 @@ func FreeSpace(path string) (int64, error) {
 	}
 }
 
+// filesLow is the number of further files below which a file system counts as full: each
+// version and each rollout makes some.
+const filesLow = 64
+
+// noFiles returns a text if the file system of the directory can take hardly any more files,
+// although it may have space. It is empty for file systems without such a limit.
+func (s *Flags) noFiles() string {
+	for dir := s.Dir; ; dir = filepath.Dir(dir) {
+		var fsys syscall.Statfs_t
+		err := syscall.Statfs(dir, &fsys)
+		if errors.Is(err, fs.ErrNotExist) && dir != filepath.Dir(dir) {
+			continue // it is made at the start
+		}
+		if err != nil || fsys.Files == 0 || fsys.Ffree >= filesLow {
+			return ""
+		}
+		return fmt.Sprintf("the file system of %s has inodes for %d more files, although %d MB are free", s.Dir, fsys.Ffree, int64(fsys.Bavail)*int64(fsys.Bsize)>>20) //nolint:unconvert // its type differs from system to system
+	}
+}
+
 // CheckSpace refuses to start where there is hardly any space.
 func (s *Flags) CheckSpace() error {
 	free, err := s.space()
-	if err == nil && free < spaceToStart {
+	switch text := s.noFiles(); {
+	case err != nil:
+	case free < spaceToStart:
 		err = terminal.Usagef("%s: %d MB are free, and at least %d are needed; make room, or choose another --dir", s.Dir, free>>20, spaceToStart>>20)
+	case text != "":
+		err = terminal.Usagef("%s: remove files, or choose another --dir", text)
 	}
 	return err
 }
@@ -69,7 +93,9 @@ func (s *Flags) FreeForRun() (free int64, known bool) {
 // any more.
 func (s *Flags) SpaceWarning() (text string, full bool) {
 	free, err := s.space()
-	switch {
+	switch files := s.noFiles(); {
+	case err == nil && files != "":
+		return files + ": runs wait, and go on when files are removed", true
 	case err != nil || free >= spaceLow:
 		return "", false
 	case free >= spaceNone:
