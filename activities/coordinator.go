@@ -64,7 +64,7 @@ func (c *Coordinator) PrepareRun(ctx context.Context, in PrepareRunInput) (_ Pre
 		return PrepareRunResult{}, c.refuse(ctx, in, fmt.Errorf("prepare run %s: %w", in.Run, err))
 	}
 	if run.ExecutionID != in.ExecutionID {
-		return PrepareRunResult{}, invalid(fmt.Errorf("%w: %s (%s, started %s); choose another workflow id",
+		return PrepareRunResult{}, update.Final(fmt.Errorf("%w: %s (%s, started %s); choose another workflow id",
 			ErrRunExists, in.Run, run.Status, readable.Time(run.Created)))
 	}
 	s, err := decodeSpec(run)

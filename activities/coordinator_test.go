@@ -118,7 +118,7 @@ func TestARunNameBelongsToOneExecution(t *testing.T) {
 	in := w.request(w.spec())
 	in.ExecutionID = "execution-2"
 	_, err := do[activities.PrepareRunResult](t, w.coordinator.PrepareRun, in)
-	requireFinal(t, err, activities.ErrRunExists.Error(), "demo (running", "another workflow id")
+	requireNoRetry(t, err, activities.ErrRunExists.Error(), "demo (running", "another workflow id")
 }
 
 func TestTheSameExecutionFindsItsRunAsItStands(t *testing.T) {

@@ -25,7 +25,12 @@ func permanent(err error) bool {
 // cause: with a cause, Temporal would repeat the same words for each wrapping.
 func temporalError(err *error) {
 	if permanent(*err) {
-		*err = temporal.NewNonRetryableApplicationError((*err).Error(), ErrTypeInvalid, nil)
+		kind := ErrTypeInvalid
+		var last update.FinalError
+		if errors.As(*err, &last) {
+			kind = ErrTypeFinal
+		}
+		*err = temporal.NewNonRetryableApplicationError((*err).Error(), kind, nil)
 	}
 }
 

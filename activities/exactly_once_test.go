@@ -116,13 +116,13 @@ func TestAVersionOfAnotherBatchIsNotReturned(t *testing.T) {
 	require.NoError(t, err)
 	other := trainStep(1, w.batch(1, sampledAt-1))
 	_, err = do[activities.VersionResult](t, w.trainer().TrainStep, other)
-	requireFinal(t, err, "version demo@1 exists", in.Batch, other.Batch)
+	requireNoRetry(t, err, "version demo@1 exists", in.Batch, other.Batch)
 
 	// The same holds if the trainer sees the version only when it records its own.
 	trainer := w.trainer()
 	trainer.Versions = hidesVersion{w.store, 1}
 	_, err = do[activities.VersionResult](t, trainer.TrainStep, other)
-	requireFinal(t, err, "version demo@1 exists", in.Batch, other.Batch)
+	requireNoRetry(t, err, "version demo@1 exists", in.Batch, other.Batch)
 }
 
 func TestABatchOfAnotherStepOrPolicyIsRefused(t *testing.T) {

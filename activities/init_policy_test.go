@@ -220,7 +220,7 @@ func TestWhatNoRetryMendsEndsAWarmStart(t *testing.T) {
 			return diverging{e}, err
 		}
 		_, err := do[activities.VersionResult](t, trainer.InitPolicy, initPolicy())
-		requireFinal(t, err, "model.warm_start.learning_rate")
+		requireNoRetry(t, err, "model.warm_start.learning_rate")
 		w.requireNoVersion(0)
 	})
 	t.Run("a bad demonstration", func(t *testing.T) {

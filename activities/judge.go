@@ -14,6 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/stream"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/update"
 )
 
 // JudgeCallsInput asks for a judge's scores of a step's calls.
@@ -53,7 +54,10 @@ func (c *Coordinator) JudgeCalls(ctx context.Context, in JudgeCallsInput) (_ Jud
 		func(ctx context.Context) ([][]float64, error) { return j.Scores(ctx, attempts) })
 	switch {
 	case errors.Is(err, judge.ErrNonsense), errors.Is(err, judge.ErrRequests), errors.Is(err, judge.ErrRefused):
-		return JudgeCallsResult{}, invalid(fmt.Errorf("step %d of %s: %w; change credit.judge and start another run: what is judged stays judged", in.Step, in.Run, err))
+		if errors.Is(err, judge.ErrRequests) {
+			return JudgeCallsResult{}, update.Final(fmt.Errorf("step %d of %s: %w; change credit.judge and start another run: what is judged stays judged", in.Step, in.Run, err))
+		}
+		return JudgeCallsResult{}, invalid(fmt.Errorf("step %d of %s: %w; mend the judge and retry the run, or change credit.judge and start another run: what is judged stays judged", in.Step, in.Run, err))
 	case err != nil:
 		return JudgeCallsResult{}, fmt.Errorf("step %d of %s: %w", in.Step, in.Run, err)
 	}

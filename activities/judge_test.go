@@ -174,6 +174,7 @@ func TestAJudgeThatCannotBeUsedEndsTheRun(t *testing.T) {
 			in := w.judged(b, c.edit)
 			_, err := do[activities.JudgeCallsResult](t, w.coordinator.JudgeCalls, in)
 			requireFinal(t, err, c.words, "step 1 of demo", "change credit.judge and start another run")
+			require.Equal(t, name == "too few requests", applicationError(t, err).Type() == activities.ErrTypeFinal, "a retry helps if the judge can be mended")
 		})
 	}
 }

@@ -12,6 +12,9 @@ import (
 // ErrTypeInvalid is the type of application errors that another try cannot fix.
 const ErrTypeInvalid = "Invalid"
 
+// ErrTypeFinal is the type of those of them that a retry of the run would meet again.
+const ErrTypeFinal = "Final"
+
 // ErrTypeRefused is the type of the error of a run whose spec was refused, before
 // anything began under its name.
 const ErrTypeRefused = "Refused"

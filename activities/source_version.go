@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
@@ -56,11 +57,11 @@ func (t *Trainer) putCopy(ctx context.Context, target update.Target, reference s
 	source, err := t.Versions.Version(ctx, model.VersionID{Run: run, Policy: target.ID.Policy, Number: number})
 	switch {
 	case errors.Is(err, trace.ErrNotFound):
-		return v, invalid(fmt.Errorf("model.version: run %s has no version %d; `fulgurite versions %s` lists those that it has", run, number, run))
+		return v, update.Final(fmt.Errorf("model.version: run %s has no version %d; `%s` lists those that it has", run, number, shell.Command("versions", run)))
 	case err != nil:
 		return v, fmt.Errorf("read model.version: %w", err)
 	case !source.Collected.IsZero():
-		return v, invalid(fmt.Errorf("model.version: %s: %w; training.keep says which versions stay", reference, model.ErrCollected))
+		return v, update.Final(fmt.Errorf("model.version: %s: %w; training.keep says which versions stay: name another, and start another run", reference, model.ErrCollected))
 	}
 	text, err := t.Blobs.Get(ctx, source.Manifest)
 	if err != nil {

@@ -85,7 +85,7 @@ func TestAVersionThatIsNotThereIsRefused(t *testing.T) {
 	_, err = do[activities.PrepareRunResult](t, w.coordinator.PrepareRun, w.evaluating("demo@7"))
 	require.NoError(t, err)
 	_, err = do[activities.VersionResult](t, w.trainer().InitPolicy, ofOther())
-	requireFinal(t, err, "model.version: run demo has no version 7")
+	requireNoRetry(t, err, "model.version: run demo has no version 7")
 }
 
 // If a collection removes the files between the reading of the row and the copy, there is

@@ -239,10 +239,17 @@ func requireFinal(t testing.TB, err error, words ...string) {
 	t.Helper()
 	failure := applicationError(t, err)
 	require.True(t, failure.NonRetryable(), "%v", err)
-	require.Equal(t, activities.ErrTypeInvalid, failure.Type())
+	require.Contains(t, []string{activities.ErrTypeInvalid, activities.ErrTypeFinal}, failure.Type())
 	for _, word := range words {
 		require.ErrorContains(t, err, word)
 	}
+}
+
+// requireNoRetry requires, in addition, that people are not told to retry the run.
+func requireNoRetry(t testing.TB, err error, words ...string) {
+	t.Helper()
+	requireFinal(t, err, words...)
+	require.Equal(t, activities.ErrTypeFinal, applicationError(t, err).Type())
 }
 
 // requireRetryable requires that Temporal tries again after err.

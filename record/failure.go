@@ -38,6 +38,8 @@ type Failure struct {
 	Error string `json:"error"`
 	// Detail is the error as Temporal has it, if that says more.
 	Detail string `json:"detail,omitempty"`
+	// Final is true if a retry would meet the same error again.
+	Final bool `json:"final,omitempty"`
 	// By is the identity of whoever terminated the run, as Temporal has it.
 	By string `json:"by,omitempty"`
 }
@@ -50,6 +52,16 @@ func (r Run) Failure() Failure {
 		return Failure{}
 	}
 	return f
+}
+
+// CanRetry reports whether a retry can help a run that ended without completing. A run
+// that was refused can only be started again, with another spec.
+func (r Run) CanRetry() bool {
+	switch r.Status {
+	case Failed, Cancelled, Terminated, TimedOut:
+		return !r.Failure().Final
+	}
+	return false
 }
 
 // Result returns f as the result of a run.

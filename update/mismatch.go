@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/fulgurite/fulgurite/credit"
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/spec"
 )
@@ -66,6 +67,6 @@ func (l mismatchLimits) refuse(metric string, is float64, key string, limit floa
 	if len(servers) > 0 {
 		where = "; by server: " + textOf(servers)
 	}
-	return fmt.Errorf("%s is %.4g nats, and %s is %.4g: what the servers recorded are not the log-probabilities of version %s, which was to sample, so nothing is trained on them%s; fix the servers and start another run from the last version (fulgurite export, then model.base), or one with a higher limit: `fulgurite retry` meets the same record",
-		metric, is, key, limit, l.sampled, where)
+	return Final(fmt.Errorf("%s is %.4g nats, and %s is %.4g: what the servers recorded are not the log-probabilities of version %s, which was to sample, so nothing is trained on them%s; fix the servers and start another run from the last version (`%s`, then model.base: DIRECTORY), or one with a higher limit: this one would meet the same record again",
+		metric, is, key, limit, l.sampled, where, shell.Command("export", l.sampled.String(), "DIRECTORY")))
 }

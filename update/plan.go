@@ -7,6 +7,7 @@ import (
 	"maps"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/checkpoint"
 	"github.com/fulgurite/fulgurite/trace"
@@ -80,7 +81,8 @@ func (m *Maker) execute(ctx context.Context, p updatePlan, rate string, metrics 
 // lower says how to go on with a lower learning rate: a tenth of it.
 func (p updatePlan) lower(rate string) string {
 	const tenth = 10
-	return fmt.Sprintf("lower %s: fulgurite retry %s --set %s=%g", rate, p.run.Name, rate, p.run.Spec.SettableValues()[rate]/tenth)
+	set := fmt.Sprintf("%s=%g", rate, p.run.Spec.SettableValues()[rate]/tenth)
+	return fmt.Sprintf("lower %s: `%s`", rate, shell.Command("retry", p.run.Name, "--set", set))
 }
 
 // resumeUpdates makes the updates of p that are not saved yet. It returns a resident

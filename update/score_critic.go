@@ -46,7 +46,7 @@ func (m *Maker) ScoreCritic(ctx context.Context, id model.VersionID, run Run, tr
 	}
 	data, err := hf.EncodeValues(out)
 	if err != nil {
-		return nil, Invalid(fmt.Errorf("%w: lower critic.learning_rate", err))
+		return nil, Final(fmt.Errorf("%w: lower critic.learning_rate and start another run", err))
 	}
 	return data, nil
 }

@@ -22,7 +22,7 @@ func (t Target) check(v model.Version) error {
 	if v.Parent == t.Parent && (v.Batch == t.Batch || v.Batch == "") { // external trainers may leave out the batch
 		return nil
 	}
-	return Invalid(fmt.Errorf("version %s exists and was made from version %d with batch %q, not from version %d with batch %q: two runs write under one name, or the store was put back to an earlier state; start a run with another name",
+	return Final(fmt.Errorf("version %s exists and was made from version %d with batch %q, not from version %d with batch %q: two runs write under one name, or the store was put back to an earlier state; start a run with another name",
 		t.ID, v.Parent, v.Batch, t.Parent, t.Batch))
 }
 

@@ -47,7 +47,7 @@ func (m *Maker) warmStart(ctx context.Context, t Target, run Run, codec dialog.C
 		Target: t, run: run, codec: codec.Name(), basis: key, updates: ws.Updates, begin: begin, update: w.update,
 	})
 	if errors.Is(err, model.ErrDiverged) {
-		err = Invalid(fmt.Errorf("%w: lower model.warm_start.learning_rate and start another run", err))
+		err = Final(fmt.Errorf("%w: lower model.warm_start.learning_rate and start another run", err))
 	}
 	if err != nil {
 		return learner{}, nil, fmt.Errorf("warm start of run %s: %w", run.Name, err)

@@ -6,6 +6,7 @@ import (
 
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
@@ -94,7 +95,7 @@ func awaitHandlers(ctx workflow.Context) error {
 
 func (t *trainingRun) checkUnderWay() error {
 	if t.Spec.Evaluation.Only != "" {
-		return errors.New("the run trains nothing and has no steps; cancel its workflow to end it")
+		return fmt.Errorf("the run trains nothing and has no steps; `%s` ends it", shell.Command("stop", t.Run, "--now"))
 	}
 	if t.Stop != nil {
 		return fmt.Errorf("the run stops after step %d already, %s", t.Stop.After, t.Stop.Text())

@@ -4,6 +4,9 @@ import (
 	"errors"
 
 	"go.temporal.io/sdk/temporal"
+
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // Reason says in words why a workflow failed: what went wrong, and in which activity
@@ -14,6 +17,13 @@ func Reason(err error) string {
 		return words
 	}
 	return where + ": " + words
+}
+
+// Failure returns the result of a run that ended with an error.
+func Failure(err error) record.Failure {
+	var application *temporal.ApplicationError
+	last := errors.As(err, &application) && application.Type() == activities.ErrTypeFinal
+	return record.Failure{Error: Reason(err), Detail: err.Error(), Final: last}
 }
 
 // failure separates the error of a workflow into the activity and the child that

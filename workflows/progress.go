@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/fulgurite/fulgurite/internal/readable"
+	"github.com/fulgurite/fulgurite/internal/shell"
 )
 
 // SearchAttributes returns the names and types of the search attributes that a run keeps
@@ -133,7 +134,7 @@ func (t *trainingRun) details() string {
 		fmt.Fprintf(&b, "Stops after step %d, %s.\n\n", stop.After, stop.Text())
 	}
 	// A workflow does not learn of the tries of its activities.
-	fmt.Fprintf(&b, "If it takes long, `fulgurite status %s` says what it waits for; so do the pending activities, here and in the workflows below it.\n\n", t.Run)
+	fmt.Fprintf(&b, "If it takes long, `%s` says what it waits for; so do the pending activities, here and in the workflows below it.\n\n", shell.Command("status", t.Run))
 	if t.phase == PhaseRollouts && len(t.inFlight) > 0 {
 		g := t.inFlight[0]
 		p, _ := t.progress() // it has no error

@@ -209,7 +209,7 @@ func (t *trainingRun) finish(ctx workflow.Context) (TrainingResult, error) {
 // it only logs: the first failure is the run's error.
 func (t *trainingRun) abandon(ctx workflow.Context, cause error) {
 	status, phase := record.Failed, PhaseFailed
-	failure := record.Failure{Error: Reason(cause), Detail: cause.Error()}
+	failure := Failure(cause)
 	if temporal.IsCanceledError(cause) {
 		status, phase = record.Cancelled, PhaseCancelled
 	}

@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/converter"
 
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
@@ -39,7 +40,7 @@ func (r Retrier) RetryWith(ctx context.Context, run record.Run, id string, set w
 	switch {
 	case asked: // this very request began it
 	case underWay(info.Status):
-		return "", 0, fmt.Errorf("%w: it is under way; fulgurite set changes what may change then", ErrNotRetried)
+		return "", 0, fmt.Errorf("%w: it is under way; `%s` changes what may change then", ErrNotRetried, shell.Command("set", run.Name, "KEY=NUMBER"))
 	case completed && !longer:
 		return "", 0, errEnded(run)
 	}

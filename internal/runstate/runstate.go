@@ -198,7 +198,7 @@ func end(s enums.WorkflowExecutionStatus, last *history.HistoryEvent) (record.St
 		if failure == nil {
 			return record.Failed, record.Failure{Error: "failed"}.Result()
 		}
-		return record.Failed, record.Failure{Error: workflows.Reason(failure), Detail: failure.Error()}.Result()
+		return record.Failed, workflows.Failure(failure).Result()
 	}
 }
 

@@ -192,7 +192,7 @@ func offered(name record.ActionName, run record.Run, s State) bool {
 	case record.ActionApprove, record.ActionReject:
 		return going && s.Pending >= 0
 	case record.ActionRetry:
-		return !going && run.Status != record.Completed && run.Status != record.Stopped
+		return run.CanRetry()
 	case record.ActionPromote, record.ActionRollback:
 		return s.Promoted && !s.Pinned
 	case record.ActionPin:
