@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"path"
 	"strings"
+
+	"github.com/fulgurite/fulgurite/internal/shell"
 )
 
 //go:embed assets/* templates/*.html
@@ -57,8 +59,8 @@ func (a assets) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // readTemplates makes the template of each page, by its name.
-func readTemplates(a assets) (map[string]*template.Template, error) {
-	base, err := template.New("layout").Funcs(functions()).Funcs(template.FuncMap{"asset": a.path}).ParseFS(embedded, "templates/layout.html", "templates/parts.html")
+func readTemplates(a assets, place shell.Place) (map[string]*template.Template, error) {
+	base, err := template.New("layout").Funcs(functions(place)).Funcs(template.FuncMap{"asset": a.path}).ParseFS(embedded, "templates/layout.html", "templates/parts.html")
 	if err != nil {
 		return nil, fmt.Errorf("read the templates of the page: %w", err)
 	}

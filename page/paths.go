@@ -9,14 +9,17 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/internal/readable"
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// functions returns the functions that templates call.
-func functions() template.FuncMap {
+// functions returns the functions that templates call. Function "command" writes a command
+// that finds the runs in a place, and "advice" shows a text with such commands.
+func functions(place shell.Place) template.FuncMap {
 	return template.FuncMap{
+		"command": place.Command, "advice": func(text string) string { return format.Shown(place.Complete(text)) },
 		"clean": format.Shown, "line": format.FirstLine, "count": format.Count, "counted": format.Counted, "are": readable.IsOrAre, "fixed": format.Fixed, "optional": format.Optional, "signed": format.Signed,
 		"moment": format.Moment, "exact": format.Exact, "took": format.Took, "status": statusText, "digest": format.Digest, "whole": format.Whole, "change": format.Change, "reason": format.Reason, "p": format.Chance,
 	}

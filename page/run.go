@@ -63,6 +63,7 @@ func (s *Server) run(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	b := runBody{Failure: run.Failure()}
+	b.Failure.Error = s.Place.Complete(b.Failure.Error)
 	if b.runRow, err = s.runRow(ctx, run); err != nil {
 		return view{}, err
 	}

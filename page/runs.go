@@ -179,7 +179,7 @@ func (s *Server) runRow(ctx context.Context, run record.Run) (runRow, error) {
 	}
 	row.Notes = stopNote(run)
 	if text := run.Failure().Error; text != "" {
-		row.Notes = append(row.Notes, note{Text: format.FirstLine(text)})
+		row.Notes = append(row.Notes, note{Text: format.FirstLine(s.Place.Complete(text))})
 	}
 	if sp, err := spec.Stored(run.Spec); err == nil { // one that was refused may be anything
 		acted, err := s.Records.Actions(ctx, run.Name, report.MostActions)
@@ -332,7 +332,7 @@ func (s *Server) obstacles(ctx context.Context, run record.Run, now State) []not
 		waits = append(slices.Clone(waits[:mostWaits]), fmt.Sprintf("and %d more of other causes", more))
 	}
 	for i, text := range waits {
-		n := note{Text: format.FirstLine(text)}
+		n := note{Text: format.FirstLine(s.Place.Complete(text))}
 		if i == len(waits)-1 && acts {
 			n.Links = []link{act("Stop now", string(actions.StopNow))}
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/fulgurite/fulgurite/credit/compare"
 	"github.com/fulgurite/fulgurite/internal/access"
 	"github.com/fulgurite/fulgurite/internal/report"
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/actions"
 	"github.com/fulgurite/fulgurite/page/cache"
@@ -60,7 +61,9 @@ type Options struct {
 	// Patience is how long a page waits for a report. After that the page is shown
 	// without the report and loads it later. 0 means 25 ms.
 	Patience time.Duration
-	Log      *zap.Logger // nil is silent
+	// Place is where the commands that the page shows find the runs.
+	Place shell.Place
+	Log   *zap.Logger // nil is silent
 }
 
 // Server is the page. It is safe for concurrent use. Make one with New and end it with
@@ -132,7 +135,7 @@ func New(o Options) (*Server, error) {
 	if s.files, err = readAssets(); err != nil {
 		return nil, err
 	}
-	if s.templates, err = readTemplates(s.files); err != nil {
+	if s.templates, err = readTemplates(s.files, s.Place); err != nil {
 		return nil, err
 	}
 	s.mux.HandleFunc("GET /assets/{digest}/{name}", s.files.serve)
@@ -344,7 +347,7 @@ func (s *Server) serveActions() (err error) {
 	s.admitted = doors.Before(s.mux)
 	s.mux.HandleFunc("POST /logout", doors.LogOut)
 	s.actions, err = actions.New(actions.Options{
-		Records: s.Records, Operator: s.Operator, Starter: s.Starter, Exporter: s.Exporter, Guard: s.Guard, Why: s.Why, Find: s.findNow, Fractions: s.fractions, Functions: functions(),
+		Records: s.Records, Operator: s.Operator, Starter: s.Starter, Exporter: s.Exporter, Guard: s.Guard, Why: s.Why, Find: s.findNow, Fractions: s.fractions, Functions: functions(s.Place),
 		Show: func(w http.ResponseWriter, r *http.Request, p actions.Page) {
 			v := view{template: "raw", Title: p.Title}
 			switch {

@@ -37,13 +37,13 @@ func TestWhatIsNoModelDirectoryIsNamedWithTheWayOn(t *testing.T) {
 	}
 	at := func(name string) string { return filepath.Join(dir, name) }
 	for base, want := range map[string][]string{
-		"q4.gguf":                         {at("q4.gguf") + " is a file; make a directory of it with `fulgurite import`"},
+		"q4.gguf":                         {at("q4.gguf") + " is a file; make a directory of it with `fulgurite import " + at("q4.gguf") + " DIRECTORY`"},
 		"model.gz":                        {"is a file; it is compressed by gzip: unpack it first (gunzip)"},
 		"whole.bin":                       {"is a file; weights in this format have to be saved as safetensors first"},
 		"parts/config.json":               {"is a file; give the directory that holds it"},
 		"pickled":                         {at("pickled/model.safetensors") + ": no such file or directory; the directory has pytorch_model.bin: weights in this format have to be saved as safetensors first"},
 		"meta":                            {"the directory has consolidated.00.pth"},
-		"quantized":                       {at("quantized/config.json") + ": no such file or directory; the directory has q4.gguf: make a model directory of it with `fulgurite import`"},
+		"quantized":                       {at("quantized/config.json") + ": no such file or directory; the directory has q4.gguf: make a model directory of it with `fulgurite import " + at("quantized/q4.gguf") + " DIRECTORY`"},
 		"adapter":                         {"it is an adapter, not a model: import its base (acme/tiny), and give the directory as model.lora.adapter"},
 		"cache":                           {"give one, such as " + at("cache/snapshots/abc")},
 		"trained":                         {"give one, such as " + at("trained/checkpoint-9")},

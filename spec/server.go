@@ -54,7 +54,7 @@ func (s Spec) Trainable() error {
 	f := &Faults{}
 	switch {
 	case s.Evaluation.Only != "":
-		f.add("evaluation.only", "leave it out to train, or use `fulgurite evaluate`", "nothing is trained by a run that only evaluates")
+		f.add("evaluation.only", "leave it out to train, or use `fulgurite evaluate SPEC`", "nothing is trained by a run that only evaluates")
 	case server == nil:
 	case server.Type == ServerOpenAI:
 		f.add("sampling.server.type", "train with vllm or sglang, or leave sampling.server out for the built-in sampler",

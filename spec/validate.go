@@ -401,7 +401,7 @@ func (s Spec) checkOnly(f *Faults) {
 		f.unused("model.template", s.Model.Template != "", own)
 		f.unused("model.template_variables", len(s.Model.TemplateVariables) > 0, own)
 		if s.Evaluation.Only == "" {
-			f.add("model.version", "give evaluation.only, or the directory that `fulgurite export` writes as model.base", "nothing is trained from a version of another run")
+			f.add("model.version", "give evaluation.only, or the directory that `fulgurite export VERSION DIRECTORY` writes as model.base", "nothing is trained from a version of another run")
 		}
 		if server := s.Sampling.Server; server != nil && server.Versions == VersionsNone {
 			f.add("sampling.server.versions", "give adapters or reload, or leave sampling.server out", "the server would never sample from model.version")

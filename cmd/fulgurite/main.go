@@ -23,7 +23,9 @@ import (
 	"go.temporal.io/api/serviceerror"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store/blob"
 	"github.com/fulgurite/fulgurite/trace"
@@ -110,21 +112,43 @@ func run(ctx context.Context, args []string, t *terminal.Terminal) int {
 		fmt.Fprintf(t.Err, "fulgurite: %v\nRun `fulgurite --help` for usage.\n", err)
 		return exitUsage
 	}
+	c.Shared.UseRecords(recordsOf(parsed))
 	if err = c.Shared.UseTorch(); err == nil {
 		err = parsed.Run(&c.Shared)
 	}
+	if err != nil {
+		return failed(ctx, c.Shared.Place(), t, err)
+	}
+	return 0
+}
+
+// recordsOf returns the records that a command line names.
+func recordsOf(parsed *kong.Context) (r state.RecordFlags) {
+	for _, flag := range parsed.Flags() {
+		text, _ := parsed.FlagValue(flag).(string) // the two flags below are texts
+		switch flag.Name {
+		case "store":
+			r.Store = text
+		case "blobs":
+			r.Blobs = text
+		}
+	}
+	return r
+}
+
+// failed reports the error of a command, and returns the exit code. The error may come from
+// a place that does not know where this command looks, so the commands in it are completed.
+func failed(ctx context.Context, place shell.Place, t *terminal.Terminal, err error) int {
 	var usage terminal.UsageError
 	var faults *spec.Faults
 	switch {
-	case err == nil:
-		return 0
 	case errors.As(err, &usage), errors.As(err, &faults), isUnknown(err):
-		fmt.Fprintln(t.Err, "fulgurite:", err)
+		fmt.Fprintln(t.Err, "fulgurite:", place.Complete(err.Error()))
 		return exitUsage
 	case ctx.Err() != nil:
 		return interrupted(t, err)
 	default:
-		fmt.Fprintln(t.Err, "fulgurite:", err)
+		fmt.Fprintln(t.Err, "fulgurite:", place.Complete(err.Error()))
 		return exitFailed
 	}
 }

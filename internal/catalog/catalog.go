@@ -15,6 +15,7 @@ import (
 	"strconv"
 
 	"github.com/fulgurite/fulgurite/internal/readable"
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/checkpoint"
 	"github.com/fulgurite/fulgurite/record"
@@ -161,8 +162,8 @@ func (c Catalog) kept(ctx context.Context, id model.VersionID) (model.Version, e
 		return v, fmt.Errorf("find version %s: %w", id, err)
 	}
 	if !v.Collected.IsZero() {
-		return v, fmt.Errorf("%w: %s: %w since %s, as training.keep of its run says; `fulgurite versions %s` lists those that are kept",
-			trace.ErrNotFound, id, model.ErrCollected, readable.Time(v.Collected), id.Run)
+		return v, fmt.Errorf("%w: %s: %w since %s, as training.keep of its run says; `%s` lists those that are kept",
+			trace.ErrNotFound, id, model.ErrCollected, readable.Time(v.Collected), shell.Command("versions", id.Run))
 	}
 	return v, nil
 }

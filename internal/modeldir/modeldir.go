@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/internal/textfile"
 )
 
@@ -118,7 +119,7 @@ func otherWeights(dir string) string {
 		return func(name string) bool { return strings.ToLower(filepath.Ext(name)) == extension }
 	}
 	if name := find(with(".gguf")); name != "" {
-		return fmt.Sprintf("the directory has %s: make a model directory of it with `fulgurite import`", name)
+		return fmt.Sprintf("the directory has %s: make a model directory of it with `%s`", name, shell.Command("import", filepath.Join(dir, name), "DIRECTORY"))
 	}
 	if name := find(IsOtherWeights); name != "" {
 		return fmt.Sprintf("the directory has %s: %s", name, SaveAsSafetensors)
@@ -149,7 +150,7 @@ func isTrainerState(name string) bool {
 // model, and the way on.
 func InsteadOfDirectory(file string) string {
 	if format, _ := formatOf(file); format.Name == textfile.GGUF || strings.EqualFold(filepath.Ext(file), ".gguf") {
-		return "make a directory of it with `fulgurite import`, and give that"
+		return fmt.Sprintf("make a directory of it with `%s`, and give that", shell.Command("import", file, "DIRECTORY"))
 	}
 	return cmp.Or(InsteadOfGGUF(file), "give a directory")
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/export"
 	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/internal/operator"
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
@@ -56,10 +57,10 @@ func (e *exporter) Export(ctx context.Context, a record.Action) (dir string, don
 }
 
 func (e *exporter) write(ctx context.Context, a record.Action, dir string) error {
-	if !slices.Contains([]string{export.HF, export.PEFT}, a.Input.Format) {
-		return operator.Refuse("format: %q: want hf or peft; `fulgurite export` has the others", a.Input.Format)
-	}
 	id := model.VersionID{Run: a.Run, Policy: model.DefaultPolicy, Number: *a.Input.Version}
+	if !slices.Contains([]string{export.HF, export.PEFT}, a.Input.Format) {
+		return operator.Refuse("format: %q: want hf or peft; `%s` writes the other formats", a.Input.Format, shell.Command("export", id.String(), "FILE.gguf"))
+	}
 	if err := e.small(ctx, id); err != nil {
 		return err
 	}
@@ -102,7 +103,7 @@ func (e *exporter) small(ctx context.Context, id model.VersionID) error {
 		sum += m.Base.Size
 	}
 	if sum > mostExported {
-		return operator.Refuse("its files have %d bytes, more than a page sends: use `fulgurite export %s DIRECTORY`", sum, id)
+		return operator.Refuse("its files have %d bytes, more than a page sends: use `%s`", sum, shell.Command("export", id.String(), "DIRECTORY"))
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/internal/access"
 	"github.com/fulgurite/fulgurite/internal/fleet"
+	"github.com/fulgurite/fulgurite/internal/shell"
 )
 
 // Listening has the flags that say where the page is served, and to whom.
@@ -42,7 +43,7 @@ func (l Listening) Check() error {
 	case l.BehindProxy && l.TLSCert != "":
 		return usage("--behind-proxy: the proxy serves over TLS, so --tls-cert has no use")
 	case !local && l.Tokens == "":
-		return usage("--listen %s: other machines can reach it, so --tokens is needed: make the file with `fulgurite token create`", l.Listen)
+		return usage("--listen %s: other machines can reach it, so --tokens is needed: make the file with `fulgurite token create NAME --file FILE`", l.Listen)
 	case l.BehindProxy && l.Tokens == "":
 		return usage("--behind-proxy: everyone who reaches the proxy reaches the page, so --tokens is needed")
 	case !local && l.TLSCert == "" && !l.BehindProxy && !l.Insecure:
@@ -50,7 +51,7 @@ func (l Listening) Check() error {
 	}
 	if l.Tokens != "" {
 		if _, err := access.File(l.Tokens).Tokens(); err != nil {
-			return usage("--tokens: %w: make one with `fulgurite token create`", err)
+			return usage("--tokens: %w: make one with `%s`", err, shell.Command("token", "create", "NAME", "--file", l.Tokens))
 		}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/internal/fleet"
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page"
 	"github.com/fulgurite/fulgurite/page/actions"
@@ -37,7 +38,9 @@ type Options struct {
 	Local string
 	// Starter makes what starts runs; nil: the page starts none.
 	Starter func(Operate) actions.Starter
-	Log     *zap.Logger
+	// Place is where the commands that the page shows find the runs.
+	Place shell.Place
+	Log   *zap.Logger
 }
 
 // Served is a page that is being served.
@@ -61,8 +64,8 @@ func Serve(ctx context.Context, o Options) (*Served, error) {
 	asked := &live{records: o.Records, dial: o.Dial, gateway: o.Gateway, loaded: o.Loaded}
 	acts := newOperate(asked)
 	shown := page.Options{
-		Records: o.Records.Store, Blobs: o.Records.Blobs, Codecs: o.Records.Codecs.Named, Live: asked, Fleet: asked, Log: o.Log, Guard: guard, Operator: acts, Exporter: &exporter{records: o.Records, operator: acts.Operator},
-		Why: "this page starts no runs: use `fulgurite train`, or `fulgurite page` on the machine with the files of the spec",
+		Records: o.Records.Store, Blobs: o.Records.Blobs, Codecs: o.Records.Codecs.Named, Live: asked, Fleet: asked, Log: o.Log, Place: o.Place, Guard: guard, Operator: acts, Exporter: &exporter{records: o.Records, operator: acts.Operator},
+		Why: o.Place.Complete("this page starts no runs: use `fulgurite train SPEC`, or `fulgurite page` on the machine with the files of the spec"),
 	}
 	if o.Starter != nil {
 		shown.Starter = o.Starter(acts)

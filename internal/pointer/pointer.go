@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
@@ -189,7 +190,7 @@ func (m Mover) move(ctx context.Context, source record.Source, version int, hist
 	}
 	err := m.Store.Promote(ctx, p)
 	if errors.Is(err, trace.ErrConflict) || errors.Is(err, record.ErrPinned) {
-		return p, fmt.Errorf("%w: somebody else moved the pointer of run %s; see `fulgurite versions %s` and try again (%w)", ErrRefused, m.Run, m.Run, err)
+		return p, fmt.Errorf("%w: somebody else moved the pointer of run %s; see `%s` and try again (%w)", ErrRefused, m.Run, shell.Command("versions", m.Run), err)
 	}
 	return p, err
 }
@@ -202,7 +203,7 @@ func (m Mover) check(ctx context.Context, version int) error {
 		return err
 	}
 	if _, err := m.Store.Version(ctx, model.VersionID{Run: m.Run, Policy: m.Policy, Number: version}); errors.Is(err, trace.ErrNotFound) {
-		return fmt.Errorf("%w: run %s has no version %d: `fulgurite versions %s` lists them", ErrRefused, m.Run, version, m.Run)
+		return fmt.Errorf("%w: run %s has no version %d: `%s` lists them", ErrRefused, m.Run, version, shell.Command("versions", m.Run))
 	} else if err != nil {
 		return err
 	}
@@ -216,7 +217,7 @@ func (m Mover) check(ctx context.Context, version int) error {
 	if !slices.ContainsFunc(evaluations, func(e record.Evaluation) bool {
 		return e.Policy == m.Policy && e.Kind == trace.Gate && e.Version == version
 	}) {
-		return fmt.Errorf("%w: version %d of run %s was not evaluated on the gate split: choose one that `fulgurite versions %s` shows a gate reward for", ErrRefused, version, m.Run, m.Run)
+		return fmt.Errorf("%w: version %d of run %s was not evaluated on the gate split: choose one that `%s` shows a gate reward for", ErrRefused, version, m.Run, shell.Command("versions", m.Run))
 	}
 	return nil
 }

@@ -1,4 +1,7 @@
-// Package shell writes commands that people paste into a shell. It runs none.
+// Package shell writes the commands that messages show, so that people can paste them into
+// a shell in any directory: with quoted words, and with the flags by which the command finds
+// the runs. It runs none. A test takes all messages with commands and reads the commands
+// with the program's own parser.
 package shell
 
 import (

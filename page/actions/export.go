@@ -33,7 +33,7 @@ func (p *Pages) export(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if p.Exporter == nil {
-		p.Fail(w, r, http.StatusForbidden, errors.New("this page sends no files: use `fulgurite export`"))
+		p.Fail(w, r, http.StatusForbidden, errors.New("this page sends no files: use `fulgurite export VERSION DIRECTORY`"))
 		return
 	}
 	run, ok := p.posted(w, r)

@@ -6,12 +6,11 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/sqlmatch"
@@ -72,14 +71,11 @@ func WayOn(err error, source string, graded int) error {
 	if graded == 0 {
 		return err
 	}
-	named := strconv.Quote(source)
-	if strings.Trim(source, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:/._-+@%,=") == "" {
-		named = source
-	}
+	named := source
 	if s, parse := spec.ParseSource(source); parse == nil && s.Family == spec.Command {
 		named = "SPEC"
 	}
-	return fmt.Errorf("%w\n`fulgurite tasks %s --write DIR` writes the other %d tasks; with --json instead, it lists all faults", err, named, graded)
+	return fmt.Errorf("%w\n`%s` writes the other %d tasks; with --json instead, it lists all faults", err, shell.Command("tasks", named, "--write", "DIR"), graded)
 }
 
 // OpenChecked works like Open, but returns the tasks that can be graded although others

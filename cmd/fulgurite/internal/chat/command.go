@@ -53,8 +53,8 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		return err
 	}
 	if sp.Agent.Temporal != nil {
-		return terminal.Usagef("the agent of run %s is %s of your own workers (agent.temporal), which only a stack can start: ask the version itself, as model %s at the address that `fulgurite dev%s` prints",
-			v.Run, sp.Agent.Temporal.Kind(), v.VersionID, s.DirFlag())
+		return terminal.Usagef("the agent of run %s is %s of your own workers (agent.temporal), which only a stack can start: ask the version itself, as model %s at the address that `%s` prints",
+			v.Run, sp.Agent.Temporal.Kind(), v.VersionID, s.Command("dev"))
 	}
 	conversation, err := newConversation(ctx, records, sp, v.VersionID, s.Logger(ctx, t.Err))
 	if err != nil {

@@ -177,7 +177,7 @@ func (m message) send(ctx context.Context, s *state.Flags, t *terminal.Terminal,
 	if m.JSON {
 		return t.JSON(updateResult{a.Result.Step, a.Result.Message})
 	}
-	t.Printf("%s\n", a.Result.Message)
+	t.Printf("%s\n", s.Place().Complete(a.Result.Message))
 	return nil
 }
 
@@ -196,11 +196,11 @@ func dial(s *state.Flags, t *terminal.Terminal) operator.Dial {
 func (m message) explain(err error, a record.Action, s *state.Flags) error {
 	switch {
 	case errors.Is(err, operator.ErrNotUnderWay):
-		return terminal.Usagef("run %s is not under way: `fulgurite runs%s` lists the runs", m.Run_, s.DirFlag())
+		return terminal.Usagef("run %s is not under way: `%s` lists the runs", m.Run_, s.Command("runs"))
 	case errors.Is(err, operator.ErrRefused):
 		return terminal.Usagef("run %s: %s", m.Run_, a.Result.Message)
 	case errors.Is(err, operator.ErrNoAnswer):
-		return fmt.Errorf("run %s: %w see `fulgurite status%s %s`", m.Run_, err, s.DirFlag(), m.Run_)
+		return fmt.Errorf("run %s: %w see `%s`", m.Run_, err, s.Command("status", m.Run_))
 	}
 	return fmt.Errorf("run %s: %w", m.Run_, err)
 }

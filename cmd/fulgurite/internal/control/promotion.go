@@ -80,7 +80,7 @@ func (m mover) move(ctx context.Context, s *state.Flags, t *terminal.Terminal, a
 		return terminal.Usagef("run %s: %s", a.Run, a.Result.Message)
 	}
 	if err == nil {
-		t.Printf("%s\n", a.Result.Message)
+		t.Printf("%s\n", s.Place().Complete(a.Result.Message))
 	}
 	return err
 }

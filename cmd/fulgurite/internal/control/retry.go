@@ -64,6 +64,6 @@ func (c *Retry) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) e
 	if c.Message.JSON {
 		return t.JSON(retryResult{name, a.Result.Execution})
 	}
-	t.Printf("Run %s goes on: fulgurite status%s %s\n", name, s.DirFlag(), name)
+	t.Printf("Run %s goes on: %s\n", name, s.Command("status", name))
 	return nil
 }

@@ -143,7 +143,7 @@ func (c *Command) train(ctx context.Context, s *state.Flags, t *terminal.Termina
 	}
 	display := progress.New(t.Out, t.TTY)
 	defer display.Close()
-	result, err := training.Follower{Client: st.Client, Display: display, DirFlag: s.DirFlag()}.Follow(ctx, run, sp)
+	result, err := training.Follower{Client: st.Client, Display: display, Place: s.Place()}.Follow(ctx, run, sp)
 	if err != nil && ctx.Err() == nil {
 		return result, fmt.Errorf("run %s: %w", name, err)
 	}
@@ -209,10 +209,10 @@ func (c *Command) report(ctx context.Context, s *state.Flags, t *terminal.Termin
 	t.Printf("  promoted             version %d of %d, in %s\n", r.Promoted, r.Steps, checkpoint)
 	t.Printf("  reward curve         %s\n", svg)
 	t.Printf("  run history          %s\n", st.WorkflowURL(r.Run))
-	t.Printf("                       (while `fulgurite dev%s` runs)\n", s.DirFlag())
+	t.Printf("                       (while `%s` runs)\n", s.Command("dev"))
 	t.Printf("  all state            %s (rm -r removes it)\n", st.Layout)
 	t.Printf("  took                 %.0f s, %d MB at most\n\n", out.WallSeconds, out.PeakRSSBytes>>20)
-	t.Printf("Ask it something:  fulgurite chat %s@promoted \"12+7*3\"%s\n", r.Run, s.DirFlag())
+	t.Printf("Ask it something:  %s\n", s.Command("chat", r.Run+"@promoted", "12+7*3"))
 	if c.JSON == "" {
 		return nil
 	}

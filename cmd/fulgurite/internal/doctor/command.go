@@ -97,7 +97,7 @@ func (c *Command) probes(s *state.Flags, sp *spec.Spec) []probe {
 		}
 		agents, programs, computes = agentQueue(*sp), programNames(*sp), usesTorch(*sp) && c.For != "stack"
 	}
-	install := "fulgurite doctor --install-torch" + s.DirFlag()
+	install := s.Command("doctor", "--install-torch")
 	engine := torchProbe{needed: computes, install: install, limit: c.Limit}
 	out := []probe{
 		{"cpu", false, findCPU},

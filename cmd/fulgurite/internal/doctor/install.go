@@ -82,7 +82,7 @@ func (e environment) lock() (*os.File, error) {
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		if errors.Is(err, syscall.EWOULDBLOCK) {
-			err = fmt.Errorf("another `fulgurite doctor --install-torch`, or a pip that it started, is installing into %s: wait for its end, or end it", e.dir)
+			err = fmt.Errorf("another process with --install-torch, or a pip that it started, is installing into %s: wait for its end, or end it", e.dir)
 		}
 		return nil, errors.Join(err, f.Close())
 	}

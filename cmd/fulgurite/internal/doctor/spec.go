@@ -154,18 +154,18 @@ func fixFault(fault spec.Fault, s spec.Spec) []string {
 func importBase(dir string) []string {
 	name := filepath.Base(dir)
 	if file := modeldir.GGUF(dir); file != "" {
-		return []string{fmt.Sprintf("fulgurite import %s %s # and name that directory in model.base", shell.Quote(file), shell.Quote(strings.TrimSuffix(dir, ".gguf")+"-imported"))}
+		return []string{shell.Command("import", file, strings.TrimSuffix(dir, ".gguf")+"-imported") + " # and name that directory in model.base"}
 	}
 	if _, err := os.Stat(dir); err == nil {
 		return nil // no import makes a model of what is there, and the fault says what does
 	}
 	if onHub := modeldir.OnHub(dir); onHub != "" {
-		return []string{fmt.Sprintf("fulgurite import hf:%s %s # and name that directory in model.base", onHub, shell.Quote(path.Base(onHub)))}
+		return []string{shell.Command("import", "hf:"+onHub, path.Base(onHub)) + " # and name that directory in model.base"}
 	}
 	for _, owner := range [][2]string{{"Qwen", "Qwen"}, {"SmolLM", "HuggingFaceTB"}, {"Llama-", "meta-llama"}, {"Mistral-", "mistralai"}} {
 		if strings.HasPrefix(name, owner[0]) {
-			return []string{fmt.Sprintf("fulgurite import hf:%s/%s %s", owner[1], name, shell.Quote(dir))}
+			return []string{shell.Command("import", "hf:"+owner[1]+"/"+name, dir)}
 		}
 	}
-	return []string{fmt.Sprintf("fulgurite import hf:OWNER/NAME %s # or a GGUF file, or another Hugging Face directory", shell.Quote(dir))}
+	return []string{shell.Command("import", "hf:OWNER/NAME", dir) + " # or a GGUF file, or another Hugging Face directory"}
 }

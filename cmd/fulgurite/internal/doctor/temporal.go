@@ -35,15 +35,15 @@ func findTemporal(s *state.Flags, agents queue) func(context.Context) []Finding 
 		c, namespace, err := s.DialNamespace(ctx, silent)
 		switch {
 		case errors.Is(err, state.ErrNoStack):
-			return []Finding{{Subject: "temporal", State: Absent, Text: "no stack runs in " + s.Dir, Fix: []string{"fulgurite dev" + s.DirFlag()}}}
+			return []Finding{{Subject: "temporal", State: Absent, Text: "no stack runs in " + s.Dir, Fix: []string{s.Command("dev")}}}
 		case err != nil:
 			return []Finding{{Subject: "temporal", State: Missing, Text: err.Error(), Fix: []string{
-				"fulgurite temporal # on the machine that TEMPORAL_ADDRESS names, or `unset TEMPORAL_ADDRESS` and use `fulgurite dev`",
+				s.Command("temporal") + " # on the machine that TEMPORAL_ADDRESS names, or `unset TEMPORAL_ADDRESS` and use `" + s.Command("dev") + "`",
 			}}}
 		}
 		defer c.Close()
 		is := Temporal{Address: s.TemporalAddress(), Namespace: namespace, Pollers: map[string]int{}}
-		return []Finding{describeTemporal(ctx, c, is, agents)}
+		return []Finding{describeTemporal(ctx, c, is, agents, s.Command("dev"))}
 	}
 }
 
@@ -54,7 +54,7 @@ type queue struct {
 }
 
 // describeTemporal adds to is what the server reports.
-func describeTemporal(ctx context.Context, c client.Client, is Temporal, agents queue) Finding {
+func describeTemporal(ctx context.Context, c client.Client, is Temporal, agents queue, dev string) Finding {
 	f := Finding{Subject: "temporal", State: Found, Text: is.Address + ", namespace " + is.Namespace}
 	var err error
 	if is.SearchAttributes, err = (fleet.Cluster{Client: c, Namespace: is.Namespace}).HasSearchAttributes(ctx); err == nil && !is.SearchAttributes {
@@ -76,7 +76,7 @@ func describeTemporal(ctx context.Context, c client.Client, is Temporal, agents 
 	}
 	if len(idle) > 0 {
 		f.Text += "; no worker polls " + strings.Join(idle, ", ") + " now, unless it is busy"
-		f.Fix = append(f.Fix, "fulgurite dev, or of a fleet `fulgurite-worker cpu` (training, rollouts) and `fulgurite-worker gpu` (train-gpu)")
+		f.Fix = append(f.Fix, dev+" # or of a fleet `fulgurite-worker cpu` (training, rollouts) and `fulgurite-worker gpu` (train-gpu)")
 	}
 	f.Facts = is
 	return f

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/plan"
@@ -84,12 +85,29 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		return err
 	}
 	if !done {
-		e := training.Execution{Name: name, Plan: p, Detach: c.Detach, JSON: c.JSON}
+		e := training.Execution{Name: name, Plan: p, Again: c.again(), Detach: c.Detach, JSON: c.JSON}
 		if _, err := e.Run(ctx, s, t); err != nil || c.Detach {
 			return err
 		}
 	}
 	return c.print(ctx, t, records, name)
+}
+
+// again returns the words of the command that asks for the same evaluation again.
+func (c *Command) again() []string {
+	words := []string{"evaluate", c.Spec}
+	for _, flag := range [][2]string{{"--model", c.Model}, {"--server-model", c.ServerModel}, {"--server-key", c.ServerKey}, {"--split", c.Split}, {"--name", c.Name}} {
+		if flag[1] != "" {
+			words = append(words, flag[0], flag[1])
+		}
+	}
+	if c.Samples > 0 {
+		words = append(words, "--samples", strconv.Itoa(c.Samples))
+	}
+	if c.JSON {
+		words = append(words, "--json")
+	}
+	return words
 }
 
 // prepare turns sp, which may be a spec that trains, into a spec that only evaluates. It
@@ -135,7 +153,12 @@ func (c *Command) name(sp spec.Spec, label string) (string, error) {
 		name = plainName(fmt.Sprintf("%s-%s-%s", cmp.Or(sp.Name, file), sp.Evaluation.Only, label))
 	}
 	if err := trace.CheckRunName(name); err != nil {
-		return "", terminal.Usage(fmt.Errorf("--name: %w", err))
+		if c.Name == "" {
+			err = fmt.Errorf("the evaluation is named for the spec, the split and the model; give another name with --name: %w", err)
+		} else {
+			err = fmt.Errorf("--name: %w", err)
+		}
+		return "", terminal.Usage(err)
 	}
 	return name, nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/internal/modeldir"
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
@@ -53,7 +54,7 @@ func (c *Command) choose(ctx context.Context, t *terminal.Terminal, records flee
 	case err == nil:
 		return "", terminal.Usagef("--model %s is a file: %s", c.Model, modeldir.InsteadOfDirectory(c.Model))
 	case modeldir.OnHub(c.Model) != "":
-		return "", terminal.Usagef("--model %s is on the hub: make a directory of it with `fulgurite import hf:%s DIR`, and give that", c.Model, modeldir.OnHub(c.Model))
+		return "", terminal.Usagef("--model %s is on the hub: make a directory of it with `%s`, and give that", c.Model, shell.Command("import", "hf:"+modeldir.OnHub(c.Model), "DIR"))
 	case strings.ContainsRune(c.Model, '/') || strings.HasPrefix(c.Model, "."):
 		return "", terminal.Usagef("--model %s: no such directory", c.Model)
 	}

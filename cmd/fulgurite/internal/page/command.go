@@ -91,7 +91,7 @@ func Serve(ctx context.Context, s *state.Flags, records fleet.Records, beside St
 		return nil, fmt.Errorf("find the working directory: %w", err)
 	}
 	served, err := pageserver.Serve(ctx, pageserver.Options{
-		Records: records, Dial: beside.Dial, Gateway: beside.Gateway, Loaded: beside.Loaded, Port: port, Listening: l, Local: state.Person(), Log: log.Named("page"),
+		Records: records, Dial: beside.Dial, Gateway: beside.Gateway, Loaded: beside.Loaded, Port: port, Listening: l, Local: state.Person(), Place: s.Place(), Log: log.Named("page"),
 		Starter: func(o pageserver.Operate) actions.Starter { return starter{o, s, folder} },
 	})
 	return served, flags(err)

@@ -40,6 +40,7 @@ func (c *Report) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) 
 	if c.JSON {
 		err = t.JSON(r)
 	} else {
+		r.Error = s.Place().Complete(r.Error)
 		err = r.WriteText(t.Out)
 	}
 	if err == nil && !r.OK() {
@@ -51,7 +52,7 @@ func (c *Report) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) 
 // Data is `fulgurite data`.
 type Data struct {
 	Run_ string `arg:"" name:"run" help:"Name of the run."`
-	File string `arg:"" help:"Where to write; the name ends in .jsonl or .parquet." type:"path"`
+	File string `arg:"" help:"Where to write; the name ends in .jsonl or .parquet. A pipe or /dev/stdout gets JSONL." type:"path"`
 	Rows string `help:"What a row is: ${enum}." enum:"transitions,sequences" default:"transitions"`
 
 	Records state.RecordFlags `embed:""`
@@ -78,6 +79,10 @@ func (c *Data) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) er
 		return err
 	}
 	row := strings.TrimSuffix(c.Rows, "s")
-	t.Printf("%s of %s %s in %s\n", readable.Count(rows, row), c.Run_, readable.IsOrAre(rows), c.File)
+	out := t.Out
+	if dataset.IsStream(c.File) {
+		out = t.Err // the rows may be in the standard output
+	}
+	fmt.Fprintf(out, "%s of %s %s in %s\n", readable.Count(rows, row), c.Run_, readable.IsOrAre(rows), c.File)
 	return nil
 }

@@ -23,7 +23,7 @@ type Dev struct {
 	Ports    `embed:""`
 	PagePort *int     `help:"The page's port (0: any; default: 8235, or a free one)." env:"FULGURITE_PAGE_PORT" placeholder:"PORT"`
 	Queues   []string `help:"Task queues to run agents for, beside rollout-cpu." name:"queue"`
-	Agents   int      `help:"Most agents that run at once (0: 32 a core)." default:"0"`
+	Agents   int      `help:"Most agents that run at once (0: 32 a core, fewer if the system limits files or processes)." default:"0"`
 }
 
 // Validate is called by kong.
@@ -56,7 +56,7 @@ func (c *Dev) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) err
 	if at := st.TraceAddress(); at != "" {
 		t.Printf("  Spans      %s (gRPC)\n\n", at)
 	}
-	t.Printf("Start a run in another terminal:  fulgurite train spec.yaml%s\nCtrl-C stops; runs go on at the next start.\n", s.DirFlag())
+	t.Printf("Start a run in another terminal:  %s\nCtrl-C stops; runs go on at the next start.\n", s.Command("train", "spec.yaml"))
 	held, release := WhileHeld(ctx, st)
 	defer release()
 	<-held.Done()

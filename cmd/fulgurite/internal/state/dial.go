@@ -54,7 +54,7 @@ func (s *Flags) DialNamespace(ctx context.Context, t *terminal.Terminal) (client
 	}
 	c, err := client.DialContext(ctx, options)
 	if err != nil {
-		return nil, "", fmt.Errorf("no Temporal at %q: start `fulgurite dev%s` in another terminal, or set TEMPORAL_ADDRESS (%w)", options.HostPort, s.DirFlag(), err)
+		return nil, "", fmt.Errorf("no Temporal at %q: start `%s` in another terminal, or set TEMPORAL_ADDRESS (%w)", options.HostPort, s.Command("dev"), err)
 	}
 	return c, cmp.Or(options.Namespace, client.DefaultNamespace), nil
 }
@@ -87,7 +87,7 @@ func (s *Flags) running() (string, error) {
 		return "", fmt.Errorf("find out who has %s: %w", s.Dir, err)
 	}
 	if holder == "" {
-		return "", fmt.Errorf("%w in %s: start `fulgurite dev%s` in another terminal, or set TEMPORAL_ADDRESS to use another Temporal", ErrNoStack, s.Dir, s.DirFlag())
+		return "", fmt.Errorf("%w in %s: start `%s` in another terminal, or set TEMPORAL_ADDRESS to use another Temporal", ErrNoStack, s.Dir, s.Command("dev"))
 	}
 	a, err := s.Addresses()
 	if err != nil || strconv.Itoa(a.PID) != holder {
@@ -115,8 +115,8 @@ func (s *Flags) await(ctx context.Context, t *terminal.Terminal) (string, error)
 			return "", ctx.Err()
 		case <-deadline.C:
 			holder, err := s.Layout().Holder()
-			return "", errors.Join(fmt.Errorf("the stack of %s (process %s) has not come up within %s: see what it printed, or end it and start `fulgurite dev%s` again",
-				s.Dir, cmp.Or(holder, "unknown"), startTimeout, s.DirFlag()), err)
+			return "", errors.Join(fmt.Errorf("the stack of %s (process %s) has not come up within %s: see what it printed, or end it and start `%s` again",
+				s.Dir, cmp.Or(holder, "unknown"), startTimeout, s.Command("dev")), err)
 		case <-tick.C:
 		}
 	}
@@ -156,7 +156,7 @@ func (s *Flags) OpenRecords(ctx context.Context, t *terminal.Terminal, r RecordF
 	if path != "" {
 		switch _, err := os.Stat(path); {
 		case errors.Is(err, fs.ErrNotExist) && own:
-			return fleet.Records{}, terminal.Usagef("no runs in %s: choose the directory with --dir, or start with `fulgurite demo`", s.Dir)
+			return fleet.Records{}, terminal.Usagef("no runs in %s: choose the directory with --dir, or start with `%s`", s.Dir, s.Command("demo"))
 		case errors.Is(err, fs.ErrNotExist):
 			return fleet.Records{}, terminal.Usagef("no store at %s", path) // opening it would make one
 		}

@@ -4,55 +4,57 @@
 package state
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
-
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/internal/stack"
+	"github.com/fulgurite/fulgurite/store"
 )
 
 // Flags are the flags that every command has.
 type Flags struct {
 	Dir     string `help:"Directory of all state." default:".fulgurite" env:"FULGURITE_DIR" type:"path"`
 	Verbose bool   `help:"Log what the parts do to standard error." short:"v"`
+
+	records RecordFlags // of the command that runs
 }
 
 // Layout returns the layout of the directory.
 func (s *Flags) Layout() stack.Layout { return stack.Layout(s.Dir) }
 
-// DirFlag returns the flag by which another command finds the directory.
-func (s *Flags) DirFlag() string {
+// UseRecords says which records the command that runs was told to use, so that the commands
+// that it shows use them too.
+func (s *Flags) UseRecords(r RecordFlags) { s.records = r }
+
+// Place returns where the commands that are shown have to look. What they find by
+// themselves, in the working directory and in the environment, is left out.
+func (s *Flags) Place() shell.Place {
+	p := shell.Place{Dir: s.Dir}
 	if usual, err := filepath.Abs(".fulgurite"); err == nil && s.Dir == usual {
-		return ""
+		p.Dir = ""
 	}
-	return " --dir " + shell.Quote(s.Dir)
+	if r := s.records; r.Store != os.Getenv("FULGURITE_STORE") {
+		p.Store = r.Store
+		path, err := store.FilePath(r.Store)
+		absolute, wrong := filepath.Abs(path)
+		switch {
+		case store.Redacted(r.Store) != r.Store:
+			p.Store = "URL" // a password is not shown
+		case err == nil && wrong == nil && path != "":
+			p.Store = absolute
+		}
+	}
+	if usual, err := filepath.Abs(os.Getenv("FULGURITE_BLOBS")); os.Getenv("FULGURITE_BLOBS") == "" || err != nil || usual != s.records.Blobs {
+		p.Blobs = s.records.Blobs
+	}
+	return p
 }
 
-// Logger returns a logger that writes errors, or with --verbose also information. Without
-// --verbose it writes nothing once ctx is done: errors of interrupted work are expected
-// then.
-func (s *Flags) Logger(ctx context.Context, w io.Writer) *zap.Logger {
-	enabled := zap.LevelEnablerFunc(func(l zapcore.Level) bool {
-		return s.Verbose && l >= zapcore.InfoLevel || l >= zapcore.ErrorLevel && ctx.Err() == nil
-	})
-	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig()), zapcore.AddSync(w), enabled))
-}
-
-// ServerLogger returns the logger of the embedded Temporal server. It is nil, which means
-// silent, unless --verbose is given.
-func (s *Flags) ServerLogger(ctx context.Context, w io.Writer) *zap.Logger {
-	if !s.Verbose {
-		return nil
-	}
-	return s.Logger(ctx, w).Named("temporal")
-}
+// Command returns a command that looks where this one does, as people type it.
+func (s *Flags) Command(words ...string) string { return s.Place().Command(words...) }
 
 // WriteJSON writes v to a file that is whole or absent.
 func WriteJSON(path string, v any) error {

@@ -8,13 +8,14 @@ import (
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/internal/runstate"
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// print writes the status for people. dirFlag is the flag by which other commands find the
-// run's directory, or empty.
-func (s Status) print(t *terminal.Terminal, dirFlag string) error {
+// print writes the status for people. place is where the commands that are shown find
+// the run.
+func (s Status) print(t *terminal.Terminal, place shell.Place) error {
 	t.Printf("Run %s: %s\n", s.Run, s.headline())
 	switch {
 	case s.Stop == nil:
@@ -24,17 +25,20 @@ func (s Status) print(t *terminal.Terminal, dirFlag string) error {
 		t.Printf("  %s\n", terminal.Escape(s.Stop.Text()))
 	}
 	if s.Error != "" {
-		t.Printf("  %s\n", s.Error)
+		t.Printf("  %s\n", place.Complete(s.Error))
 	}
-	if retriable(s.Status) {
-		t.Printf("  once the cause is fixed: `fulgurite retry%s %s`\n", dirFlag, s.Run)
+	switch {
+	case s.lost:
+		t.Printf("  its workflow is no longer in Temporal, so it can't go on: start its spec under another name\n")
+	case s.canRetry:
+		t.Printf("  once the cause is fixed: `%s`\n", place.Command("retry", s.Run))
 	}
 	if s.Progress != nil {
-		s.printProgress(t, dirFlag)
+		s.printProgress(t, place)
 	}
 	s.printUsage(t)
 	for _, text := range s.Warnings {
-		t.Printf("  warning: %s\n", terminal.Escape(text))
+		t.Printf("  warning: %s\n", terminal.Escape(place.Complete(text)))
 	}
 	if n := len(s.Evaluations); n > 0 {
 		e := s.Evaluations[n-1]
@@ -50,13 +54,13 @@ func (s Status) print(t *terminal.Terminal, dirFlag string) error {
 	}
 	obstacles := runstate.Obstacles{Idle: s.Idle, Blocked: s.Blocked, Absent: s.Absent}.Lines()
 	for _, text := range obstacles {
-		t.Printf("  %s\n", terminal.Escape(text))
+		t.Printf("  %s\n", terminal.Escape(place.Complete(text)))
 	}
 	if len(obstacles) > 0 {
-		t.Printf("  once that is mended it goes on by itself; `fulgurite stop%s %s --now` ends it\n", dirFlag, s.Run)
+		t.Printf("  once that is mended it goes on by itself; `%s` ends it\n", place.Command("stop", s.Run, "--now"))
 	}
 	if s.Warning != "" {
-		t.Printf("  %s\n", s.Warning)
+		t.Printf("  %s\n", place.Complete(s.Warning))
 	}
 	return nil
 }
@@ -72,7 +76,7 @@ func (s Status) headline() string {
 	return string(s.Status)
 }
 
-func (s Status) printProgress(t *terminal.Terminal, dirFlag string) {
+func (s Status) printProgress(t *terminal.Terminal, place shell.Place) {
 	p := s.Progress
 	step := fmt.Sprintf("step %d of %d, version %d is promoted", p.Step, p.Steps, p.Promoted)
 	switch {
@@ -100,13 +104,13 @@ func (s Status) printProgress(t *terminal.Terminal, dirFlag string) {
 		t.Printf("  reward of step %d: %.3f\n", p.Curve[n-1].Step, p.Curve[n-1].Reward)
 	}
 	if p.Paused {
-		t.Printf("  paused: `fulgurite resume%s %s` goes on\n", dirFlag, s.Run)
+		t.Printf("  paused: `%s` goes on\n", place.Command("resume", s.Run))
 	}
 	if p.Pending != nil {
-		t.Printf("  version %d waits for `fulgurite approve%s %s` or `fulgurite reject%s %s`\n", p.Pending.Decision.Candidate, dirFlag, s.Run, dirFlag, s.Run)
+		t.Printf("  version %d waits for `%s` or `%s`\n", p.Pending.Decision.Candidate, place.Command("approve", s.Run), place.Command("reject", s.Run))
 	}
 	if p.Quarantined > 0 {
-		t.Printf("  %s: `fulgurite report%s %s` says why\n", readable.Are(p.Quarantined, "task", "quarantined"), dirFlag, s.Run)
+		t.Printf("  %s: `%s` says why\n", readable.Are(p.Quarantined, "task", "quarantined"), place.Command("report", s.Run))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
@@ -59,6 +60,10 @@ type Status struct {
 	Warning string        `json:"warning,omitempty"`
 	// Warnings say what is wrong with how the run learns, or learned.
 	Warnings []string `json:"warnings,omitempty"`
+
+	// canRetry is true if the run can go on once the cause of its end is fixed. lost is
+	// true if it could, but Temporal does not have its workflow.
+	canRetry, lost bool
 }
 
 // Outputs returns what the command prints as JSON.
@@ -73,7 +78,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	if c.JSON {
 		return t.JSON(out)
 	}
-	return out.print(t, s.DirFlag())
+	return out.print(t, s.Place())
 }
 
 // read asks the store first, which answers always, and then Temporal.
@@ -100,7 +105,8 @@ func read(ctx context.Context, s *state.Flags, t *terminal.Terminal, name string
 	if temporal != nil {
 		defer temporal.Close()
 	}
-	out := Status{Run: name, Status: run.Status, Error: run.Failure().Error, Warning: doubt}
+	out := Status{Run: name, Status: run.Status, Error: run.Failure().Error, Warning: doubt, canRetry: run.CanRetry()}
+	out.lost = out.canRetry && temporal != nil && isLost(ctx, temporal, run)
 	if out.Collected, err = records.Store.CollectedVersions(ctx, name, model.DefaultPolicy); err != nil {
 		return out, err
 	}
@@ -163,6 +169,13 @@ func (s *Status) readRecords(ctx context.Context, records fleet.Records, run rec
 	return err
 }
 
+// isLost reports whether Temporal does not know the workflow of a run.
+func isLost(ctx context.Context, c client.Client, run record.Run) bool {
+	_, err := c.DescribeWorkflowExecution(ctx, run.WorkflowID, "")
+	var unknown *serviceerror.NotFound
+	return errors.As(err, &unknown)
+}
+
 // readEvaluations adds the recorded evaluations.
 func (s *Status) readEvaluations(ctx context.Context, records fleet.Records, run record.Run) error {
 	if run.Status == record.Refused {
@@ -196,7 +209,7 @@ func unrecorded(ctx context.Context, s *state.Flags, t *terminal.Terminal, name 
 	if err != nil {
 		return Status{}, false
 	}
-	out := Status{Run: name, Status: run.Status, Error: run.Failure().Error}
+	out := Status{Run: name, Status: run.Status, Error: run.Failure().Error, canRetry: run.CanRetry()}
 	if run.Status == record.Running {
 		out.Warning = "it has started, but the store has no record of it yet"
 		out.Idle, _ = runstate.IdleQueues(ctx, c, workflows.QueueRollout) // unknown is as good as none here
@@ -214,13 +227,4 @@ func Unrecorded(ctx context.Context, c client.Client, name string) (record.Run, 
 		return record.Run{}, fmt.Errorf("%s is a %s, not a run", name, kind)
 	}
 	return runstate.Of(ctx, c, record.Run{Name: name, WorkflowID: name, ExecutionID: d.WorkflowExecutionInfo.FirstRunId, Status: record.Running})
-}
-
-// retriable reports whether `fulgurite retry` lets a run go on.
-func retriable(s record.Status) bool {
-	switch s {
-	case record.Failed, record.Cancelled, record.Terminated, record.TimedOut, record.Refused:
-		return true
-	}
-	return false
 }

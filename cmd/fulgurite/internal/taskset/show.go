@@ -11,6 +11,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/readable"
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/grading"
@@ -149,7 +150,7 @@ func (c *Show) leak(a, b string) error {
 	if len(sources) > 3 {
 		sources = []string{a, b}
 	}
-	return fmt.Errorf("questions leak from one source into another: `fulgurite tasks %s --write DIR` writes files without those tasks", strings.Join(sources, " "))
+	return fmt.Errorf("questions leak from one source into another: `%s` writes files without those tasks", shell.Command(slices.Concat([]string{"tasks"}, sources, []string{"--write", "DIR"})...))
 }
 
 // readAll reads and checks the tasks of all sources.

@@ -49,7 +49,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	if err != nil {
 		return err
 	}
-	e := Execution{Name: name, Plan: p, Detach: c.Detach, JSON: c.JSON}
+	e := Execution{Name: name, Plan: p, Again: c.again(), Detach: c.Detach, JSON: c.JSON}
 	result, err := e.Run(ctx, s, t)
 	if err != nil || c.Detach {
 		return err
@@ -59,7 +59,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		return t.JSON(trainResult{result, result.Steps, sp.Tasks.Gate != "", before, after})
 	}
 	svg := drawOwn(ctx, s, t, result)
-	summarize(t, result, sp.Tasks.Gate != "")
+	summarize(s, t, result, sp.Tasks.Gate != "")
 	if before != nil && after != nil {
 		for i, p := range before.ByK {
 			t.Printf("  pass@%d: %s before, %s after.\n", p.K, p.At, after.ByK[i].At)
@@ -69,6 +69,18 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		t.Printf("Reward curve: %s\n", svg)
 	}
 	return nil
+}
+
+// again returns the words of the command that follows the run again.
+func (c *Command) again() []string {
+	words := []string{"train", c.Spec}
+	if c.Name != "" {
+		words = append(words, "--name", c.Name)
+	}
+	if c.JSON {
+		words = append(words, "--json")
+	}
+	return words
 }
 
 // drawOwn draws the curve of a run that is recorded in the directory, and returns the
@@ -146,22 +158,23 @@ func refused(err error) bool {
 // runName returns the first name that is not empty: that of the flag, that of the spec,
 // or one made from the file's name.
 func runName(flag, inSpec, file string) (string, error) {
-	name := flag
+	name, origin := flag, "--name"
 	if name == "" {
-		name = inSpec
+		name, origin = inSpec, "name in "+file
 	}
 	if name == "" {
 		name = strings.ToLower(strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)))
+		origin = "the run is named for the file " + file + ", as neither --name nor the spec names it"
 	}
 	if err := trace.CheckRunName(name); err != nil {
-		return "", terminal.Usage(err)
+		return "", terminal.Usagef("%s: %w", origin, err)
 	}
 	return name, nil
 }
 
 // summarize prints the outcome of a run. Each step made a version, so the number of steps
 // is the number of the newest version.
-func summarize(t *terminal.Terminal, r workflows.TrainingResult, evaluated bool) {
+func summarize(s *state.Flags, t *terminal.Terminal, r workflows.TrainingResult, evaluated bool) {
 	steps := readable.Count(r.Steps, "step")
 	if r.Stopped != nil {
 		steps = fmt.Sprintf("stopped at %d of %d, %s", r.Stopped.After, r.Stopped.Of, terminal.Escape(r.Stopped.Text()))
@@ -171,7 +184,7 @@ func summarize(t *terminal.Terminal, r workflows.TrainingResult, evaluated bool)
 	} else {
 		t.Printf("Run %s: %s. Nothing was evaluated, since the spec has no tasks.gate: version %d is the newest, and version %d stays promoted.\n",
 			r.Run, steps, r.Steps, r.Promoted)
-		t.Printf("Take the newest with:  fulgurite export %s@newest DIR\n", r.Run)
+		t.Printf("Take the newest with:  %s\n", s.Command("export", r.Run+"@newest", "DIRECTORY"))
 	}
 	if r.Before != nil && r.After != nil {
 		t.Printf("Test reward: %s before, %s after.\n", Describe(*r.Before), Describe(*r.After))

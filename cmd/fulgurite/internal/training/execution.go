@@ -20,8 +20,10 @@ import (
 
 // Execution is a run to start, or to attach to, and to follow.
 type Execution struct {
-	Name   string
-	Plan   plan.Plan
+	Name string
+	Plan plan.Plan
+	// Again are the words of the command that follows the run again.
+	Again  []string
 	Detach bool // return once it is started
 	JSON   bool // write only JSON to standard output
 }
@@ -55,7 +57,7 @@ func (e Execution) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal
 		if e.JSON {
 			return result, t.JSON(Started{e.Name})
 		}
-		t.Printf("Run %s is under way: fulgurite status %s\n", e.Name, e.Name)
+		t.Printf("Run %s is under way: %s\n", e.Name, s.Command("status", e.Name))
 		return result, nil
 	}
 	out := t
@@ -66,16 +68,16 @@ func (e Execution) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal
 	if under {
 		verb = "goes on"
 	}
-	out.Printf("Run %s %s. Ctrl-C does not stop it; fulgurite status%s %s shows its progress.\n", e.Name, verb, s.DirFlag(), e.Name)
+	out.Printf("Run %s %s. Ctrl-C does not stop it; `%s` shows its progress.\n", e.Name, verb, s.Command("status", e.Name))
 	display := progress.New(out.Out, out.TTY)
 	f := Follower{
-		Client: temporal, Display: display, DirFlag: s.DirFlag(),
-		remedy: fmt.Sprintf("; `fulgurite dev%s` starts it again", s.DirFlag()), space: s.SpaceWarning,
+		Client: temporal, Display: display, Place: s.Place(),
+		remedy: fmt.Sprintf("; `%s` starts it again", s.Command("dev")), space: s.SpaceWarning,
 	}
 	result, err = f.Follow(ctx, run, e.Plan.Spec)
 	display.Close()
 	if err != nil && ctx.Err() != nil {
-		out.Printf("Run %s continues without this terminal: fulgurite status%s %s\n", e.Name, s.DirFlag(), e.Name)
+		out.Printf("Run %s continues without this terminal: `%s` shows its progress, and `%s` waits for its result.\n", e.Name, s.Command("status", e.Name), s.Command(e.Again...))
 		return result, err
 	}
 	if err != nil {
@@ -109,8 +111,9 @@ func (e Execution) start(ctx context.Context, s *state.Flags, t *terminal.Termin
 // be done.
 func (e Execution) failed(ctx context.Context, s *state.Flags, t *terminal.Terminal, temporal client.Client, cause error) error {
 	out := status.Status{Run: e.Name, Status: record.Failed, Error: workflows.Reason(cause)}
+	canRetry := !workflows.Failure(cause).Final
 	if ended, err := status.Unrecorded(ctx, temporal, e.Name); err == nil && ended.Status != record.Running && ended.Status != record.Completed && ended.Status != record.Stopped {
-		out.Status, out.Error = ended.Status, ended.Failure().Error
+		out.Status, out.Error, canRetry = ended.Status, ended.Failure().Error, ended.CanRetry()
 	}
 	if e.JSON {
 		if err := t.JSON(out); err != nil {
@@ -120,5 +123,8 @@ func (e Execution) failed(ctx context.Context, s *state.Flags, t *terminal.Termi
 	if refused(cause) {
 		return terminal.Usage(fmt.Errorf("run %s: %s", e.Name, out.Error))
 	}
-	return fmt.Errorf("run %s %s: %s\nOnce the cause is fixed: fulgurite retry%s %s", e.Name, out.Status, out.Error, s.DirFlag(), e.Name)
+	if !canRetry {
+		return fmt.Errorf("run %s %s: %s", e.Name, out.Status, out.Error)
+	}
+	return fmt.Errorf("run %s %s: %s\nOnce the cause is fixed: %s", e.Name, out.Status, out.Error, s.Command("retry", e.Name))
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/progress"
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/internal/runstate"
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/workflows"
@@ -27,8 +30,8 @@ const pollEvery = 200 * time.Millisecond
 type Follower struct {
 	Client  client.Client
 	Display *progress.Display
-	// DirFlag is the flag by which other commands find the run's directory, or empty.
-	DirFlag string
+	// Place is where the commands that are shown find the run.
+	Place shell.Place
 	// remedy says what brings a Temporal back that is away, and space whether there is
 	// space for the state.
 	remedy string
@@ -40,7 +43,7 @@ type Follower struct {
 func (f Follower) Follow(ctx context.Context, run client.WorkflowRun, s spec.Spec) (workflows.TrainingResult, error) {
 	watched, end := context.WithCancel(ctx)
 	var watching sync.WaitGroup
-	watching.Go(func() { watch(watched, f.Client, run.GetID(), s.Agent.Queue, f.DirFlag, f.Display) })
+	watching.Go(func() { watch(watched, f.Client, run.GetID(), s.Agent.Queue, f.Place, f.Display) })
 	defer watching.Wait()
 	defer end()
 	type ended struct {
@@ -50,10 +53,10 @@ func (f Follower) Follow(ctx context.Context, run client.WorkflowRun, s spec.Spe
 	done := make(chan ended, 1)
 	go func() {
 		var e ended
-		e.err = retryUnavailable(ctx, func() error { return run.Get(ctx, &e.result) })
+		e.result, e.err = f.await(ctx, run)
 		done <- e
 	}()
-	v := viewer{client: f.Client, run: run.GetID(), spec: s, display: f.Display, outage: outage{remedy: f.remedy, space: f.space}}
+	v := viewer{client: f.Client, run: run.GetID(), place: f.Place, spec: s, display: f.Display, outage: outage{remedy: f.remedy, space: f.space}}
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
@@ -70,10 +73,38 @@ func (f Follower) Follow(ctx context.Context, run client.WorkflowRun, s spec.Spe
 	}
 }
 
+// await waits for the end of a run. A reset, or a retry, ends one execution of the run's
+// workflow and begins another, which the run goes on in.
+func (f Follower) await(ctx context.Context, run client.WorkflowRun) (result workflows.TrainingResult, err error) {
+	for last := ""; ; {
+		err = retryUnavailable(ctx, func() error { return run.Get(ctx, &result) })
+		if err == nil || ctx.Err() != nil {
+			return result, err
+		}
+		var d *workflowservice.DescribeWorkflowExecutionResponse
+		asked := retryUnavailable(ctx, func() (fault error) {
+			d, fault = f.Client.DescribeWorkflowExecution(ctx, run.GetID(), "")
+			return fault
+		})
+		if asked != nil {
+			return result, err // Temporal does not have the workflow any more
+		}
+		now := d.WorkflowExecutionInfo.Execution.RunId
+		if now == last {
+			return result, err
+		}
+		if d.WorkflowExecutionInfo.Status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
+			f.Display.Println("the run was reset, and goes on")
+		}
+		last, run = now, f.Client.GetWorkflow(ctx, run.GetID(), now)
+	}
+}
+
 // viewer turns a run's progress into what the display shows.
 type viewer struct {
 	client   client.Client
 	run      string
+	place    shell.Place
 	spec     spec.Spec
 	display  *progress.Display
 	step     int  // under way; 0 before the first
@@ -146,18 +177,18 @@ func (v *viewer) showCurve(p workflows.Progress) {
 	if p.Pending != nil && p.Pending.Decision.Candidate > v.pending {
 		v.pending = p.Pending.Decision.Candidate
 		d := p.Pending.Decision
-		v.display.Println(fmt.Sprintf("version %d earns %.3f on the gate split against %.3f of version %d, and waits for `fulgurite approve %s` or `fulgurite reject %s` until %s",
-			v.pending, d.Reward, d.Baseline, d.Promoted, v.run, v.run, readable.Time(p.Pending.Deadline)))
+		v.display.Println(fmt.Sprintf("version %d earns %.3f on the gate split against %.3f of version %d, and waits for `%s` or `%s` until %s",
+			v.pending, d.Reward, d.Baseline, d.Promoted, v.place.Command("approve", v.run), v.place.Command("reject", v.run), readable.Time(p.Pending.Deadline)))
 	}
 	for _, text := range p.Warnings {
 		if !slices.Contains(v.warned, text) {
-			v.display.Println("warning: " + terminal.Escape(text))
+			v.display.Println("warning: " + terminal.Escape(v.place.Complete(text)))
 		}
 	}
 	v.warned = p.Warnings
 	if p.Quarantined > v.poisoned {
 		v.poisoned = p.Quarantined
-		v.display.Println(fmt.Sprintf("%s failed for reasons of their own and %s quarantined: see `fulgurite report %s`", readable.Count(p.Quarantined, "task"), readable.IsOrAre(p.Quarantined), v.run))
+		v.display.Println(fmt.Sprintf("%s failed for reasons of their own and %s quarantined: see `%s`", readable.Count(p.Quarantined, "task"), readable.IsOrAre(p.Quarantined), v.place.Command("report", v.run)))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/progress"
 	"github.com/fulgurite/fulgurite/internal/runstate"
+	"github.com/fulgurite/fulgurite/internal/shell"
 )
 
 const (
@@ -26,8 +27,8 @@ const (
 
 // watch tells the user who follows a run what keeps it from going on, each obstacle once,
 // and when it goes on. It ends with ctx.
-func watch(ctx context.Context, c client.Client, run, agents, dirFlag string, d *progress.Display) {
-	t := obstacleView{run: run, dirFlag: dirFlag, display: d}
+func watch(ctx context.Context, c client.Client, run, agents string, place shell.Place, d *progress.Display) {
+	t := obstacleView{run: run, place: place, display: d}
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
@@ -54,9 +55,10 @@ func isGoing(ctx context.Context, c client.Client, run string) bool {
 
 // obstacleView remembers which obstacles a user was told of.
 type obstacleView struct {
-	run, dirFlag string
-	display      *progress.Display
-	seen, shown  []string // keys, of the last look and since the run last went on
+	run         string
+	place       shell.Place
+	display     *progress.Display
+	seen, shown []string // keys, of the last look and since the run last went on
 }
 
 // show takes the result of a look.
@@ -82,13 +84,13 @@ func (t *obstacleView) show(o runstate.Obstacles) {
 	}
 	t.seen = keys
 	for _, line := range lines {
-		t.display.Println("the run waits: " + terminal.Escape(line))
+		t.display.Println("the run waits: " + terminal.Escape(t.place.Complete(line)))
 	}
 	if more > 0 {
-		t.display.Println(fmt.Sprintf("  and %d more: `fulgurite status%s %s` lists them", more, t.dirFlag, t.run))
+		t.display.Println(fmt.Sprintf("  and %d more: `%s` lists them", more, t.place.Command("status", t.run)))
 	}
 	if len(lines) > 0 {
-		t.display.Println(fmt.Sprintf("  once that is mended it goes on by itself; `fulgurite stop%s %s --now` ends it", t.dirFlag, t.run))
+		t.display.Println(fmt.Sprintf("  once that is mended it goes on by itself; `%s` ends it", t.place.Command("stop", t.run, "--now")))
 	}
 	if len(keys) == 0 && len(t.shown) > 0 {
 		t.shown = nil

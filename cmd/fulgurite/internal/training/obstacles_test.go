@@ -9,6 +9,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/internal/progress"
 	"github.com/fulgurite/fulgurite/internal/runstate"
+	"github.com/fulgurite/fulgurite/internal/shell"
 )
 
 // An obstacle is told at the second look, once, whatever numbers its failure has, and its
@@ -17,7 +18,7 @@ func TestEachObstacleIsToldOnceAndItsEnd(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	d := progress.New(&out, false)
-	v := obstacleView{run: "demo", dirFlag: " --dir 'my state'", display: d}
+	v := obstacleView{run: "demo", place: shell.Place{Dir: "my state"}, display: d}
 	blocked := func(workflow, failure string, attempt int) runstate.Blockage {
 		return runstate.Blockage{Workflow: workflow, Activity: "RunAgent", Attempt: attempt, Failure: failure}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"go.temporal.io/api/common/v1"
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/plan"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -69,9 +71,9 @@ func attach(ctx context.Context, c client.Client, name, digest string) (client.W
 	}
 	execution := d.WorkflowExecutionInfo
 	if status := execution.Status; status != enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
-		other := fmt.Sprintf("see `fulgurite versions %s`", name)
-		if status != enums.WORKFLOW_EXECUTION_STATUS_COMPLETED {
-			other = fmt.Sprintf("let this one go on with `fulgurite retry %s`", name)
+		other := fmt.Sprintf("see `%s`", shell.Command("versions", name))
+		if canRetry(ctx, c, execution.Execution) {
+			other = fmt.Sprintf("let this one go on with `%s`", shell.Command("retry", name))
 		}
 		return nil, terminal.Usagef("run %s has ended (%s): start it again under another --name, or %s", name, status, other)
 	}
@@ -82,9 +84,15 @@ func attach(ctx context.Context, c client.Client, name, digest string) (client.W
 		}
 	}
 	if started != digest {
-		return nil, terminal.Usagef("run %s is under way with another spec: start this one under another --name, or see `fulgurite status %s`", name, name)
+		return nil, terminal.Usagef("run %s is under way with another spec: start this one under another --name, or see `%s`", name, shell.Command("status", name))
 	}
 	return c.GetWorkflow(ctx, name, ""), nil
+}
+
+// canRetry reports whether an execution that has ended can go on once the cause is fixed.
+func canRetry(ctx context.Context, c client.Client, of *common.WorkflowExecution) bool {
+	err := c.GetWorkflow(ctx, of.WorkflowId, of.RunId).Get(ctx, nil)
+	return err != nil && !workflows.Failure(err).Final
 }
 
 // UnderWay reports whether Temporal still runs the workflow. The store does not know for

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/readable"
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/internal/truncate"
 )
 
@@ -34,9 +35,9 @@ func (r *report) print(t *terminal.Terminal) {
 	r.Twice.print(t)
 	r.printVerdict(t)
 	if r.Kept != "" {
-		t.Printf("The trial is in %s: fulgurite calls --dir %s ATTEMPT\n", r.Kept, r.Kept)
+		t.Printf("The trial is in %s: %s\n", r.Kept, shell.Place{Dir: r.Kept}.Command("calls", "ATTEMPT"))
 	} else if len(r.Attempts) > 0 && len(r.Problems)+len(r.Warnings) > 0 {
-		t.Printf("With --keep DIR the trial stays, for `fulgurite calls --dir DIR ATTEMPT`.\n")
+		t.Printf("With --keep DIR the trial stays, for `%s`.\n", shell.Place{Dir: "DIR"}.Command("calls", "ATTEMPT"))
 	}
 }
 
