@@ -292,7 +292,7 @@ func TestFilesThatAreNoModelAreNamedWithTheWayOn(t *testing.T) {
 		"model.safetensors": "give the directory that holds it",
 		"rows.parquet":      "it is a Parquet file: give a directory with safetensors, or a GGUF file",
 		"adapter":           "it is an adapter, not a model: import its base",
-		"quantized":         "the directory has q4.gguf: make a model directory of it with `fulgurite import`",
+		"quantized":         "the directory has q4.gguf: make a model directory of it with `fulgurite import " + filepath.Join(dir, "quantized", "q4.gguf") + " DIRECTORY`",
 	} {
 		_, err := run(models.Import{Source: filepath.Join(dir, source), Directory: filepath.Join(t.TempDir(), "tiny")})
 		require.ErrorContains(t, err, want, source)
