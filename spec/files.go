@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/fulgurite/fulgurite/internal/modeldir"
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/internal/textfile"
 )
 
@@ -178,7 +179,7 @@ func (f *Faults) model(m Model) {
 	if m.Base != "" && m.Base != BaseTiny {
 		remedy := "`fulgurite import` makes such a directory of a GGUF file, or of a model on the hub, named as hf:OWNER/NAME"
 		if name := modeldir.OnHub(m.Base); name != "" {
-			remedy = fmt.Sprintf("make a directory of the model on the hub with `fulgurite import hf:%s DIR`, and give that", name)
+			remedy = fmt.Sprintf("make a directory of the model on the hub with `%s`, and give that", shell.Command("import", "hf:"+name, "DIR"))
 		}
 		f.modelDirectory("model.base", m.Base, remedy, modeldir.Missing, modeldir.InsteadOfModel)
 	}

@@ -65,7 +65,7 @@ func (s *Step) Compare(settings []Setting) (Report, error) {
 		r.Attempts += len(samples)
 	}
 	if n := len(s.groups) - r.Groups; n > 0 {
-		r.Remarks = append(r.Remarks, fmt.Sprintf("%d of the step's %d groups were left out of its batch and have no credit: fulgurite report says why", n, len(s.groups)))
+		r.Remarks = append(r.Remarks, fmt.Sprintf("%d of the step's %d groups were left out of its batch and have no credit: `fulgurite report` says why", n, len(s.groups)))
 	}
 	var own outcome
 	for i, one := range settings {
