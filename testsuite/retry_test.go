@@ -167,7 +167,7 @@ func TestARunThatHasEndedGoesOnForMoreSteps(t *testing.T) {
 		require.ErrorContains(t, err, c.why)
 	}
 	_, err := retry(ctx, st, "run")
-	require.ErrorContains(t, err, "it has completed; fulgurite retry --steps N lets it go on to step N")
+	require.ErrorContains(t, err, " --steps N` lets it go on to step N")
 
 	done, err := more("two-more", 4)
 	require.NoError(t, err)

@@ -131,7 +131,7 @@ func (t *trainingRun) awaitResume(ctx workflow.Context) error {
 
 func (t *trainingRun) checkSet(in SetInput) error {
 	if _, ok := in.Values[spec.KeySteps]; ok {
-		return fmt.Errorf("%s can't be set while this run is under way: once it has ended, fulgurite retry --steps lets it go on", spec.KeySteps)
+		return fmt.Errorf("%s can't be set while this run is under way: once it has ended, `%s` lets it go on", spec.KeySteps, shell.Command("retry", t.Run, "--steps", "N"))
 	}
 	return t.checkSetting(t.started()+1, in)
 }

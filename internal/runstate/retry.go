@@ -15,6 +15,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
@@ -26,9 +27,9 @@ var ErrNotRetried = errors.New("it can't go on")
 // errEnded says why a run whose workflow completed can't go on.
 func errEnded(run record.Run) error {
 	if run.Status == record.Stopped {
-		return fmt.Errorf("%w: it was stopped; fulgurite retry --steps N lets it go on to step N", ErrNotRetried)
+		return fmt.Errorf("%w: it was stopped; `%s` lets it go on to step N", ErrNotRetried, shell.Command("retry", run.Name, "--steps", "N"))
 	}
-	return fmt.Errorf("%w: it has completed; fulgurite retry --steps N lets it go on to step N", ErrNotRetried)
+	return fmt.Errorf("%w: it has completed; `%s` lets it go on to step N", ErrNotRetried, shell.Command("retry", run.Name, "--steps", "N"))
 }
 
 // Retrier lets runs go on that failed or were ended.
