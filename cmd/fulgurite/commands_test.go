@@ -92,7 +92,7 @@ func inGo(t *testing.T, p string, text []byte) (all []advice) {
 				t.Errorf("%s: %q shows a command without --dir: Flags.Command writes it with that", p, literal)
 			}
 		case *ast.CallExpr:
-			if f, ok := n.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "Command" && !strings.HasPrefix(nameOf(f.X), "exec") && len(n.Args) > 0 {
+			if f, ok := n.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "Command" && !strings.HasPrefix(identifierOf(f.X), "exec") && len(n.Args) > 0 {
 				if words := wordsOf(n); words != nil {
 					all = append(all, advice{p, words})
 				}
@@ -133,7 +133,7 @@ func inTemplate(p, text string) (all []advice) {
 	return all
 }
 
-func nameOf(e ast.Expr) string {
+func identifierOf(e ast.Expr) string {
 	if id, ok := e.(*ast.Ident); ok {
 		return id.Name
 	}

@@ -11,7 +11,7 @@ const Program = "fulgurite"
 
 // dirless are the commands that use no directory of state.
 func dirless() []string {
-	return []string{"plan", "tasks", "grade", "import", "schema", "version", "try", "warm-start"}
+	return []string{"plan", "tasks", "grade", "import", "schema", "version", "try", "warm-start", "completion", "help", "complete"}
 }
 
 // storeless are the commands of a directory that can't use another store than that of the
