@@ -248,9 +248,9 @@ func paste(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("the last output shows no %q", args[1])
 	}
 	line := strings.Join(append([]string{shown}, args[2:]...), " ")
-	elsewhere := ts.MkAbs("another directory")
-	ts.Check(os.MkdirAll(elsewhere, 0o755))
-	exitCode(ts, false, []string{args[0], "sh", "-c", `cd "$0" && unset FULGURITE_DIR && ` + line, elsewhere})
+	folder := ts.MkAbs("another directory")
+	ts.Check(os.MkdirAll(folder, 0o755))
+	exitCode(ts, false, []string{args[0], "sh", "-c", `cd "$0" && unset FULGURITE_DIR && ` + line, folder})
 }
 
 // documented implements "documented FILE TEXT": a shell runs the block of commands of a

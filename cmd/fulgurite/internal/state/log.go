@@ -21,7 +21,7 @@ func (s *Flags) Logger(ctx context.Context, w io.Writer) *zap.Logger {
 	})
 	out := zapcore.Lock(zapcore.AddSync(w))
 	if !s.Verbose {
-		return zap.New(briefCore{LevelEnabler: enabled, out: out})
+		return zap.New(shortCore{LevelEnabler: enabled, out: out})
 	}
 	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig()), out, enabled))
 }
@@ -35,25 +35,25 @@ func (s *Flags) ServerLogger(ctx context.Context, w io.Writer) *zap.Logger {
 	return s.Logger(ctx, w).Named("temporal")
 }
 
-// briefWidth is the length of a line of the log without --verbose, in characters.
-const briefWidth = 240
+// shortWidth is the length of a line of the log without --verbose, in characters.
+const shortWidth = 240
 
-// briefCore writes each entry as one short line for people: what happened, to what, and
+// shortCore writes each entry as one short line for people: what happened, to what, and
 // why. With --verbose the log has all fields.
-type briefCore struct {
+type shortCore struct {
 	zapcore.LevelEnabler
 	out    zapcore.WriteSyncer
 	fields []zapcore.Field
 }
 
 // With implements zapcore.Core.
-func (b briefCore) With(fields []zapcore.Field) zapcore.Core {
+func (b shortCore) With(fields []zapcore.Field) zapcore.Core {
 	b.fields = slices.Concat(b.fields, fields)
 	return b
 }
 
 // Check implements zapcore.Core.
-func (b briefCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+func (b shortCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
 	if b.Enabled(e.Level) {
 		return checked.AddCore(e, b)
 	}
@@ -61,7 +61,7 @@ func (b briefCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcor
 }
 
 // Write implements zapcore.Core.
-func (b briefCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
+func (b shortCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 	all := zapcore.NewMapObjectEncoder()
 	for _, f := range slices.Concat(b.fields, fields) {
 		f.AddTo(all)
@@ -86,12 +86,12 @@ func (b briefCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
 		text += ": " + strings.Join(why, ": ")
 	}
 	line := []rune(e.Time.Format(time.TimeOnly) + " " + text)
-	if len(line) > briefWidth {
-		line = append(line[:briefWidth-1], '…')
+	if len(line) > shortWidth {
+		line = append(line[:shortWidth-1], '…')
 	}
 	_, err := b.out.Write([]byte(string(line) + "\n"))
 	return err
 }
 
 // Sync implements zapcore.Core.
-func (b briefCore) Sync() error { return b.out.Sync() }
+func (b shortCore) Sync() error { return b.out.Sync() }
