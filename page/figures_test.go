@@ -61,8 +61,9 @@ func (r *recorded) measured(name string, only bool, versions []int, reward func(
 				require.NoError(t, r.store.SealAttempt(ctx, trace.Attempt{Address: a, Outcome: trace.Completed, Reward: &earned, Result: "said"}))
 			}
 		}
-		n, mean := float64(evaluationSamples*len(r.tasks)), 0.0
-		mean, greedy = sum/n, greedy/float64(len(r.tasks))
+		n := float64(evaluationSamples * len(r.tasks))
+		mean := sum / n
+		greedy /= float64(len(r.tasks))
 		require.NoError(t, r.store.PutEvaluation(ctx, record.Evaluation{Run: name, Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{
 			Kind: trace.Test, Version: version, Tasks: len(r.tasks), Rollouts: int(n), Mean: mean, StdError: math.Sqrt(max(0, squares-n*mean*mean) / (n - 1) / n), Greedy: &greedy,
 		}}))
