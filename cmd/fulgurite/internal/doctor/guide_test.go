@@ -35,7 +35,10 @@ func TestTheGuideToAGPUHolds(t *testing.T) {
 		require.NoError(t, s.Validate())
 		require.NoError(t, s.Trainable())
 		if s.Sampling.Server != nil {
-			require.Contains(t, string(guide), doctor.ServeCommand(s, s.Sampling.Server.URLs[0]))
+			base := s.Model.Base
+			s.Model.Base = modelWithMoreIDsThanTokens(t)
+			command := doctor.ServeCommand(s, s.Sampling.Server.URLs[0])
+			require.Contains(t, string(guide), strings.ReplaceAll(command, s.Model.Base, base))
 		}
 	}
 }

@@ -89,10 +89,10 @@ func TestWhatAServerWasNotStartedWithIsNamed(t *testing.T) {
 		" --logprobs-mode processed_logprobs --enable-lora --max-lora-rank 32 --max-loras 3", line)
 }
 
-// Ids without a token are left out of what vLLM samples from, so its log-probabilities
-// have to be those of the rest.
-func TestAServerOfAModelWithIDsWithoutATokenNeedsItsProcessedLogprobs(t *testing.T) {
-	t.Parallel()
+// modelWithMoreIDsThanTokens returns the directory of a model whose vocabulary has ids
+// without a token, as those of Qwen2.5 have.
+func modelWithMoreIDsThanTokens(t *testing.T) string {
+	t.Helper()
 	dir := t.TempDir()
 	for name, from := range map[string]string{"tokenizer.json": "../../../../model/tokenizer/testdata/qwen.json", "chat_template.jinja": "../../../../dialog/testdata/templates/hermes.jinja"} {
 		text, err := os.ReadFile(from)
@@ -100,6 +100,14 @@ func TestAServerOfAModelWithIDsWithoutATokenNeedsItsProcessedLogprobs(t *testing
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), text, 0o600))
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"vocab_size": 720, "eos_token_id": 702}`), 0o600))
+	return dir
+}
+
+// Ids without a token are left out of what vLLM samples from, so its log-probabilities
+// have to be those of the rest.
+func TestAServerOfAModelWithIDsWithoutATokenNeedsItsProcessedLogprobs(t *testing.T) {
+	t.Parallel()
+	dir := modelWithMoreIDsThanTokens(t)
 	s := adapters("http://127.0.0.1:8000")
 	s.Model.Base, s.Model.Codec = dir, spec.CodecTemplate
 	started := doctor.ParseVLLM([]string{"vllm", "serve", "m", "--enable-lora", "--max-lora-rank", "32", "--max-loras", "3"}, []string{"VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"})
