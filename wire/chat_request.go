@@ -162,7 +162,7 @@ func (t chatTurn) message(field string) (dialog.Message, error) {
 		m.Role = dialog.System
 	case dialog.System, dialog.User, dialog.Assistant, dialog.ToolReply:
 	default:
-		return m, unknownRole(field, string(t.Role))
+		return m, unknownRole(field, t.Role)
 	}
 	if len(t.ToolCalls) > 0 && m.Role != dialog.Assistant {
 		return m, Invalid(field+".tool_calls", "only the assistant calls tools")

@@ -153,7 +153,7 @@ func (r *Request) messagesDialog(turns []messagesTurn) error {
 			said = []dialog.Message{{Role: dialog.System}}
 			said[0].Content, err = content(t.Content, field+".content", "text")
 		default:
-			err = unknownRole(field, string(t.Role))
+			err = unknownRole(field, t.Role)
 		}
 		if err != nil {
 			return err
