@@ -129,7 +129,17 @@ func (b *binder) scalar(target reflect.Value, n node, key string) bool {
 			target.SetString(text)
 			return true
 		}
-		b.add(n.line, key, "put quotes around it", "%s where text is expected", n.kind())
+		advice := "put quotes around it"
+		switch n.kind() {
+		case "a list":
+			advice = "write one text"
+			if key == "credit.train_agents" {
+				advice = "write one regular expression, such as writer|editor"
+			}
+		case "a mapping":
+			advice = "write one text"
+		}
+		b.add(n.line, key, advice, "%s where text is expected", n.kind())
 		return false
 	case reflect.Bool:
 		var yes bool

@@ -37,6 +37,20 @@ func TestNumbersAreThoseOfYAML12(t *testing.T) {
 	}
 }
 
+// Quotes around a list or a mapping would only make it a text that nobody means.
+func TestAListWhereTextIsExpectedIsNotQuoted(t *testing.T) {
+	t.Parallel()
+	for text, says := range map[string]string{
+		"credit: {train_agents: [writer, editor]}": "credit.train_agents (line 1): a list where text is expected; write one regular expression, such as writer|editor",
+		"agent: {func: [mine]}":                    "agent.func (line 1): a list where text is expected; write one text",
+		"agent: {func: {name: mine}}":              "agent.func (line 1): a mapping where text is expected; write one text",
+	} {
+		_, err := spec.Parse([]byte(text), "a.yaml")
+		require.ErrorContains(t, err, says)
+		require.NotContains(t, err.Error(), "quotes")
+	}
+}
+
 // What is a number in YAML 1.1 alone is text, also where text is wanted.
 func TestTextIsThatOfYAML12(t *testing.T) {
 	t.Parallel()
