@@ -119,7 +119,7 @@ func TestDemoSurvivesItsProcess(t *testing.T) {
 	p = startDemo(t, dir, "--json", file)
 	p.waitFor("Run demo-1 goes on.")
 	require.Zero(t, p.end(), "%s", &p.errors)
-	for _, want := range []string{"Reward of demo-1", "test reward before", "test reward after", "fulgurite chat demo-1@promoted"} {
+	for _, want := range []string{"Reward of demo-1", "test reward before", "test reward after", "fulgurite chat --dir " + dir + " demo-1@promoted"} {
 		require.Contains(t, p.output.String(), want)
 	}
 	require.NotContains(t, p.output.String(), "\x1b", "no terminal, no control characters")

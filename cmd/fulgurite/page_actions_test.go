@@ -251,7 +251,7 @@ func TestPeopleActOnARunFromThePage(t *testing.T) {
 	r := s.ask(http.MethodPost, set, s.form(set, "values", "training.steps: 3"))
 	require.Equal(t, http.StatusUnprocessableEntity, r.Code)
 	require.Contains(t, r.Body, "want KEY=NUMBER, one a line")
-	require.Contains(t, s.act("set", "values", "training.steps=3"), "Refused: spec: training.steps: can't be set while this run is under way")
+	require.Contains(t, s.act("set", "values", "training.steps=3"), "Refused: training.steps can't be set while this run is under way")
 	require.Regexp(t, `^Done: set by .* from step \d+$`, s.act("set", "values", "training.optimizer.weight_decay=0.02\nloss.clip_low=0.1\n", "reason", "a try"))
 	require.Regexp(t, `^Done: resumed by`, s.act("resume"))
 
