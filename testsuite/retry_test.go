@@ -102,7 +102,7 @@ func TestARunThatDivergedGoesOnWithOtherNumbers(t *testing.T) {
 	want := mustTrain(ctx, t, st, "undisturbed", s)
 	s.Loss.Entropy = 1e300
 	_, err := train(ctx, st, "run", s)
-	require.ErrorContains(t, err, "lower training.optimizer.learning_rate: fulgurite retry run --set training.optimizer.learning_rate=")
+	require.ErrorContains(t, err, "lower training.optimizer.learning_rate: `fulgurite retry run --set training.optimizer.learning_rate=")
 	_, err = retry(ctx, st, "run")
 	require.ErrorContains(t, err, "fulgurite retry run --set", "a plain retry repeats the step")
 
