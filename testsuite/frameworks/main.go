@@ -40,11 +40,16 @@ type cli struct {
 	Jobs      int      `help:"Most walks, or agents of a run, at once." default:"4"`
 	WalkOnly  bool     `help:"Train nothing."`
 	Show      bool     `help:"Print what the programs ask for."`
+
+	// secondTries is a file that gets a line for each example that passed only at its second
+	// try; empty for none.
+	secondTries string
 }
 
 func main() {
 	agent.ShimMain() // does not return where this process is to be an agent's shim
 	var c cli
+	c.secondTries = os.Getenv("SECOND_TRIES")
 	kong.Parse(&c, kong.Description("Runs the examples and holds them to what they promise."))
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := c.run(ctx, os.Stdout)
@@ -64,7 +69,7 @@ const mostAgain = 2
 
 // run runs the examples and prints a line for each. Those that fail are run once more and
 // alone, since a slow machine should not turn away a change; what passes only then is
-// written to the file that $SECOND_TRIES names, too.
+// noted.
 func (c *cli) run(ctx context.Context, out io.Writer) (err error) {
 	examples, err := readExamples(c.Folder, c.Names)
 	if err != nil {
@@ -84,20 +89,19 @@ func (c *cli) run(ctx context.Context, out io.Writer) (err error) {
 		}
 		line := "passed only at the second try: example " + e.Name
 		_, _ = fmt.Fprintln(out, line)
-		if err := note(line); err != nil {
+		if err := c.note(line); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// note adds a line to the file that $SECOND_TRIES names, if it names one.
-func note(line string) (err error) {
-	path := os.Getenv("SECOND_TRIES")
-	if path == "" {
+// note adds a line to the file of second tries.
+func (c *cli) note(line string) (err error) {
+	if c.secondTries == "" {
 		return nil
 	}
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(c.secondTries, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}

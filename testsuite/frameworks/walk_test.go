@@ -85,14 +85,19 @@ func TestAnExampleThatFailsHasASecondTry(t *testing.T) {
 			require.NoError(t, os.Mkdir(filepath.Join(folder, "lines"), 0o700))
 			require.NoError(t, os.WriteFile(filepath.Join(folder, "lines", exampleFile), text, 0o600))
 			var out strings.Builder
-			err = (&cli{Folder: folder, Jobs: 1}).run(t.Context(), &out)
+			notes := filepath.Join(folder, "notes")
+			err = (&cli{Folder: folder, Jobs: 1, secondTries: notes}).run(t.Context(), &out)
 			require.Contains(t, out.String(), "lines: failed")
 			if c.says == "" {
 				require.ErrorContains(t, err, "lines: ")
+				require.NoFileExists(t, notes)
 				return
 			}
 			require.NoError(t, err)
 			require.Contains(t, out.String(), c.says)
+			noted, err := os.ReadFile(notes)
+			require.NoError(t, err)
+			require.Equal(t, c.says+"\n", string(noted))
 		})
 	}
 }
