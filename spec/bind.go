@@ -130,14 +130,9 @@ func (b *binder) scalar(target reflect.Value, n node, key string) bool {
 			return true
 		}
 		advice := "put quotes around it"
-		switch n.kind() {
-		case "a list":
-			advice = "write one text"
-			if key == "credit.train_agents" {
-				advice = "write one regular expression, such as writer|editor"
-			}
-		case "a mapping":
-			advice = "write one text"
+		switch n.value.(type) {
+		case []node, []entry:
+			advice = "write one text" // quotes would make it a text that nobody means
 		}
 		b.add(n.line, key, advice, "%s where text is expected", n.kind())
 		return false

@@ -41,7 +41,7 @@ func TestNumbersAreThoseOfYAML12(t *testing.T) {
 func TestAListWhereTextIsExpectedIsNotQuoted(t *testing.T) {
 	t.Parallel()
 	for text, says := range map[string]string{
-		"credit: {train_agents: [writer, editor]}": "credit.train_agents (line 1): a list where text is expected; write one regular expression, such as writer|editor",
+		"credit: {train_agents: [writer, editor]}": "credit.train_agents (line 1): a list where text is expected; write one text",
 		"agent: {func: [mine]}":                    "agent.func (line 1): a list where text is expected; write one text",
 		"agent: {func: {name: mine}}":              "agent.func (line 1): a mapping where text is expected; write one text",
 	} {

@@ -81,3 +81,12 @@ func PresentedKey(r *http.Request) string {
 	}
 	return r.Header.Get("X-Api-Key")
 }
+
+// Versions returns the versions of HTTP that servers of agents answer: HTTP/1.1, and
+// HTTP/2 without encryption for clients that begin with it (prior knowledge).
+func Versions() *http.Protocols {
+	v := new(http.Protocols)
+	v.SetHTTP1(true)
+	v.SetUnencryptedHTTP2(true)
+	return v
+}

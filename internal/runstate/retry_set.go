@@ -20,7 +20,8 @@ import (
 )
 
 // RetryWith continues a run that has ended after its last finished step, with other numbers
-// for keys of the spec, among which may be the number of steps (spec.KeySteps), and returns its new execution and the first step that they are for.
+// for keys of the spec, among which may be the number of steps (spec.KeySteps). It returns
+// the new execution and the first step that the numbers are for.
 // A reset can't do that: it repeats the history with the numbers of before. So the state
 // after the last finished step becomes the input of a new execution, as it does when a
 // history has become long. What the unfinished steps have on record is not done again.
