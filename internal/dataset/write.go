@@ -18,6 +18,9 @@ import (
 // ErrFormat is wrapped when the extension of a file's name is no known format.
 var ErrFormat = errors.New("unknown format")
 
+// extensionLines is the extension of a file with a JSON object on each line.
+const extensionLines = ".jsonl"
+
 // rowGroup is how many rows form a row group of a Parquet file.
 const rowGroup = 1024
 
@@ -34,8 +37,26 @@ type sink[T any] interface {
 // A pipe or a device, such as /dev/stdout, is written as the rows come, as JSONL if its name
 // has no extension.
 func WriteFile[T any](ctx context.Context, path string, read func(context.Context, func(T) error) error) (rows int, err error) {
+	return writeFile(ctx, path, open[T], read)
+}
+
+// WriteLines does what WriteFile does, for rows that no table can hold: only ".jsonl" is a
+// format of theirs.
+func WriteLines[T any](ctx context.Context, path string, read func(context.Context, func(T) error) error) (rows int, err error) {
+	return writeFile(ctx, path, func(extension string, w io.Writer) (sink[T], error) {
+		if extension != extensionLines {
+			return nil, fmt.Errorf("%w %q: give a name that ends in .jsonl", ErrFormat, extension)
+		}
+		return open[T](extension, w)
+	}, read)
+}
+
+// opener begins a file in the format of an extension.
+type opener[T any] func(extension string, w io.Writer) (sink[T], error)
+
+func writeFile[T any](ctx context.Context, path string, open opener[T], read func(context.Context, func(T) error) error) (rows int, err error) {
 	if IsStream(path) {
-		return writeStream(ctx, path, read)
+		return writeStream(ctx, path, open, read)
 	}
 	temporary, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
@@ -46,7 +67,7 @@ func WriteFile[T any](ctx context.Context, path string, read func(context.Contex
 			err = errors.Join(err, temporary.Close(), os.Remove(temporary.Name()))
 		}
 	}()
-	if rows, err = write(ctx, filepath.Ext(path), path, temporary, read); err != nil {
+	if rows, err = write(ctx, filepath.Ext(path), path, temporary, open, read); err != nil {
 		return rows, err
 	}
 	return rows, finish(temporary, path)
@@ -61,18 +82,18 @@ func IsStream(path string) bool {
 	return err == nil && !stat.Mode().IsRegular() && !stat.IsDir()
 }
 
-func writeStream[T any](ctx context.Context, path string, read func(context.Context, func(T) error) error) (int, error) {
+func writeStream[T any](ctx context.Context, path string, open opener[T], read func(context.Context, func(T) error) error) (int, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return 0, fmt.Errorf("open %s: %w", path, err)
 	}
-	rows, err := write(ctx, cmp.Or(filepath.Ext(path), ".jsonl"), path, f, read)
+	rows, err := write(ctx, cmp.Or(filepath.Ext(path), extensionLines), path, f, open, read)
 	return rows, errors.Join(err, f.Close())
 }
 
 // write writes the rows in the format of an extension.
-func write[T any](ctx context.Context, extension, path string, to io.Writer, read func(context.Context, func(T) error) error) (rows int, err error) {
-	out, err := open[T](extension, to)
+func write[T any](ctx context.Context, extension, path string, to io.Writer, open opener[T], read func(context.Context, func(T) error) error) (rows int, err error) {
+	out, err := open(extension, to)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", path, err)
 	}
@@ -102,7 +123,7 @@ func finish(f *os.File, path string) error {
 
 func open[T any](extension string, w io.Writer) (sink[T], error) {
 	switch extension {
-	case ".jsonl":
+	case extensionLines:
 		buffered := bufio.NewWriter(w)
 		encoder := json.NewEncoder(buffered)
 		encoder.SetEscapeHTML(false)

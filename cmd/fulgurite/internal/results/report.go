@@ -9,6 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/atif"
 	"github.com/fulgurite/fulgurite/internal/dataset"
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/internal/report"
@@ -53,12 +54,16 @@ func (c *Report) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) 
 type Data struct {
 	Run_ string `arg:"" name:"run" help:"Name of the run."`
 	File string `arg:"" help:"Where to write; the name ends in .jsonl or .parquet. A pipe or /dev/stdout gets JSONL." type:"path"`
-	Rows string `help:"What a row is: ${enum}." enum:"transitions,sequences" default:"transitions"`
+	Rows string `help:"What a row is: ${enum}. \"atif\" writes each attempt, of every split, as a trajectory in Harbor's format ATIF 1.7; the name of the file then ends in .jsonl." enum:"transitions,sequences,atif" default:"transitions"`
 
 	Records state.RecordFlags `embed:""`
 }
 
-// Run writes the data that a run was trained on, in a format of other trainers.
+// rowsATIF is the value of --rows for trajectories, which Harbor's tools read.
+const rowsATIF = "atif"
+
+// Run writes the data that a run was trained on, in a format of other trainers, or all
+// attempts of a run as trajectories.
 func (c *Data) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	records, err := s.OpenRecords(ctx, t, c.Records)
 	if err != nil {
@@ -67,9 +72,15 @@ func (c *Data) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) er
 	defer records.Close()
 	source := dataset.Source{Store: records.Store, Blobs: records.Blobs, Run: c.Run_, Policy: model.DefaultPolicy}
 	var rows int
-	if c.Rows == "sequences" {
+	row := strings.TrimSuffix(c.Rows, "s")
+	switch c.Rows {
+	case rowsATIF:
+		row = "attempt"
+		attempts := atif.Source{Store: records.Store, Blobs: records.Blobs, Run: c.Run_, Policy: model.DefaultPolicy}
+		rows, err = dataset.WriteLines(ctx, c.File, attempts.Trajectories)
+	case "sequences":
 		rows, err = dataset.WriteFile(ctx, c.File, source.Sequences)
-	} else {
+	default:
 		rows, err = dataset.WriteFile(ctx, c.File, source.Transitions)
 	}
 	switch {
@@ -78,7 +89,6 @@ func (c *Data) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) er
 	case err != nil:
 		return err
 	}
-	row := strings.TrimSuffix(c.Rows, "s")
 	out := t.Out
 	if dataset.IsStream(c.File) {
 		out = t.Err // the rows may be in the standard output
