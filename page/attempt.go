@@ -207,7 +207,7 @@ func (s *Server) around(ctx context.Context, run record.Run, b *attemptBody) err
 		return err
 	}
 	b.Around = neighbours(trials, at)
-	states := record.StatesOf(trials, run.Status)
+	states := record.StatesOf(trials, run)
 	for i, t := range trials {
 		if t.RolloutID == at.RolloutID {
 			b.Attempts = append(b.Attempts, link{Text: fmt.Sprintf("%d, %s", t.Address.Attempt, words(states[i])), Path: attemptPath(t.Address), Here: t.Address == at})
@@ -217,7 +217,7 @@ func (s *Server) around(ctx context.Context, run record.Run, b *attemptBody) err
 			b.CutOff = t.CutOff
 		}
 	}
-	b.Ending = words(record.StateOf(b.Outcome, b.Replaced, run.Status))
+	b.Ending = words(record.StateOf(b.Outcome, b.Replaced, run))
 	if b.Rewards, err = s.Records.Rewards(ctx, at); err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ type pickedRow struct {
 }
 
 // pick lists the attempts that ended in one way, if the reader asks for one, or all.
-func (s *Server) pick(r *http.Request, b *stepBody, trials []record.Trial, run record.Status) (err error) {
+func (s *Server) pick(r *http.Request, b *stepBody, trials []record.Trial, run record.Run) (err error) {
 	query := r.URL.Query()
 	outcome, failure, cutOff := query.Get("outcome"), query.Get("failure"), query.Get("cut_off") != ""
 	every := query.Has("attempts")

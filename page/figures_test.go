@@ -366,7 +366,7 @@ func TestThePageOfAStepShowsTheFiguresOfItsAttempts(t *testing.T) {
 		first, last, _ := strings.Cut(name, "/")
 		require.True(t, strings.Contains(text, "`"+name+"`") || strings.Contains(text, "`"+first+"/mean`") && strings.Contains(text, "`/"+last+"`"), "docs/metrics.md does not define %s", name)
 	}
-	for _, state := range []record.AttemptState{record.AttemptCompleted, record.AttemptAgentFailed, record.AttemptInfraFault, record.AttemptLost, record.AttemptRunning, record.AttemptUnfinished} {
+	for _, state := range []record.AttemptState{record.AttemptCompleted, record.AttemptAgentFailed, record.AttemptInfraFault, record.AttemptLost, record.AttemptRunning, record.AttemptBegun, record.AttemptUnfinished} {
 		require.Contains(t, text, "| `"+string(state)+"` |")
 	}
 }

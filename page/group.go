@@ -104,7 +104,7 @@ func (s *Server) group(r *http.Request) (view, error) {
 			if err != nil {
 				return view{}, err
 			}
-			if card.Ending = words(record.StateOf(card.Outcome, false, run.Status)); card.Outcome == trace.AgentFailed {
+			if card.Ending = words(record.StateOf(card.Outcome, false, run)); card.Outcome == trace.AgentFailed {
 				card.Ending = format.FirstLine(verdict.Failure(card.Failure))
 			}
 			card.CutOff, card.Greedy = t.CutOff, t.Sample >= greedyFrom(sp, at.Kind)

@@ -216,7 +216,7 @@ const mostAccounts = 16
 // account returns the report on a run in a state, or the previous one. A report reads all
 // batches of its run, so it is made in the background and the page does not wait for it.
 func (s *Server) account(ctx context.Context, run record.Run, step int) cache.Answer[*report.Report] {
-	state := fmt.Sprintf("%s %s %d", run.ExecutionID, run.Status, step)
+	state := fmt.Sprintf("%s %s %v %d", run.ExecutionID, run.Status, run.Idle, step)
 	return s.accounts.Of(ctx, run.Name, state, run.Status == record.Running, s.Patience, func() (*report.Report, error) {
 		r, err := report.Of(s.ctx, fixedRun{s.Records, run}, s.Blobs, run.Name, model.DefaultPolicy)
 		return &r, err

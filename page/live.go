@@ -61,10 +61,10 @@ func (s *Server) liveRuns(ctx context.Context, runs []record.Run) ([]record.Run,
 	ctx, cancel := context.WithTimeout(ctx, stateTimeout)
 	defer cancel()
 	corrected, err := s.Live.Runs(ctx, runs)
-	if err != nil || len(corrected) != len(runs) {
+	if len(corrected) != len(runs) {
 		return runs, err
 	}
-	return corrected, nil
+	return corrected, err
 }
 
 // liveRun does what liveRuns does, for one run. Its answer is shared by all who ask
@@ -76,8 +76,8 @@ func (s *Server) liveRun(ctx context.Context, run record.Run) (record.Run, error
 	})
 }
 
-// liveRunNow corrects the status of a run. If Temporal does not answer, it returns the
-// run as recorded.
+// liveRunNow corrects the status of a run. If Temporal does not answer, the status is the
+// recorded one.
 func (s *Server) liveRunNow(ctx context.Context, run record.Run) record.Run {
 	runs, _ := s.liveRuns(ctx, []record.Run{run})
 	return runs[0]

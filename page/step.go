@@ -121,11 +121,11 @@ func (s *Server) step(r *http.Request) (view, error) {
 	if err := s.beside(ctx, run, &b); err != nil {
 		return view{}, err
 	}
-	b.count(trials, run.Status)
+	b.count(trials, run)
 	if err := s.explain(ctx, &b, trials); err != nil {
 		return view{}, err
 	}
-	if err := s.pick(r, &b, trials, run.Status); err != nil {
+	if err := s.pick(r, &b, trials, run); err != nil {
 		return view{}, err
 	}
 	sp := specOf(run)
@@ -238,7 +238,7 @@ func (s *Server) choice(ctx context.Context, at trace.Address) (record.Choice, b
 }
 
 // count adds the rewards, outcomes and failures.
-func (b *stepBody) count(trials []record.Trial, run record.Status) {
+func (b *stepBody) count(trials []record.Trial, run record.Run) {
 	outcomes, failures := map[string]int{}, map[string]int{}
 	var rewards []float64
 	states := record.StatesOf(trials, run)

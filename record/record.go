@@ -45,6 +45,9 @@ type Run struct {
 	Result      json.RawMessage      `json:"result,omitempty"`
 	Created     time.Time            `json:"created"`
 	Finished    time.Time            `json:"finished,omitzero"`
+	// Idle is true if the run has not ended, but nothing runs it at the moment: there is no
+	// Temporal. It is not on record; whoever asks Temporal sets it.
+	Idle bool `json:"-"`
 }
 
 // Split is a snapshot of tasks: a blob and how many tasks are in it.

@@ -34,28 +34,30 @@ const (
 	AttemptAgentFailed = AttemptState(trace.AgentFailed)
 	AttemptInfraFault  = AttemptState(trace.InfraFault)
 	AttemptRunning     = AttemptState("running")
+	AttemptBegun       = AttemptState("begun")      // it would run, but nothing runs its run at the moment
 	AttemptLost        = AttemptState("lost")       // cut off, and a later attempt took its place
 	AttemptUnfinished  = AttemptState("unfinished") // the run ended before it
 )
 
 // StateOf returns what became of an attempt. Replaced says that a later attempt at the
-// same rollout has begun; run is the status of the run. Every list, count and page uses
-// this definition.
-func StateOf(o trace.Outcome, replaced bool, run Status) AttemptState {
+// same rollout has begun. Every list, count and page uses this definition.
+func StateOf(o trace.Outcome, replaced bool, run Run) AttemptState {
 	switch {
 	case o != trace.Running: // the constant is the empty string
 		return AttemptState(o)
 	case replaced:
 		return AttemptLost
-	case run != Running:
+	case run.Status != Running:
 		return AttemptUnfinished
+	case run.Idle:
+		return AttemptBegun
 	}
 	return AttemptRunning
 }
 
 // StatesOf returns what became of attempts. Attempts at the same rollout have to follow
 // each other in order, as the store lists them.
-func StatesOf(trials []Trial, run Status) []AttemptState {
+func StatesOf(trials []Trial, run Run) []AttemptState {
 	out := make([]AttemptState, len(trials))
 	for i, t := range trials {
 		replaced := i+1 < len(trials) && trials[i+1].RolloutID == t.RolloutID

@@ -60,7 +60,7 @@ func (s Spec) Trainable() error {
 		f.add("sampling.server.type", "train with vllm or sglang, or leave sampling.server out for the built-in sampler",
 			"a server of type openai gives no token ids, and tokenizing its text again may give other tokens than were sampled")
 	case server.Versions == VersionsNone:
-		f.add("sampling.server.versions", "give adapters or reload", "the server would never sample from what was trained")
+		f.add("sampling.server.versions", "give "+server.defaultVersions(), "the server would never sample from what was trained")
 	}
 	return f.err()
 }
@@ -113,7 +113,7 @@ func (s Server) check(f *Faults, all Spec) {
 	}
 	f.unused("model.warm_start", relays && all.Model.WarmStart != nil, `sampling.server.type "openai" never samples from what was trained`)
 	if s.Versions == VersionsReload && all.Training.Lag > 0 {
-		f.add("training.lag", `give 0, or sampling.server.versions "adapters"`,
+		f.add("training.lag", "give 0, or leave sampling.server out",
 			"a server that holds one version at a time can't sample from several")
 	}
 	if t := all.Sampling.Temperature; t != nil && *t > 2 && s.Type != ServerSGLang {

@@ -404,7 +404,11 @@ func (s Spec) checkOnly(f *Faults) {
 			f.add("model.version", "give evaluation.only, or the directory that `fulgurite export VERSION DIRECTORY` writes as model.base", "nothing is trained from a version of another run")
 		}
 		if server := s.Sampling.Server; server != nil && server.Versions == VersionsNone {
-			f.add("sampling.server.versions", "give adapters or reload, or leave sampling.server out", "the server would never sample from model.version")
+			remedy := "leave sampling.server out"
+			if server.Type != ServerOpenAI {
+				remedy = "give " + server.defaultVersions() + ", or " + remedy
+			}
+			f.add("sampling.server.versions", remedy, "the server would never sample from model.version")
 		}
 	}
 	only := s.Evaluation.Only

@@ -387,6 +387,29 @@ func TestEpochsBecomeSteps(t *testing.T) {
 	require.Equal(t, 2, spec.Training{Epochs: 1, TasksPerStep: 5}.Total(10))
 }
 
+// What a fault about a server advises is taken by servers of its type.
+func TestARemedyForAServerWorksWithItsType(t *testing.T) {
+	t.Parallel()
+	for kind, versions := range map[string]string{"vllm": "adapters", "sglang": "reload"} {
+		s := valid()
+		s.Sampling.Server = &spec.Server{Type: kind, URLs: []string{"http://a"}, Model: "m", Versions: "none"}
+		require.ErrorContains(t, s.Trainable(), "; give "+versions)
+		s.Sampling.Server.Versions, s.Sampling.Server.Directory = versions, "/d"
+		require.NoError(t, s.Validate())
+		require.NoError(t, s.Trainable())
+	}
+	s := valid()
+	s.Training.Lag = 1
+	s.Sampling.Server = &spec.Server{Type: "sglang", URLs: []string{"http://a"}, Model: "m", Directory: "/d"}
+	require.ErrorContains(t, s.Validate(), "training.lag: a server that holds one version at a time can't sample from several; give 0, or leave sampling.server out")
+	s.Sampling.Server = nil
+	require.NoError(t, s.Validate())
+	s.Model.Version, s.Training, s.Evaluation.Only = "demo@1", spec.Training{}, "gate"
+	s.Model.Codec = "messages"
+	s.Sampling.Server = &spec.Server{Type: "openai", URLs: []string{"http://a"}, Model: "m"}
+	require.ErrorContains(t, s.Validate(), "the server would never sample from model.version; leave sampling.server out")
+}
+
 func TestOnlyServersThatTakeWeightsCanBeTrainedWith(t *testing.T) {
 	t.Parallel()
 	s := valid()

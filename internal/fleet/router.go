@@ -176,7 +176,7 @@ func (r *Router) adapter(ctx context.Context, v model.VersionID) (*upstream.Adap
 		return nil, err
 	}
 	if len(c.Adapter.Tokens) > 0 {
-		return nil, fmt.Errorf("%w: version %s trains rows of tokens (model.lora.trainable_tokens), and vLLM loads adapters of linear layers only: sample it with the built-in sampler, or let the server serve a merged export", upstream.ErrVersion, v)
+		return nil, fmt.Errorf("%w: version %s trains rows of tokens (model.lora.trainable_tokens), and vLLM loads adapters of linear layers only: leave sampling.server out, so that the built-in sampler samples", upstream.ErrVersion, v)
 	}
 	canary, err := r.records.Catalog.Canary(ctx, v)
 	if err != nil {

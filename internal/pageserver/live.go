@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -89,18 +90,22 @@ func (l *live) close() {
 	}
 }
 
-// Runs implements page.Live. If no run is under way, it needs only the records.
+// Runs implements page.Live. If no run is under way, it needs only the records. If there is
+// no Temporal, the runs that have not ended are idle.
 func (l *live) Runs(ctx context.Context, runs []record.Run) ([]record.Run, error) {
 	c, err := l.reach(ctx)
 	if err == nil {
 		return runstate.All(ctx, c, runs)
 	}
-	for _, r := range runs {
-		if r.Status == record.Running {
-			return runs, err
-		}
+	out, going := slices.Clone(runs), false
+	for i, r := range runs {
+		out[i].Idle = r.Status == record.Running
+		going = going || out[i].Idle
 	}
-	return runs, nil
+	if !going {
+		return runs, nil
+	}
+	return out, err
 }
 
 // State implements page.Live.

@@ -17,10 +17,12 @@ type Attempts struct {
 	Failures    map[string]int `json:"failures,omitempty"` // of the agent, by kind
 	InfraFault  int            `json:"infra_fault"`
 	Faults      map[string]int `json:"faults,omitempty"` // those of the infrastructure that have a kind, such as "retry"
-	// Lost, Running and Unfinished are the attempts without an outcome: a later attempt took
-	// the place of the lost ones, and the run ended before the unfinished ones did.
+	// Lost, Running, Begun and Unfinished are the attempts without an outcome: a later attempt
+	// took the place of the lost ones, nothing runs those that are only begun at the moment,
+	// and the run ended before the unfinished ones did.
 	Lost       int `json:"lost"`
 	Running    int `json:"running"`
+	Begun      int `json:"begun"`
 	Unfinished int `json:"unfinished"`
 	// Repeated counts attempts that had a result, but were replaced by a later attempt
 	// because the result was lost on its way.
@@ -70,7 +72,7 @@ func (r *Report) countAttempts(m records) {
 		}
 		kind := r.ByKind[t.Kind]
 		for _, a := range []*Attempts{&kind, &r.Attempts} {
-			a.add(t, record.StateOf(t.Outcome, next != nil, m.run.Status), next != nil)
+			a.add(t, record.StateOf(t.Outcome, next != nil, m.run), next != nil)
 			a.Calls.add(t, replays[t.Address])
 		}
 		r.ByKind[t.Kind] = kind
@@ -114,6 +116,8 @@ func (a *Attempts) add(t record.Trial, state record.AttemptState, replaced bool)
 		a.Lost++
 	case record.AttemptRunning:
 		a.Running++
+	case record.AttemptBegun:
+		a.Begun++
 	case record.AttemptUnfinished:
 		a.Unfinished++
 	}

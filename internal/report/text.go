@@ -122,6 +122,9 @@ func (p *page) writeAttempts(r Report) {
 	if a.Running > 0 {
 		p.line("  running: %d", a.Running)
 	}
+	if a.Begun > 0 {
+		p.line("  begun, and nothing runs them at the moment: %d", a.Begun)
+	}
 	if a.Unfinished > 0 {
 		p.line("  unfinished when the run ended: %d", a.Unfinished)
 	}

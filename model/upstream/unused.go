@@ -36,7 +36,7 @@ func newBiases(unused model.TokenRanges) biases {
 // so many ids without a token.
 func CheckUnused(kind string, unused model.TokenRanges) error {
 	if n := unused.Tokens(); kind == VLLM && n > mostBiased {
-		return fmt.Errorf("%d rows of the model's vocabulary have no token, and a server of type %s can be told to leave out %d: sample with type %s or with the built-in sampler", n, kind, mostBiased, SGLang)
+		return fmt.Errorf("%d rows of the model's vocabulary have no token, and a server of type %s can be told to leave out %d", n, kind, mostBiased)
 	}
 	return nil
 }

@@ -132,12 +132,12 @@ func (c *Command) trials(ctx context.Context, db status.LiveStore, p prefix) ([]
 	if err != nil {
 		return nil, err
 	}
-	states := record.StatesOf(all, run.Status)
+	states := record.StatesOf(all, run)
 	if slices.Contains(states, record.AttemptRunning) { // the run may have ended without a word in the store
 		if run, err = db.Run(ctx, p[0]); err != nil {
 			return nil, err
 		}
-		states = record.StatesOf(all, run.Status)
+		states = record.StatesOf(all, run)
 	}
 	var out []listed
 	for i, t := range all {
@@ -166,7 +166,7 @@ func (c *Command) state(ctx context.Context, db status.LiveStore, at trace.Addre
 		return "", err
 	}
 	replaced := slices.ContainsFunc(group, func(t record.Trial) bool { return t.RolloutID == at.RolloutID && t.Attempt > at.Attempt })
-	return record.StateOf(attempt.Outcome, replaced, run.Status), nil
+	return record.StateOf(attempt.Outcome, replaced, run), nil
 }
 
 // show reads an attempt in a state and passes it to use.

@@ -225,18 +225,26 @@ func TestAServerThatCannotLeaveOutAllIDsWithoutATokenIsRefused(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "generation_config.json"), []byte(`{"eos_token_id": 702}`), 0o600))
 	path := filepath.Join(t.TempDir(), "spec.yaml")
-	for kind, refused := range map[string]bool{"vllm": true, "sglang": false} {
-		text := fmt.Sprintf("model: {base: %q, codec: template}\nagent: {func: calculator}\ntasks: {train: \"arithmetic:train:8\"}\ngrader: {type: exact}\ntraining: {steps: 1, tasks_per_step: 2}\n"+
-			"sampling: {server: {type: %s, urls: [\"http://127.0.0.1:1\"], model: m, versions: none}}\n", dir, kind)
+	makePlan := func(lora, server string) error {
+		text := fmt.Sprintf("model: {base: %q, codec: template%s}\nagent: {func: calculator}\ntasks: {train: \"arithmetic:train:8\"}\ngrader: {type: exact}\ntraining: {steps: 1, tasks_per_step: 2}\nsampling: {%s}\n", dir, lora, server)
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		_, err := plan.Make(t.Context(), path)
-		if !refused {
-			require.NoError(t, err)
-			continue
-		}
-		require.ErrorContains(t, err, "sampling.server.type: ")
-		require.ErrorContains(t, err, "rows of the model's vocabulary have no token, and a server of type vllm can be told to leave out 1024: sample with type sglang")
+		return err
 	}
+	const (
+		refusal = "sampling.server.type: 1293 rows of the model's vocabulary have no token, and a server of type vllm can be told to leave out 1024: "
+		builtIn = "leave sampling.server out, so that the built-in sampler samples"
+		adapter = ", lora: {rank: 2}"
+	)
+	server := func(settings string) string {
+		return `server: {urls: ["http://127.0.0.1:1"], model: m, ` + settings + "}"
+	}
+	require.EqualError(t, makePlan("", server("type: vllm, versions: none")), refusal+"give sglang, or "+builtIn)
+	require.NoError(t, makePlan("", server("type: sglang, versions: none")))
+	require.EqualError(t, makePlan("", server("type: vllm, directory: /d")), refusal+"give sglang with sampling.server.versions reload, or "+builtIn)
+	require.NoError(t, makePlan("", server("type: sglang, versions: reload, directory: /d")))
+	require.EqualError(t, makePlan(adapter, server("type: vllm, directory: /d")), refusal+builtIn, "a server of type sglang takes no adapters")
+	require.NoError(t, makePlan(adapter, ""))
 }
 
 func TestAModelOnTheHubIsRecognized(t *testing.T) {

@@ -153,7 +153,7 @@ func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 	}
 	if server := sp.Sampling.Server; server != nil {
 		if err := upstream.CheckUnused(server.Type, update.WithCodec(architecture, codec).Unused); err != nil {
-			return p, terminal.Usage(fmt.Errorf("sampling.server.type: %w", err))
+			return p, terminal.Usage(fmt.Errorf("sampling.server.type: %w: %s", err, otherSampler(sp)))
 		}
 	}
 	tr := sp.Training
@@ -179,6 +179,24 @@ func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 		p.Warnings = append(p.Warnings, p.warnings()...)
 	}
 	return p, nil
+}
+
+// otherSampler says how a spec samples without its server of type vllm. A server of type
+// sglang is named only if the spec can have one: that takes no adapters.
+func otherSampler(sp spec.Spec) string {
+	server := *sp.Sampling.Server
+	server.Type = spec.ServerSGLang
+	words := "give " + server.Type
+	if server.Versions != spec.VersionsNone {
+		server.Versions = spec.VersionsReload
+		words += " with sampling.server.versions " + server.Versions
+	}
+	sp.Sampling.Server = &server
+	const builtIn = "leave sampling.server out, so that the built-in sampler samples"
+	if sp.Validate() != nil {
+		return builtIn
+	}
+	return words + ", or " + builtIn
 }
 
 // checkSampler returns an error if the spec's engine for sampling can't be opened here.

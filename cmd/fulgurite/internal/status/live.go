@@ -19,7 +19,8 @@ const liveTimeout = 10 * time.Second
 
 // live returns a run with its status in Temporal, and the connection to Temporal, which
 // is nil if there is none. If Temporal can't be asked about a run that is recorded as
-// running, doubt says why. For a run that has ended, the record suffices.
+// running, doubt says why, and the run is idle if there is no Temporal. For a run that has
+// ended, the record suffices.
 func live(ctx context.Context, s *state.Flags, t *terminal.Terminal, r record.Run) (run record.Run, c client.Client, doubt string) {
 	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
 	defer cancel()
@@ -28,6 +29,7 @@ func live(ctx context.Context, s *state.Flags, t *terminal.Terminal, r record.Ru
 		if r.Status != record.Running {
 			return r, nil, ""
 		}
+		r.Idle = true
 		return r, nil, fmt.Sprintf("nothing runs it at the moment: %v", err)
 	}
 	if run, err = runstate.Of(ctx, c, r); err != nil && r.Status == record.Running {
@@ -62,15 +64,19 @@ type LiveStore struct {
 	Terminal *terminal.Terminal
 }
 
-// Run returns the run of that name.
+// Run returns the run of that name. If Temporal can't be asked about a run that is
+// recorded as running, it tells the terminal why.
 func (l LiveStore) Run(ctx context.Context, name string) (record.Run, error) {
 	r, err := l.Store.Run(ctx, name)
 	if err != nil {
 		return r, err
 	}
-	r, c, _ := live(ctx, l.State, l.Terminal, r)
+	r, c, doubt := live(ctx, l.State, l.Terminal, r)
 	if c != nil {
 		c.Close()
+	}
+	if doubt != "" {
+		fmt.Fprintf(l.Terminal.Err, "fulgurite: run %s: %s\n", name, doubt)
 	}
 	return r, nil
 }
