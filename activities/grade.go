@@ -52,14 +52,14 @@ func (r *Runner) grade(ctx context.Context, s spec.Spec, task tasks.Task, result
 		}
 		return nil
 	}
-	reward, err := r.graders.Grade(ctx, s.Grader, task, result.Text)
+	reward, verdict, err := r.graders.Grade(ctx, s.Grader, task, result.Text)
 	switch {
 	case errors.Is(err, sqlmatch.ErrDatabase), err != nil && ctx.Err() != nil:
 		return err // the error says nothing about the task, so another try or another worker may succeed
 	case err != nil:
 		return invalid(err)
 	}
-	a.Reward = &reward
+	a.Reward, a.Verdict = &reward, verdict
 	return nil
 }
 

@@ -121,7 +121,9 @@ func (s *Server) group(r *http.Request) (view, error) {
 	}
 	task, known := s.task(ctx, run, at.Kind, b.TaskID)
 	for i := range b.Samples {
-		b.Samples[i].Verdict = verdict.Of(sp.Grader, task, b.Samples[i].Attempt)
+		v := verdict.Of(sp.Grader, task, b.Samples[i].Attempt)
+		v.Text = format.FirstLine(v.Text)
+		b.Samples[i].Verdict = v
 	}
 	if known {
 		b.Input, b.Answer = format.Clip(task.Input, format.MostOfMessage), format.Clip(task.Answer, format.MostOfResult)

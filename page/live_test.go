@@ -3,8 +3,10 @@ package page_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -125,4 +127,26 @@ func TestManyReadersAtOnce(t *testing.T) {
 		})
 	}
 	readers.Wait()
+}
+
+// idle answers as if no Temporal could be reached.
+type idle struct{ asked }
+
+func (i idle) Runs(_ context.Context, runs []record.Run) ([]record.Run, error) {
+	out := slices.Clone(runs)
+	for n := range out {
+		out[n].Idle = true
+	}
+	return out, i.err
+}
+
+func TestNothingIsSaidToRunWhereNothingRunsIt(t *testing.T) {
+	t.Parallel()
+	r := newRecorded(t, "plain")
+	path := "/runs/demo/train-3?attempts"
+	body, _ := get(t, r.serve(asked{}).URL+path)
+	require.Contains(t, body, "<td>running</td>")
+	body, _ = get(t, r.serve(idle{asked{err: errors.New("no stack runs")}}).URL+path)
+	require.Contains(t, body, "<td>begun</td>")
+	require.NotContains(t, body, "<td>running</td>")
 }

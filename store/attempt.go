@@ -31,12 +31,12 @@ ON r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task AND
 	lastAttempt = `SELECT a.attempt, a.outcome, a.policy, a.version FROM attempts a JOIN rollouts r
 ON r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task AND r.sample = a.sample AND r.attempt = a.attempt` + atRollout
 	selectStatus = `SELECT status FROM runs WHERE name = $1`
-	sealAttempt  = `UPDATE attempts SET outcome = $7, reward = $8, result = $9, error = $10, ended = $11, failure = $12, stdout = $13, stderr = $14, lines_before = $15
+	sealAttempt  = `UPDATE attempts SET outcome = $7, reward = $8, result = $9, error = $10, ended = $11, failure = $12, stdout = $13, stderr = $14, lines_before = $15, verdict = $16
 WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND attempt = $6`
 
 	// If a grader decides after the seal, its reward is only in the table rewards.
 	attemptColumns = `a.run, a.kind, a.step, a.task, a.sample, a.attempt, a.task_id, a.terms, a.key_hash, a.outcome,
-COALESCE(a.reward, g.value), a.result, a.failure, a.error, a.calls, a.tokens, a.begun, a.ended`
+COALESCE(a.reward, g.value), a.result, a.failure, a.error, a.verdict, a.calls, a.tokens, a.begun, a.ended`
 	joinGrade = ` LEFT JOIN rewards g ON g.run = a.run AND g.kind = a.kind AND g.step = a.step AND g.task = a.task
 AND g.sample = a.sample AND g.attempt = a.attempt AND g.name = 'final' AND g.call_id = '' AND g.source = 'grader'`
 	selectAttempts = `SELECT ` + attemptColumns + ` FROM attempts a` + joinGrade
@@ -168,17 +168,18 @@ func (s *Store) AttemptProgress(ctx context.Context, id trace.RolloutID) ([]trac
 	return all, nil
 }
 
-// SealAttempt ends an attempt. It stores Outcome, Reward, Result, Failure, Error and
-// Output, and marks the calls of the exchanges in PartlyRead; Error is cut to 64 KiB, each
-// output to 8 KiB. The store itself sets the counts and the beginning; if Ended is zero, it is set to the current time. Once
+// SealAttempt ends an attempt. It stores Outcome, Reward, Result, Verdict, Failure, Error and
+// Output, and marks the calls of the exchanges in PartlyRead; Error and Verdict are cut to
+// 64 KiB, each output to 8 KiB. The store itself sets the counts and the beginning; if Ended is zero, it is set to the current time. Once
 // SealAttempt returns, the attempt and its calls survive loss of power. Sealing again
-// with the same values, apart from the output, changes nothing; other values return
+// with the same values, apart from the output and the verdict, changes nothing; other values return
 // trace.ErrConflict. An attempt that a later one replaced returns trace.ErrFenced.
 func (s *Store) SealAttempt(ctx context.Context, a trace.Attempt) error {
 	if err := checkSeal(a); err != nil {
 		return fmt.Errorf("seal attempt %s: %w", a.Address, err)
 	}
 	a.Result, a.Failure, a.Error = database.ValidText(a.Result), database.ValidText(a.Failure), truncate(database.ValidText(a.Error), errorLimit)
+	a.Verdict = truncate(database.ValidText(a.Verdict), errorLimit)
 	a.Output.Stdout, a.Output.Stderr = truncate(database.ValidText(a.Output.Stdout), outputLimit), truncate(database.ValidText(a.Output.Stderr), outputLimit)
 	ended := database.Nanos(orNow(a.Ended))
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
@@ -197,7 +198,7 @@ func (s *Store) SealAttempt(ctx context.Context, a trace.Attempt) error {
 				return err
 			}
 		}
-		_, err = t.Exec(sealAttempt, append(attemptKey(a.Address), a.Outcome, a.Reward, a.Result, a.Error, ended, a.Failure, a.Output.Stdout, a.Output.Stderr, a.Output.LinesBefore)...)
+		_, err = t.Exec(sealAttempt, append(attemptKey(a.Address), a.Outcome, a.Reward, a.Result, a.Error, ended, a.Failure, a.Output.Stdout, a.Output.Stderr, a.Output.LinesBefore, a.Verdict)...)
 		return err
 	})
 	if err != nil {
@@ -265,7 +266,7 @@ func sameSeal(t database.Tx, a trace.Attempt) error {
 
 func readAttempt(row database.Scan) (a trace.Attempt, err error) {
 	err = row(&a.Run, &a.Kind, &a.Step, &a.Task, &a.Sample, &a.Attempt, &a.TaskID, inJSON{&a.Terms}, &a.KeyHash, &a.Outcome,
-		&a.Reward, &a.Result, &a.Failure, &a.Error, &a.Calls, &a.Tokens, at(&a.Begun), at(&a.Ended))
+		&a.Reward, &a.Result, &a.Failure, &a.Error, &a.Verdict, &a.Calls, &a.Tokens, at(&a.Begun), at(&a.Ended))
 	return a, err
 }
 

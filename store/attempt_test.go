@@ -32,7 +32,7 @@ func TestAttemptIsReadAsItWasWritten(t *testing.T) {
 
 		appendCalls(t, s, call(a, 0, []int32{1}, []int32{2, 3}), call(a, 1, []int32{4}, []int32{5}))
 		want.Outcome, want.Reward, want.Result = trace.AgentFailed, number(-0.25), "42"
-		want.Failure, want.Error = "exit", "exit status 1"
+		want.Failure, want.Error, want.Verdict = "exit", "exit status 1", "The query fails."
 		want.Ended = time.Date(2026, 11, 20, 0, 0, 1, 5, time.UTC)
 		require.NoError(t, s.SealAttempt(t.Context(), want))
 		want.Calls, want.Tokens = 2, 3

@@ -67,6 +67,9 @@ type Attempt struct {
 	// Reward is the reward used in training; nil until graded.
 	Reward *float64 `json:"reward,omitempty"`
 	Result string   `json:"result,omitempty"` // returned by the agent, never cut
+	// Verdict is what the grader says of the result, in words, if that does not follow from
+	// the result and the task's answer. It has no values of the answer.
+	Verdict string `json:"verdict,omitempty"`
 	// Failure says in one word how the agent failed, for example "timeout". Error says it
 	// in words for people. An InfraFault has a Failure only if the agent may have caused
 	// it, "hang" or "killed", or asked for another attempt, "retry".

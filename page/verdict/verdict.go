@@ -69,7 +69,8 @@ func compared(g spec.Grader, task tasks.Task, result string) Verdict {
 	return Verdict{Text: "The answer differs."}
 }
 
-// queried describes how a query fared whose result was compared with that of the task's query.
+// queried describes how a query fared whose result was compared with that of the task's query:
+// the grader said it when it ran both.
 func queried(a trace.Attempt) Verdict {
 	switch {
 	case *a.Reward >= 1:
@@ -77,7 +78,7 @@ func queried(a trace.Attempt) Verdict {
 	case strings.TrimSpace(a.Result) == "":
 		return Verdict{Text: "The agent returned no query."}
 	}
-	return Verdict{Text: "The query fails, or does not return what the task's query returns."}
+	return Verdict{Text: a.Verdict}
 }
 
 // Failure describes in words how an agent failed. It returns an unknown word unchanged.

@@ -26,7 +26,7 @@ func TestAVerdictSaysWhyAnAttemptGotItsReward(t *testing.T) {
 		{"contains", trace.Attempt{Outcome: trace.Completed, Reward: &none, Result: "it is 3"}, verdict.Verdict{Text: "The answer is not in the result."}},
 		{"qa", trace.Attempt{Outcome: trace.Completed, Reward: &half, Result: "29 apples"}, verdict.Verdict{Text: "The answer is right in part."}},
 		{"exact", trace.Attempt{Outcome: trace.Completed, Reward: &none}, verdict.Verdict{Text: "The agent returned nothing."}},
-		{"sql", trace.Attempt{Outcome: trace.Completed, Reward: &none, Result: "SELECT 1"}, verdict.Verdict{Text: "The query fails, or does not return what the task's query returns."}},
+		{"sql", trace.Attempt{Outcome: trace.Completed, Reward: &none, Result: "SELECT x", Verdict: "The query fails: no such column: x."}, verdict.Verdict{Text: "The query fails: no such column: x."}},
 		{"sql", trace.Attempt{Outcome: trace.Completed, Reward: &all, Result: "SELECT 29"}, verdict.Verdict{Text: "The query returns what the task's query returns.", Good: true}},
 		{"sql", trace.Attempt{Outcome: trace.Completed, Reward: &none}, verdict.Verdict{Text: "The agent returned no query."}},
 		{"agent", trace.Attempt{Outcome: trace.Completed, Reward: &half}, verdict.Verdict{Text: "The agent reported this reward itself.", Good: true}},

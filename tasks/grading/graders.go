@@ -25,26 +25,29 @@ type Graders struct {
 
 // Grade returns the reward of an agent's result. It works like tasks.Grade, and knows the
 // grader "sql", too: its reward is 1 if the result is a query that returns the same as
-// the task's answer, else 0. An error that wraps sqlmatch.ErrDatabase is about this
-// machine. An error of ctx says nothing about the machine, the grader or the task. Other
-// errors are faults of the grader or the task.
-func (g *Graders) Grade(ctx context.Context, grader spec.Grader, t tasks.Task, result string) (float64, error) {
+// the task's answer, else 0. Its verdict says why, as a sentence without the answer's
+// values; that of other graders is empty, because it follows from the result and the answer.
+// An error that wraps sqlmatch.ErrDatabase is about this machine. An error of ctx says
+// nothing about the machine, the grader or the task. Other errors are faults of the grader
+// or the task.
+func (g *Graders) Grade(ctx context.Context, grader spec.Grader, t tasks.Task, result string) (reward float64, verdict string, err error) {
 	if grader.Type != spec.GraderSQL {
-		return tasks.Grade(grader, t, result)
+		reward, err = tasks.Grade(grader, t, result)
+		return reward, "", err
 	}
 	c, err := comparison(grader, t)
 	if err != nil {
-		return 0, err
+		return 0, "", err
 	}
 	c.Query = result
-	right, err := g.databases.Match(ctx, c)
+	out, err := g.databases.Match(ctx, c)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("grade task %s: %w", t.ID, err)
-	case right:
-		return 1, nil
+		return 0, "", fmt.Errorf("grade task %s: %w", t.ID, err)
+	case out.Right:
+		reward = 1
 	}
-	return 0, nil
+	return reward, out.Text, nil
 }
 
 // GradeByProgram returns the reward that the program of tasks.command computes. Its

@@ -53,17 +53,17 @@ func TestQueriesAreGradedByWhatTheyReturn(t *testing.T) {
 		"":                                                           {0, 0},
 	} {
 		for i, task := range list {
-			got, err := graders.Grade(t.Context(), grader, task, result)
+			got, _, err := graders.Grade(t.Context(), grader, task, result)
 			require.NoError(t, err)
 			require.InDelta(t, want[i], got, 0, "%d: %s", i, result)
 		}
 	}
 	strict := spec.Grader{Type: spec.GraderSQL, KeepDistinct: true}
-	got, err := graders.Grade(t.Context(), strict, list[1], "SELECT legs FROM animal")
+	got, _, err := graders.Grade(t.Context(), strict, list[1], "SELECT legs FROM animal")
 	require.NoError(t, err)
 	require.Zero(t, got)
 	require.NoError(t, os.Remove(database))
-	_, err = graders.Grade(t.Context(), grader, list[0], "SELECT 1")
+	_, _, err = graders.Grade(t.Context(), grader, list[0], "SELECT 1")
 	require.ErrorIs(t, err, sqlmatch.ErrDatabase)
 	require.ErrorContains(t, err, "task 0")
 }
@@ -88,7 +88,7 @@ func TestTasksInBIRDsLayoutAreGradedByBIRDsMetric(t *testing.T) {
 		list, err := graders.Open(t.Context(), spec.Tasks{}, grader, c.source)
 		require.NoError(t, err)
 		for i, result := range []string{"SELECT count(legs) FROM animal", "SELECT legs FROM animal GROUP BY legs", "SELECT legs, name FROM animal"} {
-			got, err := graders.Grade(t.Context(), grader, list[i], result)
+			got, _, err := graders.Grade(t.Context(), grader, list[i], result)
 			require.NoError(t, err)
 			require.InDelta(t, c.want[i], got, 0, "%s by %q: %s", c.source, c.metric, result)
 		}
@@ -106,7 +106,7 @@ func TestTasksInBIRDsLayoutAreGradedByBIRDsMetric(t *testing.T) {
 func TestOtherGradersGradeAsTasksDo(t *testing.T) {
 	t.Parallel()
 	var graders grading.Graders
-	got, err := graders.Grade(t.Context(), spec.Grader{Type: spec.GraderQA}, tasks.Task{ID: "a", Answer: "the owl"}, "Owl.")
+	got, _, err := graders.Grade(t.Context(), spec.Grader{Type: spec.GraderQA}, tasks.Task{ID: "a", Answer: "the owl"}, "Owl.")
 	require.NoError(t, err)
 	require.InDelta(t, 1, got, 0)
 	list, err := graders.Open(t.Context(), spec.Tasks{}, spec.Grader{Type: spec.GraderNumeric}, "arithmetic:gate:3")

@@ -43,11 +43,12 @@ var (
 	errTime    = errors.New("too much time")
 	errFiles   = fmt.Errorf("more than %d MiB in temporary files", mostTemporary>>20)
 	errRows    = errors.New("more rows than can be equal")
+	errBytes   = errors.New("more bytes than can be equal")
 	errColumns = errors.New("another number of columns")
 	errSeveral = errors.New("more than one statement")
 	errNothing = errors.New("no statement")
 	errNUL     = errors.New("a character of code 0")
-	errRefused = errors.New("a statement that doesn't only select")
+	errRefused = errors.New("a statement that does more than select")
 )
 
 // errNoDatabase is the error of opening a file that is something else.
@@ -220,7 +221,7 @@ func (c *connection) query(text string, b bounds) (table, error) {
 		}
 		out.rows = append(out.rows, row)
 		if out.bytes += size; out.bytes > b.bytes {
-			return errRows
+			return errBytes
 		}
 		return nil
 	})

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/fulgurite/fulgurite/internal/readable"
 )
 
 // ErrDatabase is wrapped when a database can't be read on this machine.
@@ -81,22 +83,26 @@ type goldQuery struct {
 	sets bool
 }
 
-// Match reports whether a query returns the same result as the gold query. Errors wrap
-// ErrDatabase or ErrGold, or are errors of ctx. A query that fails is wrong, and its
-// error is not returned.
-func (d *Databases) Match(ctx context.Context, c Comparison) (bool, error) {
+// Match finds out whether a query returns the same result as the gold query. Errors wrap
+// ErrDatabase or ErrGold, or are errors of ctx. A query that fails is wrong, and its error
+// is a part of the outcome.
+func (d *Databases) Match(ctx context.Context, c Comparison) (Outcome, error) {
 	c = d.prepared(c)
 	files, err := c.files()
 	if err != nil {
-		return false, err
+		return Outcome{}, err
 	}
 	for _, path := range files {
-		right, err := d.matchOn(ctx, path, c)
-		if err != nil || !right {
-			return false, err
+		out, err := d.matchOn(ctx, path, c)
+		if err != nil {
+			return Outcome{}, err
+		}
+		if !out.Right {
+			out.Text = on(out.Text, path, files)
+			return out, nil
 		}
 	}
-	return true, nil
+	return Outcome{Right: true, Text: textRight}, nil
 }
 
 // CheckGold returns an error of Match if a gold query can't be used. empty is true if the
@@ -187,43 +193,56 @@ func (d *Databases) connect(path string) (file, *connection, error) {
 	return f, c, nil
 }
 
-func (d *Databases) matchOn(ctx context.Context, path string, of Comparison) (bool, error) {
+func (d *Databases) matchOn(ctx context.Context, path string, of Comparison) (Outcome, error) {
 	f, c, err := d.connect(path)
 	if err != nil {
-		return false, err
+		return Outcome{}, err
 	}
 	defer d.give(f, c)
 	want, err := d.gold(ctx, f, c, of)
 	if err != nil {
-		return false, err
+		return Outcome{}, err
 	}
 	c.allow(ctx, of.Most)
-	right, err := d.compare(c, want, of)
+	got, err := d.compare(c, want, of)
 	var failure sqliteError
 	switch {
+	case err == nil && got.right:
+		return Outcome{Right: true, Text: textRight}, nil
 	case err == nil:
-		return right, nil
+		return Outcome{Text: "The query " + got.differs + "."}, nil
 	case ctx.Err() != nil:
-		return false, ctx.Err()
+		return Outcome{}, ctx.Err()
 	case errors.As(err, &failure) && failure.broken():
-		return false, fmt.Errorf("%w: read %s: %w", ErrDatabase, path, err)
+		return Outcome{}, fmt.Errorf("%w: read %s: %w", ErrDatabase, path, err)
 	}
-	return false, nil
+	return Outcome{Text: failed(err, of.Query)}, nil
 }
 
 // compare executes the query and compares its result with that of the gold query. It
-// stops reading as soon as the two can't be equal; that is an error, too.
-func (d *Databases) compare(c *connection, want table, of Comparison) (bool, error) {
+// stops reading as soon as the two can't be equal.
+func (d *Databases) compare(c *connection, want table, of Comparison) (result, error) {
 	b := bounds{rows: len(want.rows), bytes: want.bytes, columns: want.columns}
 	if len(want.rows) == 0 {
 		b.columns = -1 // without rows, the number of columns doesn't matter
 	}
-	if of.Metric != BIRD {
-		got, err := c.query(of.Query, b)
-		return err == nil && equal(want, got, d.patterns.ordered(of.Gold)), err
+	if of.Metric == BIRD {
+		return compareSets(c, want, of.Query, b.columns)
 	}
+	got, err := c.query(of.Query, b)
+	switch {
+	case errors.Is(err, errColumns), errors.Is(err, errRows), errors.Is(err, errBytes):
+		return unequal(err, want, got.columns), nil
+	case err != nil:
+		return result{}, err
+	}
+	return compared(want, got, d.patterns.ordered(of.Gold)), nil
+}
+
+// compareSets compares by the rules of BIRD.
+func compareSets(c *connection, want table, query string, columns int) (result, error) {
 	golds, found := newSet(want), map[string]bool{}
-	_, err := c.each(of.Query, b.columns, func(row []any, _ int) error {
+	count, err := c.each(query, columns, func(row []any, _ int) error {
 		key, known := golds.key(row)
 		if !known || !golds.rows[key] {
 			return errRows
@@ -231,7 +250,19 @@ func (d *Databases) compare(c *connection, want table, of Comparison) (bool, err
 		found[key] = true
 		return nil
 	})
-	return err == nil && len(found) == len(golds.rows), err
+	switch {
+	case errors.Is(err, errColumns):
+		return unequal(err, want, count), nil
+	case errors.Is(err, errRows) && len(want.rows) == 0:
+		return unequal(err, want, count), nil
+	case errors.Is(err, errRows):
+		return result{differs: fmt.Sprintf("returns a row that is none of the right ones: %s right", expected(want))}, nil
+	case err != nil:
+		return result{}, err
+	case len(found) < len(golds.rows):
+		return result{differs: fmt.Sprintf("returns %d of the %s that are right", len(found), readable.Count(len(golds.rows), "different row"))}, nil
+	}
+	return result{right: true}, nil
 }
 
 // gold returns the result of a gold query.
@@ -253,7 +284,7 @@ func (d *Databases) gold(ctx context.Context, f file, c *connection, of Comparis
 		return t, ctx.Err()
 	case errors.As(err, &failure) && failure.broken():
 		return t, fmt.Errorf("%w: read %s: %w", ErrDatabase, f.path, err)
-	case errors.Is(err, errRows):
+	case errors.Is(err, errRows), errors.Is(err, errBytes):
 		return t, fmt.Errorf("%w on %s: it returns more than %d rows or %d MiB", ErrGold, f.path, mostRows, mostBytes>>20)
 	default:
 		return t, fmt.Errorf("%w on %s: %w", ErrGold, f.path, err)

@@ -71,8 +71,8 @@ func TestVerdictsAreThoseOfTheOfficialEvaluations(t *testing.T) {
 	for _, v := range append(readVerdicts(t, "testdata/school.jsonl"), readVerdicts(t, "testdata/school_bird.jsonl")...) {
 		got, err := d.Match(t.Context(), sqlmatch.Comparison{Metric: v.Metric, Database: database, Gold: v.Gold, Query: v.Query})
 		require.NoError(t, err, v.Query)
-		require.Equal(t, v.Right, got, "gold %s\nquery %s", v.Gold, v.Query)
-		if got {
+		require.Equal(t, v.Right, got.Right, "gold %s\nquery %s", v.Gold, v.Query)
+		if got.Right {
 			right++
 		}
 	}
@@ -92,7 +92,7 @@ func TestVerdictsOnADataSet(t *testing.T) {
 	var wrong int
 	for _, v := range verdicts {
 		got, err := d.Match(t.Context(), sqlmatch.Comparison{Metric: v.Metric, Database: v.Database, Gold: v.Gold, Query: v.Query})
-		if err != nil || got != v.Right {
+		if err != nil || got.Right != v.Right {
 			wrong++
 			t.Errorf("%s: %v instead of %v, %v\ngold  %s\nquery %s", v.Database, got, v.Right, err, v.Gold, v.Query)
 		}
@@ -142,7 +142,8 @@ func TestHostileQueriesCostTheRewardAlone(t *testing.T) {
 	} {
 		got, err := d.Match(t.Context(), sqlmatch.Comparison{Database: database, Gold: "SELECT count(*) FROM pupil", Query: query, Most: 300 * time.Millisecond})
 		require.NoError(t, err, "%.200s", query)
-		require.False(t, got, "%.200s", query)
+		require.False(t, got.Right, "%.200s", query)
+		require.Regexp(t, `^The [^\n]{10,250}\.$`, strings.ToValidUTF8(got.Text, "?"), "%.200s", query)
 		var now runtime.MemStats
 		runtime.ReadMemStats(&now)
 		highest.HeapSys = max(highest.HeapSys, now.HeapSys)
@@ -156,7 +157,7 @@ func TestHostileQueriesCostTheRewardAlone(t *testing.T) {
 	require.Len(t, entries, 1, "no file was made beside the database")
 	got, err := d.Match(t.Context(), sqlmatch.Comparison{Database: database, Gold: "SELECT count(*) FROM pupil", Query: "SELECT 6"})
 	require.NoError(t, err)
-	require.True(t, got, "the database is as good as before")
+	require.True(t, got.Right, "the database is as good as before")
 }
 
 // TestTemporaryFilesAreBounded fails if a sorter, or a table with intermediate results,
@@ -178,11 +179,11 @@ func TestTemporaryFilesAreBounded(t *testing.T) {
 	}
 	got, err := d.Match(t.Context(), sqlmatch.Comparison{Database: database, Gold: "SELECT 1", Query: rows + "SELECT 1 FROM (SELECT DISTINCT x, zeroblob(120000 + x % 2) FROM c)", KeepDistinct: true, Most: time.Minute})
 	require.NoError(t, err, "a query over the limit is wrong, no fault")
-	require.False(t, got)
+	require.False(t, got.Right)
 	few := strings.ReplaceAll(rows, "3000", "300") + "SELECT count(*) FROM (SELECT DISTINCT x, zeroblob(120000) FROM c)"
 	got, err = d.Match(t.Context(), sqlmatch.Comparison{Database: database, Gold: "SELECT 300", Query: few, KeepDistinct: true, Most: time.Minute})
 	require.NoError(t, err)
-	require.True(t, got, "each query has the whole limit")
+	require.True(t, got.Right, "each query has the whole limit")
 }
 
 func TestGoldQueriesWithoutRowsAreFound(t *testing.T) {
@@ -208,11 +209,11 @@ func TestDistinctCountsOnRequest(t *testing.T) {
 	d := newDatabases(t)
 	got, err := d.Match(t.Context(), c)
 	require.NoError(t, err)
-	require.True(t, got)
+	require.True(t, got.Right)
 	c.KeepDistinct = true
 	got, err = d.Match(t.Context(), c)
 	require.NoError(t, err)
-	require.False(t, got)
+	require.False(t, got.Right)
 }
 
 func TestNumbersMayDifferByRounding(t *testing.T) {
@@ -223,11 +224,11 @@ func TestNumbersMayDifferByRounding(t *testing.T) {
 	} {
 		got, err := d.Match(t.Context(), sqlmatch.Comparison{Database: database, Gold: "SELECT 0.3", Query: query})
 		require.NoError(t, err)
-		require.Equal(t, want, got, query)
+		require.Equal(t, want, got.Right, query)
 	}
 	got, err := d.Match(t.Context(), sqlmatch.Comparison{Database: database, Gold: "SELECT 9007199254740993", Query: "SELECT 9007199254740992.0"})
 	require.NoError(t, err)
-	require.False(t, got, "whole numbers are compared exactly")
+	require.False(t, got.Right, "whole numbers are compared exactly")
 	const seconds = "WITH RECURSIVE s(x) AS (SELECT 0 UNION ALL SELECT x + 1 FROM s WHERE x < 39) "
 	for _, c := range []struct {
 		gold, query string
@@ -248,7 +249,7 @@ func TestNumbersMayDifferByRounding(t *testing.T) {
 		for _, metric := range []sqlmatch.Metric{sqlmatch.Spider, sqlmatch.BIRD} {
 			got, err := d.Match(t.Context(), sqlmatch.Comparison{Metric: metric, Database: database, Gold: c.gold, Query: c.query})
 			require.NoError(t, err)
-			require.Equal(t, c.want, got, "%s: %s for %s", metric, c.query, c.gold)
+			require.Equal(t, c.want, got.Right, "%s: %s for %s", metric, c.query, c.gold)
 		}
 	}
 }
@@ -272,13 +273,13 @@ func TestBIRDComparesSetsOfRows(t *testing.T) {
 	} {
 		got, err := d.Match(t.Context(), sqlmatch.Comparison{Metric: sqlmatch.BIRD, Database: database, Gold: c.gold, Query: c.query})
 		require.NoError(t, err, c.gold)
-		require.Equal(t, c.want, got, "%s for %s", c.query, c.gold)
+		require.Equal(t, c.want, got.Right, "%s for %s", c.query, c.gold)
 	}
 	second := filepath.Join(filepath.Dir(database), "school_2.sqlite")
 	execute(t, second, "CREATE TABLE pupil (name, age)")
 	got, err := d.Match(t.Context(), sqlmatch.Comparison{Metric: sqlmatch.BIRD, Database: database, Gold: "SELECT count(*) FROM pupil", Query: "SELECT 6"})
 	require.NoError(t, err)
-	require.True(t, got, "BIRD has no test suites")
+	require.True(t, got.Right, "BIRD has no test suites")
 }
 
 func TestIsDistinctFromKeepsItsWord(t *testing.T) {
@@ -298,7 +299,7 @@ func TestIsDistinctFromKeepsItsWord(t *testing.T) {
 	} {
 		got, err := d.Match(t.Context(), sqlmatch.Comparison{Database: database, Gold: c.gold, Query: c.query})
 		require.NoError(t, err, c.gold)
-		require.Equal(t, c.want, got, "%s for %s", c.query, c.gold)
+		require.Equal(t, c.want, got.Right, "%s for %s", c.query, c.gold)
 	}
 }
 
@@ -308,11 +309,11 @@ func TestATestSuiteCountsAsAWhole(t *testing.T) {
 	c := sqlmatch.Comparison{Database: database, Gold: "SELECT count(*) FROM pupil", Query: "SELECT max(id) FROM pupil"}
 	got, err := d.Match(t.Context(), c)
 	require.NoError(t, err)
-	require.True(t, got)
+	require.True(t, got.Right)
 	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(database), "._school.sqlite"), []byte("notes of a copying program"), 0o600))
 	got, err = d.Match(t.Context(), c)
 	require.NoError(t, err, "a hidden file is no database")
-	require.True(t, got)
+	require.True(t, got.Right)
 	second := filepath.Join(filepath.Dir(database), "school_2.sqlite")
 	data, err := os.ReadFile(database)
 	require.NoError(t, err)
@@ -320,7 +321,8 @@ func TestATestSuiteCountsAsAWhole(t *testing.T) {
 	execute(t, second, "DELETE FROM pupil WHERE id = 3")
 	got, err = d.Match(t.Context(), c)
 	require.NoError(t, err)
-	require.False(t, got)
+	require.False(t, got.Right)
+	require.Equal(t, "The query returns other values: it has 1 row of 1 column, as is right (on school_2.sqlite, one of 2 databases).", got.Text)
 }
 
 func TestFaultsOfDatabasesAndGoldQueriesAreErrors(t *testing.T) {
@@ -337,7 +339,7 @@ func TestFaultsOfDatabasesAndGoldQueriesAreErrors(t *testing.T) {
 	require.EqualError(t, err, "unusable database: open "+noise+": the file is not an SQLite database")
 	for gold, want := range map[string]string{
 		"SELECT absent FROM pupil": "no such column: absent",
-		"DELETE FROM pupil":        "doesn't only select",
+		"DELETE FROM pupil":        "does more than select",
 		"WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c": "too m",
 		"WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT x FROM c":        "",
 	} {
@@ -359,11 +361,11 @@ func TestAChangedDatabaseIsReadAnew(t *testing.T) {
 	c := sqlmatch.Comparison{Database: database, Gold: "SELECT count(*) FROM pupil", Query: "SELECT 6"}
 	got, err := d.Match(t.Context(), c)
 	require.NoError(t, err)
-	require.True(t, got)
+	require.True(t, got.Right)
 	execute(t, database, "DELETE FROM pupil; CREATE TABLE more (a); INSERT INTO more VALUES (zeroblob(10000))")
 	got, err = d.Match(t.Context(), c)
 	require.NoError(t, err)
-	require.False(t, got)
+	require.False(t, got.Right)
 }
 
 func TestManyCompareAtOnce(t *testing.T) {
@@ -374,7 +376,7 @@ func TestManyCompareAtOnce(t *testing.T) {
 		all.Go(func() {
 			for range 20 {
 				got, err := d.Match(t.Context(), sqlmatch.Comparison{Database: database, Gold: fmt.Sprintf("SELECT name FROM pupil WHERE id > %d", i%4), Query: "SELECT name FROM pupil WHERE id > 2"})
-				if err != nil || got != (i%4 == 2) {
+				if err != nil || got.Right != (i%4 == 2) {
 					t.Errorf("%d: %v %v", i, got, err)
 				}
 			}
@@ -387,7 +389,7 @@ func BenchmarkMatch(b *testing.B) {
 	database, d := school(b, "school"), newDatabases(b)
 	for b.Loop() {
 		got, err := d.Match(b.Context(), sqlmatch.Comparison{Database: database, Gold: "SELECT name, age FROM pupil ORDER BY age", Query: "SELECT age, name FROM pupil ORDER BY age"})
-		if err != nil || !got {
+		if err != nil || !got.Right {
 			b.Fatal(got, err)
 		}
 	}
@@ -404,6 +406,6 @@ func TestTablesOfWithMayBeUsedReasonably(t *testing.T) {
 	} {
 		got, err := d.Match(t.Context(), sqlmatch.Comparison{Database: database, Gold: "SELECT 6", Query: query})
 		require.NoError(t, err)
-		require.True(t, got, query)
+		require.True(t, got.Right, query)
 	}
 }

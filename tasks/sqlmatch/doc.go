@@ -23,8 +23,9 @@
 // only read, with an authorizer that allows only selecting from this one database. There
 // are limits on steps, on time, on the rows that are kept, on the size of values, on
 // memory and on temporary files. A query that is refused, fails or exceeds a limit is
-// wrong; it is not an error. An error means that the database or the gold query can't be
-// used.
+// wrong; it is not an error, and the outcome says why. An outcome never repeats a value of
+// the gold result, at most how many rows and columns that has. An error means that the
+// database or the gold query can't be used.
 //
 // The package is not for general access to SQLite: the store has its own. It calls the
 // library below the driver, because database/sql offers neither authorizers nor limits on

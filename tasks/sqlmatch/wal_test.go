@@ -51,7 +51,7 @@ func TestReadingADatabaseInWALModeLeavesNoFiles(t *testing.T) {
 	var databases sqlmatch.Databases
 	right, err := databases.Match(t.Context(), sqlmatch.Comparison{Database: path, Gold: "SELECT name FROM animal", Query: "SELECT name FROM animal WHERE name IN ('owl', 'cat')"})
 	require.NoError(t, err)
-	require.True(t, right)
+	require.True(t, right.Right)
 	require.NoError(t, os.Remove(path+"-shm"))
 	_, err = databases.CheckGold(t.Context(), sqlmatch.Comparison{Database: path, Gold: "SELECT 1 FROM animal"})
 	require.NoError(t, err)
@@ -68,7 +68,7 @@ func TestChangesOfADatabaseInWALModeAreRead(t *testing.T) {
 	defer databases.Close()
 	right, err := databases.Match(t.Context(), sqlmatch.Comparison{Database: path, Gold: "SELECT count(*) FROM animal", Query: "SELECT 2"})
 	require.NoError(t, err)
-	require.True(t, right)
+	require.True(t, right.Right)
 }
 
 func TestChangesThatCantBeReadAreNamed(t *testing.T) {

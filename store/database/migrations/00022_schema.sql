@@ -41,7 +41,8 @@ CREATE TABLE rollouts (
 
 -- An attempt that failed has in failure in which way, in one word: "exit", "timeout", "hang"
 -- and so on. stdout and stderr are what a program printed, in bounds; lines_before is how
--- many lines of standard output came before the last one, which is its result.
+-- many lines of standard output came before the last one, which is its result. verdict is
+-- what the grader says of the result in words, or empty.
 CREATE TABLE attempts (
     run          TEXT   NOT NULL,
     kind         TEXT   NOT NULL,
@@ -66,6 +67,7 @@ CREATE TABLE attempts (
     stdout       TEXT   NOT NULL DEFAULT '',
     stderr       TEXT   NOT NULL DEFAULT '',
     lines_before BIGINT NOT NULL DEFAULT 0,
+    verdict      TEXT   NOT NULL DEFAULT '',
     PRIMARY KEY (run, kind, step, task, sample, attempt)
 );
 -- Attempts that a fault ended are few.

@@ -93,6 +93,9 @@ func (a *attemptCalls) heading() string {
 
 func (a *attemptCalls) print(t *terminal.Terminal) error {
 	t.Printf("%s\n", a.heading())
+	if a.Verdict != "" {
+		t.Printf("%s\n", terminal.Escape(a.Verdict))
+	}
 	w := tabwriter.NewWriter(t.Out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "call\tagent\tby\tapi\tversion\tprompt\tsampled\tfinish\tremarks")
 	for _, c := range a.List {

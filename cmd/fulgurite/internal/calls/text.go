@@ -78,6 +78,9 @@ func (a *attemptCalls) addText(ctx context.Context, batches *batchReader, seen s
 // printText prints an attempt as readable text. Text of agents and models is escaped.
 func (a *attemptCalls) printText(t *terminal.Terminal) {
 	t.Printf("%s\n", a.heading())
+	if a.Verdict != "" {
+		t.Printf("%s\n", terminal.Escape(a.Verdict))
+	}
 	if a.Failure != "" || a.Error != "" {
 		printBlock(t, "failure "+a.Failure, a.Error)
 	}

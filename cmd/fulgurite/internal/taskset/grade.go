@@ -85,7 +85,8 @@ func grade(ctx context.Context, graders *grading.Graders, s spec.Spec, r tasks.R
 	case spec.GraderTasks:
 		return graders.GradeByProgram(ctx, s.Tasks, s.Grader, r.Task, r.Text)
 	}
-	return graders.Grade(ctx, s.Grader, r.Task, r.Text)
+	reward, _, err := graders.Grade(ctx, s.Grader, r.Task, r.Text)
+	return reward, err
 }
 
 // tasks returns the tasks of the source, and a spec with the grader that the flags

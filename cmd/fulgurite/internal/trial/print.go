@@ -22,6 +22,9 @@ func (r *report) print(t *terminal.Terminal) {
 		if a.LinesBefore > 0 {
 			t.Printf("    %d lines of output before the last one are not part of the result\n", a.LinesBefore)
 		}
+		if a.Verdict != "" {
+			t.Printf("    %s\n", visible(a.Verdict, "    "))
+		}
 		if a.Error != "" {
 			t.Printf("    %s\n", visible(a.Error, "    "))
 		}

@@ -38,8 +38,11 @@ type attempt struct {
 	Task    string        `json:"task"`
 	Outcome trace.Outcome `json:"outcome"`
 	Result  string        `json:"result"`
-	Failure string        `json:"failure,omitempty"` // in a word, such as "exit"
-	Error   string        `json:"error,omitempty"`
+	// Verdict is what the grader says of the result, if that does not follow from the result
+	// and the task's answer.
+	Verdict string `json:"verdict,omitempty"`
+	Failure string `json:"failure,omitempty"` // in a word, such as "exit"
+	Error   string `json:"error,omitempty"`
 	// Reward is null if the attempt was not graded.
 	Reward *float64 `json:"reward"`
 	Calls  []call   `json:"calls"`
@@ -201,7 +204,7 @@ func (r *trialReader) attempt(ctx context.Context, address trace.Address) (attem
 		return attempt{}, err
 	}
 	out := attempt{
-		Attempt: address.String(), Task: a.TaskID, Outcome: a.Outcome, Result: a.Result, Failure: a.Failure, Error: a.Error,
+		Attempt: address.String(), Task: a.TaskID, Outcome: a.Outcome, Result: a.Result, Verdict: a.Verdict, Failure: a.Failure, Error: a.Error,
 		Reward: a.Reward, Calls: make([]call, 0, len(calls)),
 	}
 	if out.Refusals, err = r.st.Store.Refusals(ctx, address); err != nil {
