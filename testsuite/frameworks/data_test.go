@@ -58,10 +58,10 @@ func TestExamplesMakeTasksThatCanBeGraded(t *testing.T) {
 			for split, source := range splits(t, example, folder) {
 				list, err := graders.Open(t.Context(), s.Tasks, s.Grader, source)
 				require.NoError(t, err)
-				reward, err := graders.Grade(t.Context(), s.Grader, list[0], right(t, list[0]))
+				reward, _, err := graders.Grade(t.Context(), s.Grader, list[0], right(t, list[0]))
 				require.NoError(t, err)
 				require.InDelta(t, 1, reward, 0)
-				reward, err = graders.Grade(t.Context(), s.Grader, list[0], "nonsense")
+				reward, _, err = graders.Grade(t.Context(), s.Grader, list[0], "nonsense")
 				require.NoError(t, err)
 				require.InDelta(t, 0, reward, 0)
 				for other, has := range lists {
