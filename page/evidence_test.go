@@ -125,3 +125,54 @@ func TestARetryMaySetNumbers(t *testing.T) {
 	_, answer, _ := v.send(http.MethodPost, "/runs/demo/actions/retry", form)
 	require.Contains(t, texts(t, answer), `"loss.clip_low=much": want KEY=NUMBER, one a line`)
 }
+
+func TestARunThatHasEndedContinuesWithMoreSteps(t *testing.T) {
+	t.Parallel()
+	r := newRecorded(t, "plain")
+	require.NoError(t, r.store.FinishRun(t.Context(), "demo", record.Completed, nil))
+	o := remembered{make(chan record.Action, 1)}
+	p, err := page.New(page.Options{Records: r.store, Blobs: r.blobs, Codecs: dialog.Named, Patience: time.Hour, Operator: o})
+	require.NoError(t, err)
+	server := httptest.NewServer(p)
+	t.Cleanup(func() {
+		p.Close()
+		server.Close()
+	})
+	v := &visitor{t: t, url: server.URL}
+	const path = "/runs/demo/actions/retry"
+	_, body, _ := v.send(http.MethodGet, "/runs/demo", nil)
+	require.Contains(t, texts(t, body), "Continue with more steps")
+	_, body, _ = v.send(http.MethodGet, path, nil)
+	require.Contains(t, texts(t, body), "Steps in all The run has finished 2 of 4 steps.")
+	require.Contains(t, body, `name="steps" min="3" step="1" value="" required`)
+	for _, c := range []struct {
+		steps, values, problem string
+	}{
+		{"", "", "steps: missing: the run is completed, so it goes on only for more steps: give their number in all"},
+		{"", "loss.clip_low=0.1", "steps: missing"},
+		{"many", "", `steps: "many": give the number of steps that the run has in all`},
+		{"0", "", "give the number of steps"},
+		{"2.5", "", "give the number of steps"},
+		{"6", "training.steps=7", "training.steps: given twice"},
+	} {
+		form := hidden(body)
+		form.Set("steps", c.steps)
+		form.Set("values", c.values)
+		code, answer, _ := v.send(http.MethodPost, path, form)
+		require.Equal(t, http.StatusUnprocessableEntity, code)
+		require.Contains(t, texts(t, answer), c.problem)
+		require.Contains(t, answer, `value="`+c.steps+`" required`, "what was typed is kept")
+	}
+	form := hidden(body)
+	form.Set("steps", "6")
+	form.Set("values", "loss.clip_low=0.1")
+	v.send(http.MethodPost, path, form)
+	a := <-o.asked
+	require.Equal(t, record.ActionRetry, a.Name)
+	require.Equal(t, map[string]float64{"training.steps": 6, "loss.clip_low": 0.1}, a.Input.Values)
+
+	r.measured("measured", true, []int{0}, better)
+	require.NoError(t, r.store.FinishRun(t.Context(), "measured", record.Completed, nil))
+	_, body, _ = v.send(http.MethodGet, "/runs/measured", nil)
+	require.NotContains(t, texts(t, body), "more steps", "it has none")
+}

@@ -161,7 +161,7 @@ func TestARunThatHasEndedGoesOnForMoreSteps(t *testing.T) {
 	for id, c := range map[string]struct {
 		steps float64
 		why   string
-	}{"fewer-steps": {1, "it has finished 2 steps, and training.steps 1 is not more"}, "as-many-steps": {2, "is not more"}, "half-a-step": {2.5, "give a whole number"}} {
+	}{"fewer-steps": {1, "its last finished step is 2, and training.steps 1 is not more"}, "as-many-steps": {2, "is not more"}, "half-a-step": {2.5, "give a whole number"}} {
 		_, err := more(id, c.steps)
 		require.ErrorIs(t, err, operator.ErrRefused)
 		require.ErrorContains(t, err, c.why)

@@ -176,7 +176,7 @@ func (s *TrainingState) Set(in SetInput) error {
 	}
 	if n, ok := in.Values[spec.KeySteps]; ok {
 		if int(n) <= s.Step {
-			return fmt.Errorf("it has finished %d steps, and %s %d is not more", s.Step, spec.KeySteps, int(n))
+			return fmt.Errorf("its last finished step is %d, and %s %d is not more", s.Step, spec.KeySteps, int(n))
 		}
 		s.Stop = nil
 	}

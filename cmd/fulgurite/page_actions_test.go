@@ -265,15 +265,9 @@ func TestPeopleActOnARunFromThePage(t *testing.T) {
 
 	require.Regexp(t, `^Done: stops after step`, s.act("stop"))
 	require.Contains(t, s.act("stop"), "Refused: ")
-	for { // a candidate of the last step waits for a person all the same
-		waits := s.await(`status stopped|/actions/reject\?version=(\d+)`)[1]
-		if waits == "" {
-			break
-		}
-		s.act("reject", "version", waits)
-	}
+	s.ends("stopped")
 	require.Contains(t, s.act("pause"), "Refused: it is not under way")
-	require.Contains(t, s.act("retry"), "Refused: it can't go on: it was stopped")
+	s.continues()
 	s.end()
 
 	// The stack of the directory has ended. Actions that need no Temporal still work, and
@@ -284,6 +278,36 @@ func TestPeopleActOnARunFromThePage(t *testing.T) {
 	r = s.ask(http.MethodPost, "/runs/acted/actions/pause", s.form("/runs/acted/actions/pause"))
 	require.Contains(t, r.Body, "nothing was done: no stack runs")
 	require.Contains(t, s.act("pin", "version", "1"), "Done: pin: version")
+}
+
+// ends waits until the run has ended. A candidate of its last step waits for a person all the
+// same, and is rejected.
+func (s *served) ends(status string) {
+	s.t.Helper()
+	for {
+		waits := s.await(`status ` + status + `|/actions/reject\?version=(\d+)`)[1]
+		if waits == "" {
+			return
+		}
+		s.act("reject", "version", waits)
+	}
+}
+
+// continues lets the run that was stopped go on for one more step.
+func (s *served) continues() {
+	t := s.t
+	t.Helper()
+	const path = "/runs/acted/actions/retry"
+	require.Regexp(t, path+`"[^>]*>Continue with more steps<`, s.get("/runs/acted").Body)
+	least := regexp.MustCompile(`name="steps" min="(\d+)"[^>]* required`).FindStringSubmatch(s.get(path).Body)
+	require.NotNil(t, least, "its steps are asked for")
+	r := s.ask(http.MethodPost, path, s.form(path))
+	require.Equal(t, http.StatusUnprocessableEntity, r.Code)
+	require.Contains(t, html.UnescapeString(r.Body), "steps: missing: the run is stopped, so it goes on only for more steps")
+	require.Regexp(t, `^Refused: .*its last finished step is \d+, and training\.steps 1 is not more`, s.act("retry", "steps", "1"))
+	require.Regexp(t, `^Done: it goes on with step `+least[1]+`,`, s.act("retry", "steps", least[1]))
+	s.ends("completed")
+	require.Contains(t, s.get("/runs/acted/actions").Body, "Retry training.steps="+least[1])
 }
 
 // decide approves and rejects candidates, and moves the pointer by hand.

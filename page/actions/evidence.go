@@ -2,11 +2,13 @@ package actions
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/curves"
 	"github.com/fulgurite/fulgurite/record"
@@ -38,6 +40,33 @@ type gate struct {
 type setting struct {
 	Key   string
 	Value string
+}
+
+// course is how many steps a run has finished, of how many.
+type course struct {
+	Finished, Planned int
+	Needed            bool // a retry has to name more steps
+}
+
+// Least returns the smallest number of steps with which the run goes on.
+func (c course) Least() int { return c.Finished + 1 }
+
+// course returns how far a run is. It returns nil if the run has no steps, or a spec that
+// can't be read.
+func (p *Pages) course(ctx context.Context, run record.Run) (*course, error) {
+	sp, err := spec.Stored(run.Spec)
+	if err != nil || sp.Evaluation.Only != "" {
+		return nil, nil
+	}
+	out := &course{Needed: endedWell(run)}
+	last, err := p.Records.LastStep(ctx, run.Name, model.DefaultPolicy)
+	if err != nil && !errors.Is(err, trace.ErrNotFound) {
+		return nil, err
+	}
+	out.Finished = last.Step
+	acted, err := p.Records.Actions(ctx, run.Name, mostActions)
+	out.Planned = report.PlannedSteps(sp.WithDefaults().Training.Total(run.Splits[trace.Train].Count), acted)
+	return out, err
 }
 
 // evidence reads what is known about the version that the form names and about the

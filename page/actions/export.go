@@ -50,7 +50,7 @@ func (p *Pages) export(w http.ResponseWriter, r *http.Request) {
 		again(http.StatusForbidden, err.Error()+". Send it again.")
 		return
 	}
-	a, err := read(run.Name, record.ActionExport, sent)
+	a, err := read(run, record.ActionExport, sent)
 	if err != nil {
 		again(http.StatusUnprocessableEntity, err.Error())
 		return

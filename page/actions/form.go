@@ -12,6 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/access"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -37,6 +38,8 @@ type formBody struct {
 	Why      string // the reason
 	Promoted *int
 	Settings []setting // that can be changed
+	Steps    string
+	Course   *course // nil if the action takes no number of steps
 	Evidence evidence
 	Problem  string
 }
@@ -84,13 +87,23 @@ func (p *Pages) ask(w http.ResponseWriter, r *http.Request, run record.Run, b fo
 			return
 		}
 	}
+	if k.TakesSteps {
+		var err error
+		if b.Course, err = p.course(r.Context(), run); err != nil {
+			p.Fail(w, r, http.StatusInternalServerError, err)
+			return
+		}
+		if b.Course != nil && b.Course.Needed {
+			b.Verb, b.Effect = "Continue", "The run goes on after its last step, until it has finished as many steps as you name. Keys of the spec can get other numbers for these steps."
+		}
+	}
 	seen, err := p.state(r.Context(), run, k)
 	if err != nil {
 		p.Fail(w, r, http.StatusInternalServerError, err)
 		return
 	}
 	b.Seen = seen.String()
-	p.show(w, r, Page{Title: k.Verb, Run: run, Code: code}, "form", b)
+	p.show(w, r, Page{Title: b.Verb, Run: run, Code: code}, "form", b)
 }
 
 // posted reads the form of a request and the run that it is about. Without either it
@@ -120,7 +133,7 @@ func (p *Pages) submit(w http.ResponseWriter, r *http.Request) {
 	}
 	person := access.Of(r.Context())
 	sent := formBody{
-		ID: r.PostForm.Get("id"), Seen: r.PostForm.Get("seen"), Version: r.PostForm.Get("version"), Values: r.PostForm.Get("values"),
+		ID: r.PostForm.Get("id"), Seen: r.PostForm.Get("seen"), Version: r.PostForm.Get("version"), Values: r.PostForm.Get("values"), Steps: r.PostForm.Get("steps"),
 		Why: strings.TrimSpace(r.PostForm.Get("reason")),
 	}
 	if err := p.Guard.CheckForm(person, r.PostForm.Get("token")); err != nil {
@@ -128,7 +141,7 @@ func (p *Pages) submit(w http.ResponseWriter, r *http.Request) {
 		p.ask(w, r, run, sent, http.StatusForbidden)
 		return
 	}
-	a, err := read(run.Name, record.ActionName(r.PathValue("action")), sent)
+	a, err := read(run, record.ActionName(r.PathValue("action")), sent)
 	if err != nil {
 		sent.Problem = err.Error()
 		p.ask(w, r, run, sent, http.StatusUnprocessableEntity)
@@ -163,8 +176,8 @@ func (p *Pages) submit(w http.ResponseWriter, r *http.Request) {
 }
 
 // read makes an action from a form. record.Action checks what read does not.
-func read(run string, name record.ActionName, sent formBody) (record.Action, error) {
-	a := record.Action{ID: sent.ID, Run: run, Name: name, Reason: sent.Why}
+func read(run record.Run, name record.ActionName, sent formBody) (record.Action, error) {
+	a := record.Action{ID: sent.ID, Run: run.Name, Name: name, Reason: sent.Why}
 	k, ok := kindOf(name)
 	if !ok {
 		return a, errors.New("there is no such action")
@@ -182,27 +195,63 @@ func read(run string, name record.ActionName, sent formBody) (record.Action, err
 	if !k.TakesNumbers {
 		return a, nil
 	}
-	if strings.TrimSpace(sent.Values) != "" {
-		a.Input.Values = map[string]float64{}
-	}
-	for line := range strings.Lines(sent.Values) {
-		line = strings.TrimSpace(line)
-		if line == "" {
-			continue
-		}
-		key, text, _ := strings.Cut(line, "=")
-		key = strings.TrimSpace(key)
-		v, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-		if err != nil {
-			return a, fmt.Errorf("%q: want KEY=NUMBER, one a line", line)
-		}
-		if _, twice := a.Input.Values[key]; twice {
-			return a, fmt.Errorf("%s: given twice", key)
-		}
-		a.Input.Values[key] = v
+	var err error
+	if a.Input.Values, err = readNumbers(sent.Values); err != nil {
+		return a, err
 	}
 	if len(a.Input.Values) == 0 && k.NeedsNumbers {
 		return a, errors.New("nothing to set: give KEY=NUMBER, one a line")
 	}
-	return a, nil
+	if k.TakesSteps {
+		err = readSteps(&a, run, strings.TrimSpace(sent.Steps))
+	}
+	return a, err
+}
+
+// readNumbers reads lines of KEY=NUMBER. It returns nil if there are none.
+func readNumbers(text string) (map[string]float64, error) {
+	var out map[string]float64
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		key, number, _ := strings.Cut(line, "=")
+		key = strings.TrimSpace(key)
+		v, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if err != nil {
+			return nil, fmt.Errorf("%q: want KEY=NUMBER, one a line", line)
+		}
+		if _, twice := out[key]; twice {
+			return nil, fmt.Errorf("%s: given twice", key)
+		}
+		if out == nil {
+			out = map[string]float64{}
+		}
+		out[key] = v
+	}
+	return out, nil
+}
+
+// readSteps adds the number of steps that a run is to have in all to the action. The run
+// itself refuses a number that is no more than it has finished.
+func readSteps(a *record.Action, run record.Run, text string) error {
+	_, among := a.Input.Values[spec.KeySteps]
+	switch {
+	case text == "" && !among && endedWell(run):
+		return fmt.Errorf("steps: missing: the run is %s, so it goes on only for more steps: give their number in all", run.Status)
+	case text == "":
+		return nil
+	case among:
+		return fmt.Errorf("%s: given twice, as a number and as the steps in all", spec.KeySteps)
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return fmt.Errorf("steps: %q: give the number of steps that the run has in all", text)
+	}
+	if a.Input.Values == nil {
+		a.Input.Values = map[string]float64{}
+	}
+	a.Input.Values[spec.KeySteps] = float64(n)
+	return nil
 }

@@ -2,7 +2,6 @@ package actions
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -77,7 +76,7 @@ func rowOf(a record.Action) row {
 	}
 	keys := make([]string, 0, len(a.Input.Values))
 	for key, v := range a.Input.Values {
-		keys = append(keys, fmt.Sprintf("%s=%g", key, v))
+		keys = append(keys, key+"="+strconv.FormatFloat(v, 'f', -1, 64))
 	}
 	slices.Sort(keys)
 	if len(keys) > 0 {

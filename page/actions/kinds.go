@@ -25,6 +25,7 @@ type kind struct {
 	TakesNumbers, NeedsNumbers bool
 	Heavy                      bool // it can't be taken back by a click
 	TakesFormat                bool // of the files of a version
+	TakesSteps                 bool // how many the run has in all
 }
 
 // kinds returns all kinds of actions on a run, in the order in which the page offers
@@ -36,7 +37,7 @@ func kinds() []kind {
 		{Name: record.ActionApprove, Verb: "Approve", Effect: "The version that waits for approval is promoted.", TakesVersion: true, NeedsVersion: true},
 		{Name: record.ActionReject, Verb: "Reject", Effect: "The version that waits for approval is refused. The promoted one stays.", TakesVersion: true, NeedsVersion: true, Heavy: true},
 		{Name: record.ActionSet, Verb: "Set", Effect: "Keys of the spec get other numbers, from the first step on that has not begun.", TakesNumbers: true, NeedsNumbers: true},
-		{Name: record.ActionRetry, Verb: "Retry", Effect: "The run continues where it ended. What is on record is not done again. Keys of the spec can get other numbers, from the first step on that is not finished.", TakesNumbers: true},
+		{Name: record.ActionRetry, Verb: "Retry", Effect: "The run continues where it ended. What is on record is not done again. Keys of the spec can get other numbers, from the first step on that is not finished.", TakesNumbers: true, TakesSteps: true},
 		{Name: record.ActionPromote, Verb: "Promote", Effect: "The version is served from now on. The run may promote another one later.", TakesVersion: true, NeedsVersion: true},
 		{Name: record.ActionRollback, Verb: "Roll back", Effect: "An earlier version is served again instead of the promoted one.", TakesVersion: true},
 		{Name: record.ActionPin, Verb: "Pin", Effect: "The version is promoted and held: the run promotes no other until somebody unpins it.", TakesVersion: true, NeedsVersion: true},
@@ -156,6 +157,9 @@ func (p *Pages) Offer(ctx context.Context, run record.Run, s State) Offer {
 			continue
 		}
 		link := Link{Name: k.Name, Text: k.Verb, Path: Path(run.Name) + "/" + string(k.Name), Heavy: k.Heavy, version: -1}
+		if k.Name == record.ActionRetry && !run.CanRetry() {
+			link.Text = "Continue with more steps"
+		}
 		if k.Name == record.ActionApprove || k.Name == record.ActionReject {
 			link.Text += " version " + strconv.Itoa(s.Pending)
 			link.Path += "?version=" + strconv.Itoa(s.Pending)
@@ -192,7 +196,7 @@ func offered(name record.ActionName, run record.Run, s State) bool {
 	case record.ActionApprove, record.ActionReject:
 		return going && s.Pending >= 0
 	case record.ActionRetry:
-		return run.CanRetry()
+		return run.CanRetry() || !s.Only && endedWell(run)
 	case record.ActionPromote, record.ActionRollback:
 		return s.Promoted && !s.Pinned
 	case record.ActionPin:
@@ -201,4 +205,9 @@ func offered(name record.ActionName, run record.Run, s State) bool {
 		return s.Pinned
 	}
 	return false
+}
+
+// endedWell reports whether a run did what it was asked to do. It goes on only for more steps.
+func endedWell(run record.Run) bool {
+	return run.Status == record.Completed || run.Status == record.Stopped
 }

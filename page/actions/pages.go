@@ -36,6 +36,7 @@ type Records interface {
 	Promoted(ctx context.Context, run, policy string) (record.Promotion, error)
 	Promotions(ctx context.Context, run, policy string) ([]record.Promotion, error)
 	EvaluationsBetween(ctx context.Context, run, policy string, from, to int) ([]record.Evaluation, error)
+	LastStep(ctx context.Context, run, policy string) (record.Step, error)
 	Actions(ctx context.Context, run string, most int) ([]record.Action, error)
 	Action(ctx context.Context, id string) (record.Action, error)
 }

@@ -42,6 +42,9 @@ func (c *Retry) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) e
 		if values == nil {
 			values = map[string]float64{}
 		}
+		if _, twice := values[spec.KeySteps]; twice {
+			return terminal.Usagef("%s is given twice, with --set and with --steps: leave one out", spec.KeySteps)
+		}
 		values[spec.KeySteps] = float64(c.Steps)
 	}
 	records, err := s.OpenRecords(ctx, t, c.Message.Records)
