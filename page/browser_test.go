@@ -234,7 +234,7 @@ func TestBrowserShowsEveryKindOfStoreWithoutComplaint(t *testing.T) {
 		"maze":     {"/runs/maze", "/runs/maze/train-1", "/runs/maze/train-1/0/0/2", "/runs/maze/train-1/0/0/2/credit", "/runs/maze/versions/1"},
 		"agents":   {"/runs/team/train-1/0", "/runs/team/train-1/0/1/1"},
 		"killed":   {"/fleet", "/runs/killed", "/runs/killed/train-3/4/0/1"},
-		"measured": {"/runs/measured", "/runs/measured/tasks", "/runs/measured/test-4", "/runs/measured/test-4/4", "/runs/measured/test-4/4/2/1", "/runs/alone", "/runs/alone/versions", "/compare?run=measured&run=alone"},
+		"measured": {"/runs/measured", "/runs/measured/tasks", "/runs/measured/versions/compare/task?a=0&b=4&split=test&task=1", "/runs/measured/cut-off", "/runs/measured/test-4", "/runs/measured/test-4/4", "/runs/measured/test-4/4/2/1", "/runs/alone", "/runs/alone/versions", "/compare?run=measured&run=alone"},
 		"failed":   {"/", "/runs/failed", "/runs/refused", "/runs/failed/versions"},
 	} {
 		at := stores()[name](t).serve(nil).URL

@@ -58,6 +58,12 @@ func (r *recorded) measured(name string, only bool, versions []int, reward func(
 				a, err := r.store.BeginAttempt(ctx, trace.RolloutID{Run: name, Kind: trace.Test, Step: version, Task: task, Sample: sample}, r.tasks[task].ID,
 					trace.Terms{Policy: model.DefaultPolicy, Version: version, Codec: dialog.CompactName, Temperature: temperature}, "c")
 				require.NoError(t, err)
+				if r.says != nil {
+					call := r.call(a, 0, -1, nil)
+					call.Version = version
+					r.reply(&call, r.says(version, task, sample))
+					require.NoError(t, r.store.AppendCall(ctx, &call))
+				}
 				require.NoError(t, r.store.SealAttempt(ctx, trace.Attempt{Address: a, Outcome: trace.Completed, Reward: &earned, Result: "said"}))
 			}
 		}
@@ -259,6 +265,58 @@ func TestRepliesThatWereCutOffAreFound(t *testing.T) {
 	require.Equal(t, 2, strings.Count(texts(t, body), "cut off at a limit of tokens"))
 	body, _ = get(t, server.URL+"/runs/demo/train-1")
 	require.NotContains(t, texts(t, body), "cut off")
+}
+
+func TestEveryReplyOfARunThatWasCutOffIsInOneList(t *testing.T) {
+	t.Parallel()
+	r := newQuestions(t)
+	for sample, finish := range []string{"stop", trace.FinishLength} {
+		a := r.begin(trace.RolloutID{Run: "demo", Kind: trace.Gate, Step: 3, Sample: sample})
+		call := r.call(a, 0, -1, nil)
+		call.Finish = finish
+		require.NoError(t, r.store.AppendCall(t.Context(), &call))
+	}
+	server := r.serve(nil)
+	body, _ := get(t, server.URL+"/runs/demo")
+	require.Contains(t, texts(t, body), "2 cut off")
+	require.Contains(t, links(t, body), "/runs/demo/cut-off")
+	body, _ = get(t, server.URL+"/runs/demo/cut-off")
+	require.Contains(t, texts(t, body), "sample 1, attempt 1 Version 3 on gate 1 of 1 reply no result – 5")
+	require.Contains(t, texts(t, body), "sample 1, attempt 1 Step 3 1 of 1 reply agent failed 0.000 5")
+	require.Contains(t, links(t, body), "/runs/demo/train-3/4/1/1")
+	require.NotContains(t, links(t, body), "/runs/demo/gate-3/0/0/1")
+	body, _ = get(t, server.URL+"/runs/demo/cut-off?show=evaluations")
+	require.Contains(t, texts(t, body), "1 of 2")
+	require.NotContains(t, links(t, body), "/runs/demo/train-3/4/1/1")
+	body, _ = get(t, server.URL+"/runs/untrained/cut-off")
+	require.Contains(t, texts(t, body), "No reply was cut off.")
+}
+
+func TestATaskBesideItselfSaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	r := newQuestions(t)
+	r.measured("shorter", false, []int{0}, func(int, int, int) float64 { return 0 })
+	server := r.serve(nil)
+	const at = "/runs/trained/versions/compare/task"
+	body, _ := get(t, server.URL+at+"?a=0&b=4&split=test&task=1")
+	require.Contains(t, texts(t, body), "trained@0 0.000 of 2 samples its group trained@4 1.000 of 2 samples its group")
+	require.Regexp(t, `trained@0 Sample 0 .* trained@4 Sample 0 .* trained@0 Sample 1 .* trained@4 Sample 1 `, texts(t, body))
+	require.Contains(t, texts(t, body), "All samples begin with the same message")
+	for query, want := range map[string]string{
+		"?a=0&b=7&split=test&task=1":             "no evaluation trained@7",
+		"?a=0&b=4&split=test&task=99":            "trained@0 has no attempt at task 99 of test",
+		"?a=0&b=4&split=sideways&task=1":         "no evaluation",
+		"?b=4&split=test&task=0":                 "Name two versions",
+		"?a=0&b=%3Cscript%3E&split=test&task=0":  "run <script>",
+		"?a=0&b=untrained%400&split=test&task=4": "untrained@0 0.000 of 2 samples",
+	} {
+		body, reply := get(t, server.URL+at+query)
+		require.Equal(t, 200, reply.StatusCode, query)
+		require.Contains(t, texts(t, body), want, query)
+		require.NotContains(t, body, "<script>")
+	}
+	_, reply := get(t, server.URL+at+"?a=0&b=4&split=test&task=x")
+	require.Equal(t, 404, reply.StatusCode)
 }
 
 func TestANameOfALaneEndsBeforeTheBars(t *testing.T) {

@@ -54,6 +54,8 @@ type recorded struct {
 	agents []string
 	critic bool
 	runs   int
+	// says is what the policy replies in an evaluation of measured. nil makes no calls.
+	says func(version, task, sample int) string
 }
 
 func newRecorded(t testing.TB, text string) *recorded {

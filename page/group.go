@@ -14,6 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/page/trained"
 	"github.com/fulgurite/fulgurite/page/verdict"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -36,27 +37,34 @@ const (
 
 // groupBody is the page of a group.
 type groupBody struct {
-	Kind    trace.Kind
-	Step    int
-	TaskID  string
-	Name    string
-	Input   format.Clipped
-	Answer  format.Clipped
-	Rewards spread
-	Reason  string // why the task was quarantined
-	Chosen  string // why a curriculum chose the task, or ""
-	Samples []sampleCard
-	Hidden  int // samples that are not shown
+	Kind trace.Kind
+	Step int
+	cards
+	Name   string
+	Input  format.Clipped
+	Answer format.Clipped
+	Reason string // why the task was quarantined
+	Chosen string // why a curriculum chose the task, or ""
 	// Shared are the messages with which all samples begin.
 	Shared     []messageBlock
 	SharedMore int
 	Around     []link // the neighbouring groups, and the step
 }
 
+// cards are the samples of a group.
+type cards struct {
+	TaskID  string
+	Rewards spread
+	Samples []sampleCard
+	Hidden  int // samples that are not shown
+}
+
 // sampleCard is one sample of a group, by its latest attempt.
 type sampleCard struct {
 	trace.Attempt
 	Path      string
+	Of        string // the version that made it, where samples of two are shown
+	Side      string // the class of the column in which it then is
 	Ending    string // how it ended, or that it runs
 	Verdict   verdict.Verdict
 	Advantage *trained.Mean
@@ -90,41 +98,15 @@ func (s *Server) group(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	b, sp := groupBody{Kind: at.Kind, Step: at.Step}, specOf(run)
-	var rewards []float64
-	var earlier []link
-	for i, t := range trials {
-		switch {
-		case i+1 < len(trials) && trials[i+1].RolloutID == t.RolloutID:
-			earlier = append(earlier, link{Text: strconv.Itoa(t.Attempt), Path: attemptPath(t.Address)})
-		case len(b.Samples) == mostSamples:
-			b.Hidden++
-		default:
-			card, err := s.sampleCard(ctx, t, credit)
-			if err != nil {
-				return view{}, err
-			}
-			if card.Ending = words(record.StateOf(card.Outcome, false, run)); card.Outcome == trace.AgentFailed {
-				card.Ending = format.FirstLine(verdict.Failure(card.Failure))
-			}
-			card.CutOff, card.Greedy = t.CutOff, t.Sample >= greedyFrom(sp, at.Kind)
-			card.Earlier, earlier = earlier, nil
-			b.TaskID, b.Samples = t.TaskID, append(b.Samples, card)
-			if card.Reward != nil && !card.Greedy {
-				rewards = append(rewards, *card.Reward)
-			}
-		}
+	b := groupBody{Kind: at.Kind, Step: at.Step}
+	if b.cards, err = s.cardsOf(ctx, run, trials, credit); err != nil {
+		return view{}, err
 	}
-	b.Rewards = spreadOf(rewards)
-	if err := s.compared(ctx, &b); err != nil {
+	if b.Shared, b.SharedMore, err = s.compared(ctx, b.Samples); err != nil {
 		return view{}, err
 	}
 	task, known := s.task(ctx, run, at.Kind, b.TaskID)
-	for i := range b.Samples {
-		v := verdict.Of(sp.Grader, task, b.Samples[i].Attempt)
-		v.Text = format.FirstLine(v.Text)
-		b.Samples[i].Verdict = v
-	}
+	b.judge(specOf(run), task)
 	if known {
 		b.Input, b.Answer = format.Clip(task.Input, format.MostOfMessage), format.Clip(task.Answer, format.MostOfResult)
 	}
@@ -155,9 +137,51 @@ func (s *Server) group(r *http.Request) (view, error) {
 	return v, nil
 }
 
-// compared adds the dialogs of the samples, from where on they differ.
-func (s *Server) compared(ctx context.Context, b *groupBody) error {
-	cards := b.Samples[:min(len(b.Samples), mostWithDialog)]
+// cardsOf returns the samples of a group, each by its latest attempt.
+func (s *Server) cardsOf(ctx context.Context, run record.Run, trials []record.Trial, credit map[string]trained.Attempt) (cards, error) {
+	var out cards
+	var rewards []float64
+	var earlier []link
+	sp := specOf(run)
+	for i, t := range trials {
+		switch {
+		case i+1 < len(trials) && trials[i+1].RolloutID == t.RolloutID:
+			earlier = append(earlier, link{Text: strconv.Itoa(t.Attempt), Path: attemptPath(t.Address)})
+		case len(out.Samples) == mostSamples:
+			out.Hidden++
+		default:
+			card, err := s.sampleCard(ctx, t, credit)
+			if err != nil {
+				return out, err
+			}
+			if card.Ending = words(record.StateOf(card.Outcome, false, run)); card.Outcome == trace.AgentFailed {
+				card.Ending = format.FirstLine(verdict.Failure(card.Failure))
+			}
+			card.CutOff, card.Greedy = t.CutOff, t.Sample >= greedyFrom(sp, t.Kind)
+			card.Earlier, earlier = earlier, nil
+			out.TaskID, out.Samples = t.TaskID, append(out.Samples, card)
+			if card.Reward != nil && !card.Greedy {
+				rewards = append(rewards, *card.Reward)
+			}
+		}
+	}
+	out.Rewards = spreadOf(rewards)
+	return out, nil
+}
+
+// judge adds to each sample why it got its reward.
+func (c cards) judge(sp spec.Spec, task tasks.Task) {
+	for i := range c.Samples {
+		v := verdict.Of(sp.Grader, task, c.Samples[i].Attempt)
+		v.Text = format.FirstLine(v.Text)
+		c.Samples[i].Verdict = v
+	}
+}
+
+// compared adds to samples their dialogs, from where on they differ. It returns the messages
+// with which all of them begin, and how many of these are left out.
+func (s *Server) compared(ctx context.Context, all []sampleCard) (shared []messageBlock, more int, err error) {
+	cards := all[:min(len(all), mostWithDialog)]
 	dialogs, read := make([][]samples.Line, len(cards)), 0
 	for i, card := range cards {
 		if card.Calls == 0 || read > bytesCompared {
@@ -165,7 +189,7 @@ func (s *Server) compared(ctx context.Context, b *groupBody) error {
 		}
 		calls, err := s.Records.ExchangesBetween(ctx, card.Address, 0, callsCompared)
 		if err != nil {
-			return err
+			return nil, 0, err
 		}
 		for _, call := range calls {
 			read += len(call.Request) + len(call.Response)
@@ -177,14 +201,14 @@ func (s *Server) compared(ctx context.Context, b *groupBody) error {
 		if len(lines) == 0 {
 			continue
 		}
-		if b.Shared == nil {
-			b.Shared, b.SharedMore = blocks(lines[:common], linesOfCard, 4*roomOfCard)
+		if shared == nil {
+			shared, more = blocks(lines[:common], linesOfCard, 4*roomOfCard)
 		}
 		card := &cards[i]
 		card.Compared, card.Later = true, card.Calls > callsCompared
 		card.Lines, card.LinesMore = blocks(lines[common:], min(linesOfCard, linesOfCards/len(cards)), min(roomOfCard, roomOfCards/len(cards)))
 	}
-	return nil
+	return shared, more, nil
 }
 
 // blocks returns the first lines of a dialog, as many as fit, and how many are left out.

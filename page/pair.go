@@ -29,6 +29,7 @@ const (
 
 // pairBody compares two evaluations task by task.
 type pairBody struct {
+	here          string // the run under whose address it is
 	A, B          string // references as they were given
 	Split         trace.Kind
 	Splits        []trace.Kind
@@ -61,6 +62,7 @@ func (c changes) Unread() int {
 type pairTask struct {
 	evaluation.TaskChange
 	Before, After string // the groups
+	Beside        string // the page with both, side by side
 	Question      string
 	Said          bool // what the two answered is shown
 	SaidA, SaidB  format.Clipped
@@ -73,6 +75,9 @@ func (t pairTask) Way() string {
 	}
 	return "up"
 }
+
+// nameTwo says what a comparison needs.
+const nameTwo = "Name two versions: their numbers, or RUN@NUMBER for one of another run."
 
 // pair compares two versions, of this run or of others, as `fulgurite compare` does.
 func (s *Server) pair(r *http.Request) (view, error) {
@@ -87,13 +92,13 @@ func (s *Server) pair(r *http.Request) (view, error) {
 	if len(ticked) == 2 { // the list has the newer one first
 		a, b = ticked[1], ticked[0]
 	}
-	body := pairBody{A: reference(run, a), B: reference(run, b), Split: trace.Kind(q.Get("split")), Splits: []trace.Kind{trace.Gate, trace.Test, trace.Train}}
+	body := pairBody{here: run.Name, A: reference(run, a), B: reference(run, b), Split: trace.Kind(q.Get("split")), Splits: []trace.Kind{trace.Gate, trace.Test, trace.Train}}
 	v := runView("pair", run, "Versions", link{Text: "Versions", Path: runPath(run.Name) + "/versions"}, link{Text: "Comparison"})
 	v.Follow = ""
 	switch {
 	case a == "" || b == "":
 		body.A, body.B = a, b
-		body.Problem = "Name two versions: their numbers, or RUN@NUMBER for one of another run."
+		body.Problem = nameTwo
 		if len(q["v"]) > 0 {
 			body.Problem = fmt.Sprintf("%s: tick two, or name them here.", readable.Are(len(ticked), "version", "ticked"))
 		}
@@ -195,7 +200,7 @@ func (s *Server) compare(ctx context.Context, b *pairBody) error {
 		at := func(side evaluation.Side) trace.RolloutID {
 			return trace.RolloutID{Run: side.Run, Kind: side.Split, Step: side.Version, Task: place}
 		}
-		one := pairTask{TaskChange: t, Before: groupPath(at(c.A)), After: groupPath(at(c.B)), Question: format.FirstLine(sets[0].Tasks[place].Input)}
+		one := pairTask{TaskChange: t, Before: groupPath(at(c.A)), After: groupPath(at(c.B)), Beside: besidePath(b.here, b.A, b.B, b.Split, place), Question: format.FirstLine(sets[0].Tasks[place].Input)}
 		one.ID = format.FirstLine(t.ID)
 		if one.Said = len(list.Tasks) < mostAnswered; one.Said {
 			if one.SaidA, err = s.answer(ctx, at(c.A)); err != nil {

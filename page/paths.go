@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/internal/readable"
@@ -53,6 +54,12 @@ func pairPath(run string, a, b int, split trace.Kind) string {
 // betweenPath returns the path of the page that compares versions of two runs on a split.
 func betweenPath(run, a, b string, split trace.Kind) string {
 	return runPath(run) + "/versions/compare?" + url.Values{"a": {a}, "b": {b}, "split": {string(split)}}.Encode()
+}
+
+// besidePath returns the path of the page that shows a task of a split under two versions side
+// by side. place is the position of the task in the evaluations.
+func besidePath(run, a, b string, split trace.Kind, place int) string {
+	return runPath(run) + "/versions/compare/task?" + url.Values{"a": {a}, "b": {b}, "split": {string(split)}, "task": {strconv.Itoa(place)}}.Encode()
 }
 
 func groupPath(r trace.RolloutID) string {

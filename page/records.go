@@ -38,6 +38,7 @@ type Records interface {
 	Choice(ctx context.Context, run, policy string, step int) (record.Choice, error)
 	Promoted(ctx context.Context, run, policy string) (record.Promotion, error)
 	TrialsOfStep(ctx context.Context, run string, kind trace.Kind, step int) ([]record.Trial, error)
+	TrialsCutOff(ctx context.Context, run string, most int) ([]record.Trial, error)
 	TaskResults(ctx context.Context, run, policy string, pass float64, greedy int) ([]record.TaskResult, error)
 	TaskMoments(ctx context.Context, run, policy string, pass float64, greedy int, keep func(trace.Kind, string) bool) ([]record.TaskMoment, error)
 	Attempt(ctx context.Context, address trace.Address) (trace.Attempt, error)

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -54,6 +55,7 @@ type runBody struct {
 	Range   curves.Span
 	Again   bool // something is still being counted
 	Spec    format.Clipped
+	Others  []string // runs to compare it with
 }
 
 func (s *Server) run(r *http.Request) (view, error) {
@@ -89,6 +91,9 @@ func (s *Server) run(r *http.Request) (view, error) {
 			return view{}, err
 		}
 	}
+	if b.Others, err = s.others(ctx, run); err != nil {
+		return view{}, err
+	}
 	text, err := specs.Text(run.Spec)
 	if err != nil {
 		text = "its spec can't be read: " + err.Error()
@@ -97,6 +102,30 @@ func (s *Server) run(r *http.Request) (view, error) {
 	v := runView("run", run, "Overview")
 	v.Body = b
 	return v, nil
+}
+
+// othersShown is how many runs the page of a run offers to compare it with.
+const othersShown = 20
+
+// others returns the newest other runs, those with the same tasks first, because only these
+// can be compared task by task.
+func (s *Server) others(ctx context.Context, run record.Run) ([]string, error) {
+	if run.Status == record.Refused {
+		return nil, nil
+	}
+	latest, err := s.Records.LatestRuns(ctx, 0, othersShown+1)
+	if err != nil {
+		return nil, err
+	}
+	latest = slices.DeleteFunc(latest, func(one record.Run) bool { return one.Name == run.Name || one.Status == record.Refused })
+	slices.SortStableFunc(latest, func(a, b record.Run) int {
+		return cmp.Compare(len(otherTasks([]record.Run{run, a})), len(otherTasks([]record.Run{run, b})))
+	})
+	var out []string
+	for _, one := range latest[:min(len(latest), othersShown)] {
+		out = append(out, one.Name)
+	}
+	return out, nil
 }
 
 // hardestShown is how many tasks the page of an evaluation shows.

@@ -149,6 +149,8 @@ func New(o Options) (*Server, error) {
 		"/runs/{run}/steps":                            s.steps,
 		"/runs/{run}/versions":                         s.versions,
 		"/runs/{run}/versions/compare":                 s.pair,
+		"/runs/{run}/versions/compare/task":            s.taskBeside,
+		"/runs/{run}/cut-off":                          s.cutOff,
 		"/runs/{run}/versions/{version}":               s.version,
 		"/runs/{run}/tasks":                            s.tasks,
 		"/runs/{run}/{step}":                           s.step,

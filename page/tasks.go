@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -76,6 +77,7 @@ type taskRow struct {
 	// mean has changed since; nil if there is no earlier one.
 	Before *taskRow
 	Change *float64
+	Beside string  // the page with both, side by side
 	Share  float64 // of passed attempts
 	Bar    template.HTML
 	Cells  template.HTML // pass rates from step to step
@@ -212,6 +214,7 @@ func (s *Server) evaluatedSplit(ctx context.Context, run record.Run, sp spec.Spe
 			if b := earlier[list[i].TaskID]; b != nil {
 				change := list[i].Mean - b.Mean
 				list[i].Before, list[i].Change = b, &change
+				list[i].Beside = besidePath(run.Name, reference(run, strconv.Itoa(first)), reference(run, strconv.Itoa(last)), all.Kind, list[i].Task)
 			}
 		}
 	}

@@ -17,7 +17,10 @@ const (
 a.calls, a.tokens, a.begun FROM attempts a` + joinGrade
 	selectTrials        = trialColumns + ` WHERE a.run = $1 AND a.policy = $2 ORDER BY a.kind, a.step, a.task, a.sample, a.attempt`
 	selectTrialsOfGroup = trialColumns + ` WHERE a.run = $1 AND a.kind = $2 AND a.step = $3 AND a.task = $4 ORDER BY a.sample, a.attempt`
-	selectTrialsOfStep  = trialColumns + ` WHERE a.run = $1 AND a.kind = $2 AND a.step = $3 ORDER BY a.task, a.sample, a.attempt`
+	// The calls that were cut off are few beside the attempts, and an index holds them.
+	selectTrialsCutOff = trialColumns + ` WHERE (a.run, a.kind, a.step, a.task, a.sample, a.attempt) IN (SELECT DISTINCT run, kind, step, task, sample, attempt
+FROM calls WHERE run = $1 AND finish = 'length' ORDER BY run, kind, step, task, sample, attempt LIMIT $2) ORDER BY a.kind, a.step, a.task, a.sample, a.attempt`
+	selectTrialsOfStep = trialColumns + ` WHERE a.run = $1 AND a.kind = $2 AND a.step = $3 ORDER BY a.task, a.sample, a.attempt`
 
 	// Few attempts are cut off. So only their rows are looked up in the table that
 	// replaces %s.
@@ -91,6 +94,20 @@ func (s *Store) TrialsOfGroup(ctx context.Context, run string, kind trace.Kind, 
 	}
 	if err := s.countCutOff(ctx, all, selectCutOff+cutOffOfKind+" AND task = $4", run, kind, step, task); err != nil {
 		return nil, fmt.Errorf("list trials of %s/%s-%d/%d: %w", run, kind, step, task, err)
+	}
+	return all, nil
+}
+
+// TrialsCutOff returns the attempts of a run with a reply that a limit of tokens ended, at
+// most most of them, in the order and form of Trials, without Progress. It is no error if
+// there are none.
+func (s *Store) TrialsCutOff(ctx context.Context, run string, most int) ([]record.Trial, error) {
+	all, err := database.List(ctx, s.db.Read(), readTrial(run), selectTrialsCutOff, run, most)
+	if err == nil {
+		err = s.countCutOff(ctx, all, selectCutOff, run)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list trials of %s with replies that were cut off: %w", run, err)
 	}
 	return all, nil
 }

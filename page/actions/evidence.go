@@ -42,23 +42,23 @@ type setting struct {
 	Value string
 }
 
-// course is how many steps a run has finished, of how many.
-type course struct {
+// progress is how many steps a run has finished, of how many.
+type progress struct {
 	Finished, Planned int
 	Needed            bool // a retry has to name more steps
 }
 
 // Least returns the smallest number of steps with which the run goes on.
-func (c course) Least() int { return c.Finished + 1 }
+func (p progress) Least() int { return p.Finished + 1 }
 
-// course returns how far a run is. It returns nil if the run has no steps, or a spec that
+// progressOf returns how far a run is. It returns nil if the run has no steps, or a spec that
 // can't be read.
-func (p *Pages) course(ctx context.Context, run record.Run) (*course, error) {
+func (p *Pages) progressOf(ctx context.Context, run record.Run) (*progress, error) {
 	sp, err := spec.Stored(run.Spec)
 	if err != nil || sp.Evaluation.Only != "" {
 		return nil, nil
 	}
-	out := &course{Needed: endedWell(run)}
+	out := &progress{Needed: endedWell(run)}
 	last, err := p.Records.LastStep(ctx, run.Name, model.DefaultPolicy)
 	if err != nil && !errors.Is(err, trace.ErrNotFound) {
 		return nil, err

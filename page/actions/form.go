@@ -39,7 +39,7 @@ type formBody struct {
 	Promoted *int
 	Settings []setting // that can be changed
 	Steps    string
-	Course   *course // nil if the action takes no number of steps
+	Progress *progress // nil if the action takes no number of steps
 	Evidence evidence
 	Problem  string
 }
@@ -89,11 +89,11 @@ func (p *Pages) ask(w http.ResponseWriter, r *http.Request, run record.Run, b fo
 	}
 	if k.TakesSteps {
 		var err error
-		if b.Course, err = p.course(r.Context(), run); err != nil {
+		if b.Progress, err = p.progressOf(r.Context(), run); err != nil {
 			p.Fail(w, r, http.StatusInternalServerError, err)
 			return
 		}
-		if b.Course != nil && b.Course.Needed {
+		if b.Progress != nil && b.Progress.Needed {
 			b.Verb, b.Effect = "Continue", "The run goes on after its last step, until it has finished as many steps as you name. Keys of the spec can get other numbers for these steps."
 		}
 	}
