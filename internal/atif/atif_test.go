@@ -131,7 +131,9 @@ func TestAConversationWithToolsIsOneTrajectory(t *testing.T) {
 	t.Parallel()
 	r := begun(t)
 	r.rewards = []trace.Reward{{Name: "style", Value: 1}, {Name: "useful", Value: 2, CallID: "chatcmpl-b"}}
-	r.attempt(0, completed(0.5, "4"),
+	end := completed(0.5, "4")
+	end.Verdict = "Half of it."
+	r.attempt(0, end,
 		trace.Exchange{
 			Call: trace.Call{ID: "chatcmpl-a", Parent: -1, Prompt: []int32{1, 2}, Completion: []int32{3, 4}, Logprobs: []float32{-0.5, 0}, Untrained: []bool{false, true},
 				Form: json.RawMessage(`{"codec":"compact","schema":{"type":"object"}}`)},
@@ -179,7 +181,7 @@ func TestAConversationWithToolsIsOneTrajectory(t *testing.T) {
 		},
 		Final: atif.FinalMetrics{PromptTokens: 7, CompletionTokens: 3, Steps: 5},
 		Extra: &atif.Attempt{
-			Run: "demo", Kind: "train", Step: 1, Attempt: 1, TaskID: "four", Policy: "main", Version: 3, Outcome: "completed", Result: "4", Reward: &half,
+			Run: "demo", Kind: "train", Step: 1, Attempt: 1, TaskID: "four", Policy: "main", Version: 3, Outcome: "completed", Result: "4", Verdict: "Half of it.", Reward: &half,
 			Rewards: map[string]float64{"style": 1},
 		},
 	}, got[0]))

@@ -162,7 +162,8 @@ type Attempt struct {
 	Failure string   `json:"failure,omitempty"`
 	Error   string   `json:"error,omitempty"`
 	Result  string   `json:"result"`
-	Reward  *float64 `json:"reward"` // the final one; null before a grader gave it
+	Verdict string   `json:"verdict,omitempty"` // what the grader says of the result
+	Reward  *float64 `json:"reward"`            // the final one; null before a grader gave it
 	// Rewards are the other rewards of the attempt by name.
 	Rewards map[string]float64 `json:"rewards,omitempty"`
 }

@@ -229,7 +229,7 @@ func (w writer) extra() *Attempt {
 	return &Attempt{
 		Run: a.Run, Kind: string(a.Kind), Step: a.Step, Task: a.Task, Sample: a.Sample, Attempt: a.Attempt, TaskID: a.TaskID,
 		Policy: a.Terms.Policy, Version: a.Terms.Version, Outcome: string(a.Outcome), Failure: a.Failure, Error: a.Error, Result: a.Result,
-		Reward: a.Reward, Rewards: maps.Clone(w.rewards[""]),
+		Verdict: a.Verdict, Reward: a.Reward, Rewards: maps.Clone(w.rewards[""]),
 	}
 }
 

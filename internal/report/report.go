@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/internal/evaluation"
+	"github.com/fulgurite/fulgurite/internal/report/agents"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
@@ -47,6 +48,9 @@ type Report struct {
 	Promotions  []record.Promotion    `json:"promotions"`
 	Decisions   []record.Decision     `json:"decisions"` // those that did not move the pointer
 	Evaluations []Evaluation          `json:"evaluations"`
+	// Agents is what each named agent contributed to the evaluations; nil unless it was asked
+	// for.
+	Agents *agents.Report `json:"agents,omitempty"`
 	// Only is the split of a run that trains nothing. Evaluates is the model that it
 	// evaluates, if that is not the run's own.
 	Only      trace.Kind `json:"evaluation_only,omitempty"`

@@ -40,6 +40,9 @@ func (r Report) WriteText(w io.Writer) error {
 	p.writeQuarantines(r)
 	p.writePointer(r)
 	p.writeEvaluations(r)
+	if r.Agents != nil && p.err == nil {
+		p.err = r.Agents.WriteText(w)
+	}
 	p.writeFaults(r)
 	return p.err
 }

@@ -21,6 +21,7 @@ import (
 type Graders struct {
 	databases sqlmatch.Databases
 	programs  tasks.Programs
+	queries   sqlmatch.Finder
 }
 
 // Grade returns the reward of an agent's result. It works like tasks.Grade, and knows the

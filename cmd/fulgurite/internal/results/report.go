@@ -11,14 +11,18 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/atif"
 	"github.com/fulgurite/fulgurite/internal/dataset"
+	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/internal/report"
+	"github.com/fulgurite/fulgurite/internal/report/agents"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/tasks/grading"
 )
 
 // Report is `fulgurite report`.
 type Report struct {
 	Run_    string            `arg:"" name:"run" help:"Name of the run."`
+	Agents  bool              `help:"Also read and grade again what each agent said in the evaluations of the first, the promoted and the newest version: the reward of its replies by themselves, and how the attempts ended."`
 	JSON    bool              `help:"Print JSON." name:"json"`
 	Records state.RecordFlags `embed:""`
 }
@@ -38,6 +42,11 @@ func (c *Report) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) 
 	if err != nil {
 		return err
 	}
+	if c.Agents {
+		if r.Agents, err = c.agents(ctx, records); err != nil {
+			return err
+		}
+	}
 	if c.JSON {
 		err = t.JSON(r)
 	} else {
@@ -48,6 +57,14 @@ func (c *Report) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) 
 		err = fmt.Errorf("run %s: %s, %s skipped, %d duplicated", c.Run_, readable.Count(len(r.Faults), "fault"), readable.Count(r.Prompts.Skipped, "prompt"), r.Prompts.Duplicated)
 	}
 	return err
+}
+
+// agents returns what each agent contributed.
+func (c *Report) agents(ctx context.Context, records fleet.Records) (out *agents.Report, err error) {
+	var graders grading.Graders
+	defer func() { err = errors.Join(err, graders.Close()) }()
+	source := agents.Source{Store: records.Store, Blobs: records.Blobs, Graders: &graders, Run: c.Run_, Policy: model.DefaultPolicy}
+	return source.Report(ctx)
 }
 
 // Data is `fulgurite data`.

@@ -1,0 +1,108 @@
+package agents
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/internal/evaluation"
+	"github.com/fulgurite/fulgurite/internal/readable"
+)
+
+// mostReasons is how many reasons a text has for what could not be graded again.
+const mostReasons = 5
+
+// unknown stands for an agent whose requests can't be read.
+const unknown = "unknown"
+
+// page keeps the first error of writing lines.
+type page struct {
+	w   io.Writer
+	err error
+}
+
+func (p *page) line(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintln(p.w, strings.TrimRight(fmt.Sprintf(format, args...), " "))
+	}
+}
+
+// WriteText writes the report for people.
+func (r *Report) WriteText(w io.Writer) error {
+	p := &page{w: w}
+	p.line("\nReplies of each agent by themselves, as if they were the results; intervals of %g %%, by resampling tasks", 100*r.Level)
+	if r.NotGraded != "" {
+		p.line("  %s", r.NotGraded)
+	}
+	if len(r.Evaluations) == 0 {
+		p.line("  no evaluation is on record")
+	}
+	for _, e := range r.Evaluations {
+		p.evaluation(e)
+	}
+	return p.err
+}
+
+func (p *page) evaluation(e Evaluation) {
+	temperature := ""
+	if e.Greedy {
+		temperature = ", at temperature 0"
+	}
+	p.line("\n  version %d on %s%s: %s, mean reward %s", e.Version, e.Split, temperature, readable.Count(e.Attempts, "attempt"), e.Mean)
+	p.line("    %s", e.Ends.text(e.Attempts))
+	if e.Ungraded > 0 {
+		p.line("    the replies of %s can't be graded again:", readable.Count(e.Ungraded, "attempt"))
+		for _, reason := range e.Reasons[:min(len(e.Reasons), mostReasons)] {
+			p.line("      %s", reason)
+		}
+		if more := len(e.Reasons) - mostReasons; more > 0 {
+			p.line("      … and %d more; --json has all", more)
+		}
+	}
+	if len(e.Agents) == 0 {
+		return
+	}
+	width := len(unknown)
+	for _, a := range e.Agents {
+		width = max(width, len(a.Agent))
+	}
+	p.line("    %-*s  %-5s  %8s  %-20s  %-20s  %-20s", width, "agent", "reply", "attempts", "as written", "without prose", "the attempts")
+	for _, a := range e.Agents {
+		p.row(width, a, "first", a.First)
+		if a.Last != nil && a.Replies > a.Attempts {
+			p.row(width, a, "last", a.Last)
+		}
+	}
+}
+
+func (p *page) row(width int, a Agent, which string, r *Reply) {
+	if r == nil {
+		r, which = &Reply{}, ""
+	}
+	p.line("    %-*s  %-5s  %8d  %-20s  %-20s  %-20s", width, cmp.Or(a.Agent, unknown), which, a.Attempts, orNone(r.AsWritten), orNone(r.WithoutProse), orNone(a.Earned))
+}
+
+func orNone(e *evaluation.Estimate) string {
+	if e == nil {
+		return "-"
+	}
+	return e.String()
+}
+
+// text returns the classes that have attempts, with their shares.
+func (e Ends) text(all int) string {
+	var out []string
+	for _, one := range []struct {
+		name  string
+		count int
+	}{
+		{"right", e.Right}, {"no reply", e.NoReply}, {"cut off", e.CutOff}, {"agent failed", e.Failed},
+		{"prose around a right answer", e.Prose}, {"no tool call read", e.NoToolCall}, {"wrong otherwise", e.Wrong},
+	} {
+		if one.count > 0 {
+			out = append(out, fmt.Sprintf("%s %d (%.0f %%)", one.name, one.count, 100*float64(one.count)/float64(all)))
+		}
+	}
+	return strings.Join(out, ", ")
+}
