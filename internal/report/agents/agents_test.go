@@ -129,7 +129,7 @@ func (e *evaluated) attempt(version, task, sample int, outcome trace.Outcome, re
 func (e *evaluated) fill() {
 	fenced := "```sql\n" + cats + "\n```"
 	e.evaluation(0)
-	e.attempt(0, 0, 0, trace.Completed, 0, fenced, said{agent: "writer", text: fenced}, said{agent: "checker", text: "no"})
+	e.attempt(0, 0, 0, trace.Completed, 0, fenced, said{agent: "writer", text: fenced, cut: true}, said{agent: "checker", text: "no"})
 	e.attempt(0, 0, 1, trace.Completed, 1, cats, said{agent: "writer", text: "SELECT name FROM animal"}, said{agent: "checker", text: "no"}, said{agent: "writer", text: cats})
 	e.attempt(0, 1, 0, trace.Completed, 0, "SELECT count(", said{agent: "writer", text: "SELECT count(", cut: true})
 	e.attempt(0, 1, 1, trace.AgentFailed, 0, "")
@@ -184,7 +184,7 @@ func TestAgentsAreGradedByThemselvesBesideTheirAttempts(t *testing.T) {
 	require.NoError(t, got.WriteText(&text))
 	for _, line := range []string{
 		"  version 0 on test: 4 attempts, mean reward 0.250 [0.000, 0.500]",
-		"    right 1 (25 %), no reply 1 (25 %), cut off 1 (25 %), prose around a right answer 1 (25 %)",
+		"    right 1 (25 %), prose around a right answer 1 (25 %), no reply 1 (25 %), cut off 1 (25 %)",
 		"    agent    reply  attempts  as written            without prose         the attempts",
 		"    writer   first         3  0.000 [0.000, 0.000]  0.250 [0.000, 0.500]  0.250 [0.000, 0.500]",
 		"    writer   last          3  0.250 [0.000, 0.500]  0.500 [0.000, 1.000]  0.250 [0.000, 0.500]",

@@ -40,14 +40,14 @@ type Evaluation struct {
 type Ends struct {
 	// Right counts the attempts whose reward is a success.
 	Right int `json:"right"`
+	// Prose counts those whose result is a success once the prose around it is removed.
+	Prose int `json:"prose"`
 	// NoReply counts those without a model call on record.
 	NoReply int `json:"no_reply"`
 	// CutOff counts those with a reply that ended at a limit of tokens.
 	CutOff int `json:"cut_off"`
 	// Failed counts those whose agent failed.
 	Failed int `json:"failed"`
-	// Prose counts those whose result is a success once the prose around it is removed.
-	Prose int `json:"prose"`
 	// NoToolCall counts those that offered tools, but in whose replies no tool call could be
 	// read.
 	NoToolCall int `json:"no_tool_call"`

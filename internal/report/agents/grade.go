@@ -92,53 +92,57 @@ type end int
 // The ends. An attempt has the first one that applies.
 const (
 	endRight end = iota
+	endProse
 	endNoReply
 	endCutOff
 	endFailed
-	endProse
 	endNoToolCall
 	endWrong
 )
 
-// endOf returns how an attempt ended. If only its result could tell, and it can't be graded
-// again, the end is one of those after it, and the error an *ungradedError.
+// endOf returns how an attempt ended. If its result can't be graded again, it may have been
+// endProse, and the error is an *ungradedError.
 func (g *regrader) endOf(ctx context.Context, a trace.Attempt, task tasks.Task, history []trace.Exchange, requests []*wire.Request) (end, error) {
 	success := g.spec.Evaluation.SuccessThreshold()
 	if spec.Reaches(*a.Reward, success) {
 		return endRight, nil
 	}
-	if len(history) == 0 {
-		return endNoReply, nil
-	}
-	offered, called := false, false
-	for i, c := range history {
-		if c.CutOff() {
-			return endCutOff, nil
-		}
-		offered = offered || offersTools(requests[i])
-		for _, m := range attribution.Replies(c.Response) {
-			called = called || len(m.ToolCalls) > 0
-		}
-	}
-	if a.Outcome == trace.AgentFailed {
-		return endFailed, nil
-	}
 	var ungraded error
-	if grading.KnowsProse(g.spec.Grader) {
+	if a.Outcome == trace.Completed && grading.KnowsProse(g.spec.Grader) {
 		earned, err := g.grade(ctx, task, a.Result)
 		if err == nil && spec.Reaches(earned.withoutProse, success) {
 			return endProse, nil
 		}
 		ungraded = err
 	}
-	if offered && !called {
-		return endNoToolCall, ungraded
+	return endInCalls(a, history, requests), ungraded
+}
+
+// endInCalls returns how an attempt ended that is not a success in any form.
+func endInCalls(a trace.Attempt, history []trace.Exchange, requests []*wire.Request) end {
+	offered, called := false, false
+	for i, c := range history {
+		if c.CutOff() {
+			return endCutOff
+		}
+		offered = offered || requests[i] != nil && len(requests[i].Tools) > 0
+		for _, m := range attribution.Replies(c.Response) {
+			called = called || len(m.ToolCalls) > 0
+		}
 	}
-	return endWrong, ungraded
+	switch {
+	case len(history) == 0:
+		return endNoReply
+	case a.Outcome == trace.AgentFailed:
+		return endFailed
+	case offered && !called:
+		return endNoToolCall
+	}
+	return endWrong
 }
 
 // add counts an end.
 func (e *Ends) add(one end) {
-	counts := [...]*int{endRight: &e.Right, endNoReply: &e.NoReply, endCutOff: &e.CutOff, endFailed: &e.Failed, endProse: &e.Prose, endNoToolCall: &e.NoToolCall, endWrong: &e.Wrong}
+	counts := [...]*int{endRight: &e.Right, endProse: &e.Prose, endNoReply: &e.NoReply, endCutOff: &e.CutOff, endFailed: &e.Failed, endNoToolCall: &e.NoToolCall, endWrong: &e.Wrong}
 	*counts[one]++
 }

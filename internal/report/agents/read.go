@@ -16,7 +16,6 @@ import (
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/grading"
 	"github.com/fulgurite/fulgurite/trace"
-	"github.com/fulgurite/fulgurite/wire"
 )
 
 // Store is the part of a store that contributions are read from.
@@ -238,6 +237,3 @@ func counts(names []attribution.Name) []reply {
 	}
 	return out
 }
-
-// offersTools reports whether a request offered tools.
-func offersTools(r *wire.Request) bool { return r != nil && len(r.Tools) > 0 }

@@ -97,8 +97,8 @@ func (e Ends) text(all int) string {
 		name  string
 		count int
 	}{
-		{"right", e.Right}, {"no reply", e.NoReply}, {"cut off", e.CutOff}, {"agent failed", e.Failed},
-		{"prose around a right answer", e.Prose}, {"no tool call read", e.NoToolCall}, {"wrong otherwise", e.Wrong},
+		{"right", e.Right}, {"prose around a right answer", e.Prose}, {"no reply", e.NoReply}, {"cut off", e.CutOff}, {"agent failed", e.Failed},
+		{"no tool call read", e.NoToolCall}, {"wrong otherwise", e.Wrong},
 	} {
 		if one.count > 0 {
 			out = append(out, fmt.Sprintf("%s %d (%.0f %%)", one.name, one.count, 100*float64(one.count)/float64(all)))
