@@ -202,6 +202,7 @@ func TestTheFirstThePromotedAndTheNewestVersionAreTold(t *testing.T) {
 	for version := range 4 {
 		e.evaluation(version)
 		e.attempt(version, 0, 0, trace.Completed, 1, cats, said{agent: "writer", text: cats})
+		e.attempt(version, 1, 0, trace.Completed, 0, cats, said{agent: "writer", text: cats})
 	}
 	e.attempt(3, 0, 1, trace.InfraFault, 0, "", said{agent: "writer", text: "nothing"}) // does not count
 	require.NoError(t, e.db.Promote(t.Context(), record.Promotion{Run: "demo", Policy: "main", DecisionID: "d", Version: 2, Previous: -1}))
@@ -210,7 +211,7 @@ func TestTheFirstThePromotedAndTheNewestVersionAreTold(t *testing.T) {
 	var versions []int
 	for _, one := range got.Evaluations {
 		versions = append(versions, one.Version)
-		require.Equal(t, agents.Ends{Right: 1}, one.Ends)
+		require.Equal(t, agents.Ends{Right: 1, Wrong: 1}, one.Ends)
 	}
 	require.Equal(t, []int{0, 2, 3}, versions)
 }
@@ -243,7 +244,7 @@ func TestAGraderThatNeedsMoreThanATextIsNotAsked(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "grader.type command needs more than a text, so replies can't be graded by themselves", got.NotGraded)
 	sampled := got.Evaluations[0]
-	require.Equal(t, agents.Ends{Right: 1, NoReply: 1, CutOff: 1, Wrong: 1}, sampled.Ends)
+	require.Equal(t, agents.Ends{Right: 1, NoReply: 1, CutOff: 2}, sampled.Ends, "no result is graded again")
 	require.Equal(t, []agents.Agent{
 		{Agent: "writer", Source: "path", Attempts: 3, Replies: 4, Earned: estimate(0.25, 0, 0.5)},
 		{Agent: "checker", Source: "path", Attempts: 2, Replies: 2, Earned: estimate(0.5, 0.5, 0.5)},
