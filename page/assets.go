@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/internal/shell"
+	"github.com/fulgurite/fulgurite/page/listing"
 )
 
 //go:embed assets/* templates/*.html
@@ -61,6 +62,9 @@ func (a assets) serve(w http.ResponseWriter, r *http.Request) {
 // readTemplates makes the template of each page, by its name.
 func readTemplates(a assets, place shell.Place) (map[string]*template.Template, error) {
 	base, err := template.New("layout").Funcs(functions(place)).Funcs(template.FuncMap{"asset": a.path}).ParseFS(embedded, "templates/layout.html", "templates/parts.html")
+	if err == nil {
+		base, err = base.Parse(listing.Template)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the templates of the page: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/fulgurite/fulgurite/page/format"
+	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/page/verdict"
 	"github.com/fulgurite/fulgurite/record"
 )
@@ -50,7 +51,7 @@ func (s *Server) pick(r *http.Request, b *stepBody, trials []record.Trial, run r
 			rows = append(rows, pickedRow{Trial: t, State: state, Text: fmt.Sprintf("%s, sample %d, attempt %d", format.FirstLine(t.TaskID), t.Sample, t.Attempt), Path: attemptPath(t.Address)})
 		}
 	}
-	b.Picked, b.PickedSearch = narrow(r, rows, mostPicked, attemptOrder())
+	b.Picked, b.PickedSearch = listing.Narrow(r, rows, mostPicked, attemptOrder())
 	for i := range b.Picked {
 		if b.Picked[i].Cause, err = s.cause(r.Context(), b.Picked[i].Trial); err != nil {
 			return err
@@ -60,16 +61,16 @@ func (s *Server) pick(r *http.Request, b *stepBody, trials []record.Trial, run r
 }
 
 // attemptOrder says how attempts can be searched and sorted.
-func attemptOrder() ordering[pickedRow] {
-	return ordering[pickedRow]{
+func attemptOrder() listing.Order[pickedRow] {
+	return listing.Order[pickedRow]{
 		Prefix: "attempt_", Anchor: "#picked",
 		Text: func(a pickedRow) string { return a.Text + " " + a.State + " " + a.Failure },
-		Sorts: []sorting[pickedRow]{
+		Sorts: []listing.Sort[pickedRow]{
 			{Text: "task and sample"},
-			{"low", "reward, lowest first", func(a, b pickedRow) int { return compareKnown(a.Reward, b.Reward, 1) }},
-			{"high", "reward, highest first", func(a, b pickedRow) int { return compareKnown(a.Reward, b.Reward, -1) }},
-			{"tokens", "tokens, most first", func(a, b pickedRow) int { return cmp.Compare(b.Tokens, a.Tokens) }},
-			{"calls", "calls, most first", func(a, b pickedRow) int { return cmp.Compare(b.Calls, a.Calls) }},
+			{Name: "low", Text: "reward, lowest first", Compare: func(a, b pickedRow) int { return compareKnown(a.Reward, b.Reward, 1) }},
+			{Name: "high", Text: "reward, highest first", Compare: func(a, b pickedRow) int { return compareKnown(a.Reward, b.Reward, -1) }},
+			{Name: "tokens", Text: "tokens, most first", Compare: func(a, b pickedRow) int { return cmp.Compare(b.Tokens, a.Tokens) }},
+			{Name: "calls", Text: "calls, most first", Compare: func(a, b pickedRow) int { return cmp.Compare(b.Calls, a.Calls) }},
 		},
 	}
 }
@@ -89,7 +90,7 @@ func compareKnown(a, b *float64, direction int) int {
 
 // groupOrder says how the groups of a step, or the tasks of an evaluation, can be searched and
 // sorted.
-func groupOrder(evaluated bool) ordering[groupRow] {
+func groupOrder(evaluated bool) listing.Order[groupRow] {
 	first := "standard deviation of rewards"
 	if evaluated {
 		first = "hardest first"
@@ -100,15 +101,15 @@ func groupOrder(evaluated bool) ordering[groupRow] {
 		}
 		return &g.Rewards.Mean
 	}
-	return ordering[groupRow]{
+	return listing.Order[groupRow]{
 		Text: func(g groupRow) string { return g.TaskID + " " + g.Reason },
-		Sorts: []sorting[groupRow]{
+		Sorts: []listing.Sort[groupRow]{
 			{Text: first},
-			{"low", "mean reward, lowest first", func(a, b groupRow) int { return compareKnown(mean(a), mean(b), 1) }},
-			{"high", "mean reward, highest first", func(a, b groupRow) int { return compareKnown(mean(a), mean(b), -1) }},
-			{"name", "name", func(a, b groupRow) int { return cmp.Compare(a.TaskID, b.TaskID) }},
-			{"tokens", "tokens, most first", func(a, b groupRow) int { return cmp.Compare(b.Tokens, a.Tokens) }},
-			{"attempts", "attempts, most first", func(a, b groupRow) int { return cmp.Compare(b.Attempts, a.Attempts) }},
+			{Name: "low", Text: "mean reward, lowest first", Compare: func(a, b groupRow) int { return compareKnown(mean(a), mean(b), 1) }},
+			{Name: "high", Text: "mean reward, highest first", Compare: func(a, b groupRow) int { return compareKnown(mean(a), mean(b), -1) }},
+			{Name: "name", Text: "name", Compare: func(a, b groupRow) int { return cmp.Compare(a.TaskID, b.TaskID) }},
+			{Name: "tokens", Text: "tokens, most first", Compare: func(a, b groupRow) int { return cmp.Compare(b.Tokens, a.Tokens) }},
+			{Name: "attempts", Text: "attempts, most first", Compare: func(a, b groupRow) int { return cmp.Compare(b.Attempts, a.Attempts) }},
 		},
 	}
 }

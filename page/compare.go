@@ -7,12 +7,14 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/curves"
 	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/page/format"
+	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/page/specs"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
@@ -21,8 +23,9 @@ import (
 const (
 	// mostCompared is how many runs can be compared.
 	mostCompared = figure.MostLines
-	// mostKeys is how many keys of specs are shown.
-	mostKeys = 300
+	// mostKeys is how many keys of specs are compared, and keysPerPage how many a page shows.
+	mostKeys    = 5000
+	keysPerPage = 100
 )
 
 // compareBody lays runs over each other.
@@ -34,8 +37,9 @@ type compareBody struct {
 	Figures []figure.Figure
 	Range   curves.Span
 	Keys    []specs.Key
-	More    int // keys that are not shown
-	Equal   int // keys that all specs have alike
+	Search  *listing.Form // of Keys
+	More    int           // keys that are not compared
+	Equal   int           // keys that all specs have alike
 }
 
 // comparedRun is a run among them. Its place is its colour.
@@ -92,8 +96,16 @@ func (s *Server) compareRuns(r *http.Request) (view, error) {
 		}
 		b.Other = otherTasks(runs)
 		b.Keys, b.More, b.Equal = specs.Differences(runs, mostKeys)
+		b.Keys, b.Search = narrowKeys(r, b.Keys)
 	}
 	return view{template: "compare", Title: "Comparison", Crumbs: []link{{Text: "Comparison of runs"}}, Body: b}, nil
+}
+
+// narrowKeys returns the keys that a request asks for, and their form.
+func narrowKeys(r *http.Request, all []specs.Key) ([]specs.Key, *listing.Form) {
+	return listing.Narrow(r, all, keysPerPage, listing.Order[specs.Key]{
+		Prefix: "key_", Anchor: "#keys", Text: func(k specs.Key) string { return k.Key + " " + strings.Join(k.Values, " ") },
+	})
 }
 
 // overlay makes figures with a line for each run.
@@ -120,7 +132,7 @@ func (s *Server) overlay(ctx context.Context, b *compareBody, runs []record.Run)
 	return nil
 }
 
-// mostBetween is how many settings, keys and metrics are listed at most, of each kind.
+// mostBetween is how many settings are listed at most.
 const mostBetween = 60
 
 // between describes the time from one version to the other.
@@ -131,9 +143,12 @@ type between struct {
 	First, Last link
 	Settings    []string    // that a person changed
 	Keys        []specs.Key // of the specs, where the versions are of two runs
+	KeySearch   *listing.Form
 	MoreKeys    int
 	Runs        string // the page that compares their runs
 	Metrics     []metricChange
+	// MetricSearch is the form of Metrics.
+	MetricSearch *listing.Form
 }
 
 // metricChange is a metric of the steps that made two versions.
@@ -166,7 +181,7 @@ func (s *Server) between(ctx context.Context, b *pairBody) error {
 			return err
 		}
 	} else {
-		keys, more, _ := specs.Differences(runs, mostBetween)
+		keys, more, _ := specs.Differences(runs, mostKeys)
 		b.Between.Sentence = fmt.Sprintf("The versions are from two runs whose specs differ in %s.", format.Counted(len(keys)+more, "key"))
 		b.Between.Keys, b.Between.MoreKeys = keys, more
 		b.Between.Runs = comparePath(a.Run, z.Run)
@@ -223,7 +238,7 @@ func (s *Server) metricsBetween(ctx context.Context, b *between, runs []record.R
 	}
 	for _, name := range slices.Sorted(maps.Keys(metrics[0])) {
 		after, ok := metrics[1][name]
-		if before := metrics[0][name]; ok && len(b.Metrics) < mostBetween {
+		if before := metrics[0][name]; ok {
 			d := after - before
 			b.Metrics = append(b.Metrics, metricChange{format.FirstLine(name), before, after, &d})
 		}

@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/fulgurite/fulgurite/page/format"
+	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -20,7 +21,7 @@ const (
 // cutOffBody is the list of a run's attempts with replies that a limit of tokens ended.
 type cutOffBody struct {
 	Attempts []cutOffRow
-	Search   *listing
+	Search   *listing.Form
 	Full     bool // there may be more than were read
 	Most     int
 }
@@ -55,14 +56,14 @@ func (s *Server) cutOff(r *http.Request) (view, error) {
 			Step: stepName(t.Kind, t.Step), StepPath: stepPath(run.Name, t.Kind, t.Step) + "?cut_off=1#picked", State: state,
 		}
 	}
-	b.Attempts, b.Search = narrow(r, rows, cutOffPerPage, cutOffOrder())
+	b.Attempts, b.Search = listing.Narrow(r, rows, cutOffPerPage, cutOffOrder())
 	v := runView("cut_off", run, "Steps", link{Text: "Replies that were cut off"})
 	v.Body = b
 	return v, nil
 }
 
 // cutOffOrder says how the attempts can be searched, filtered and sorted.
-func cutOffOrder() ordering[cutOffRow] {
+func cutOffOrder() listing.Order[cutOffRow] {
 	of := func(kinds ...trace.Kind) func(cutOffRow) bool {
 		return func(row cutOffRow) bool {
 			for _, kind := range kinds {
@@ -73,20 +74,20 @@ func cutOffOrder() ordering[cutOffRow] {
 			return false
 		}
 	}
-	return ordering[cutOffRow]{
+	return listing.Order[cutOffRow]{
 		Text: func(a cutOffRow) string { return a.Text + " " + a.Step + " " + a.State },
-		Filters: []filter[cutOffRow]{
+		Filters: []listing.Filter[cutOffRow]{
 			{Text: "all"},
-			{"training", "training", of(trace.Train, trace.Reserve)},
-			{"evaluations", "evaluations", of(trace.Gate, trace.Test)},
+			{Name: "training", Text: "training", Keep: of(trace.Train, trace.Reserve)},
+			{Name: "evaluations", Text: "evaluations", Keep: of(trace.Gate, trace.Test)},
 		},
-		Sorts: []sorting[cutOffRow]{
+		Sorts: []listing.Sort[cutOffRow]{
 			{Text: "kind and step"},
-			{"newest", "newest", func(a, b cutOffRow) int { return b.Begun.Compare(a.Begun) }},
-			{"most", "cut off, most first", func(a, b cutOffRow) int { return cmp.Compare(b.CutOff, a.CutOff) }},
-			{"low", "reward, lowest first", func(a, b cutOffRow) int { return compareKnown(a.Reward, b.Reward, 1) }},
-			{"high", "reward, highest first", func(a, b cutOffRow) int { return compareKnown(a.Reward, b.Reward, -1) }},
-			{"tokens", "tokens, most first", func(a, b cutOffRow) int { return cmp.Compare(b.Tokens, a.Tokens) }},
+			{Name: "newest", Text: "newest", Compare: func(a, b cutOffRow) int { return b.Begun.Compare(a.Begun) }},
+			{Name: "most", Text: "cut off, most first", Compare: func(a, b cutOffRow) int { return cmp.Compare(b.CutOff, a.CutOff) }},
+			{Name: "low", Text: "reward, lowest first", Compare: func(a, b cutOffRow) int { return compareKnown(a.Reward, b.Reward, 1) }},
+			{Name: "high", Text: "reward, highest first", Compare: func(a, b cutOffRow) int { return compareKnown(a.Reward, b.Reward, -1) }},
+			{Name: "tokens", Text: "tokens, most first", Compare: func(a, b cutOffRow) int { return cmp.Compare(b.Tokens, a.Tokens) }},
 		},
 	}
 }

@@ -61,9 +61,14 @@ func newMany(t *testing.T) (*recorded, *httptest.Server) {
 			require.NoError(t, r.store.PutEvaluation(ctx, record.Evaluation{Run: "demo", Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{Kind: trace.Test, Version: version, Tasks: many, Rollouts: many}}))
 		}
 	}
+	r.manyRecords()
 	for i := range many - 1 {
 		name := fmt.Sprintf("other-%02d", i)
-		_, _, err := r.store.CreateRun(ctx, record.Run{Name: name, WorkflowID: name, ExecutionID: name, Spec: []byte(`{"seed":1}`)})
+		spec := `{"seed":1}`
+		if i == 1 { // keys
+			spec = `{"seed":1,"agent":{"environment":{` + strings.TrimPrefix(variables(), ",") + `}}}`
+		}
+		_, _, err := r.store.CreateRun(ctx, record.Run{Name: name, WorkflowID: name, ExecutionID: name, Spec: []byte(spec)})
 		require.NoError(t, err)
 		if i%2 == 0 {
 			require.NoError(t, r.store.PutStep(ctx, record.Step{Run: name, Policy: model.DefaultPolicy, Step: 1, Metrics: map[string]float64{"reward/mean": float64(i) / 100}, At: time.Now()}))
@@ -75,10 +80,53 @@ func newMany(t *testing.T) (*recorded, *httptest.Server) {
 	return r, r.serve(nil)
 }
 
+// manyRecords adds many steps, quarantines and actions to the run, of which some differ from the
+// rest, and many evaluations to another run.
+func (r *recorded) manyRecords() {
+	t, ctx := r.t, r.t.Context()
+	t.Helper()
+	for i := range many {
+		metrics := map[string]float64{"reward/mean": float64(i*7%many) / 100, "batch/trained_tokens": 8}
+		switch i + 1 {
+		case 3:
+			metrics["batch/failed"] = 2
+		case 4:
+			metrics["batch/cut_off"] = 1
+		case 5:
+			metrics["batch/trained_tokens"] = 0
+		case many:
+			delete(metrics, "reward/mean")
+		}
+		for k := range many {
+			metrics[fmt.Sprintf("measure/%02d", k)] = float64(k)
+		}
+		require.NoError(t, r.store.PutStep(ctx, record.Step{Run: "demo", Policy: model.DefaultPolicy, Step: i + 1, Metrics: metrics, At: time.Unix(int64(i), 0)}))
+		require.NoError(t, r.store.PutQuarantine(ctx, record.Quarantine{Run: "demo", Policy: model.DefaultPolicy, Step: 2 + i/many, Kind: trace.Train, Task: 100 + i, Index: many - i, Reason: fmt.Sprintf("reason %02d", i%5)}))
+		require.NoError(t, r.store.PutEvaluation(ctx, record.Evaluation{Run: "other-00", Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{Kind: []trace.Kind{trace.Gate, trace.Test}[i%2], Version: i, Mean: float64(i*7%many) / 100}}))
+		a := record.Action{ID: fmt.Sprintf("action-%02d", i), Run: "demo", Name: record.ActionPause, By: fmt.Sprintf("person-%02d", i), At: time.Unix(int64(i), 0)}
+		_, err := r.store.BeginAction(ctx, a)
+		require.NoError(t, err)
+		if i < 4 {
+			require.NoError(t, r.store.EndAction(ctx, a.ID, record.ActionRefused, record.ActionResult{Message: "it is paused already"}))
+		}
+	}
+}
+
+// variables returns many keys of an object.
+func variables() string {
+	var b strings.Builder
+	for i := range many {
+		fmt.Fprintf(&b, `,"VARIABLE_%02d":"x"`, i)
+	}
+	return b.String()
+}
+
 func TestLongListsAreSearchedFilteredAndSortedByTheAddress(t *testing.T) {
 	t.Parallel()
 	_, server := newMany(t)
 	runs, tasks, groups, versions := `class="name" href="/runs/([^"/]+)"`, `dir="auto">(task-\d+)</a>`, `dir="auto">(task-\d+)</a>`, `aria-label="Compare version (\d+)"`
+	steps, evaluations, actions, metrics := `<td class="n"><a href="/runs/demo/train-(\d+)"`, `<td class="n">(\d+)</td><td class="n">\d\.`, `<td>person-(\d+)</td>`, `<td>measure/(\d+)</td>`
+	quarantines, quarantined, keys := `<a href="/runs/demo/train-\d+/(\d+)">train \d+</a>`, `<a href="/runs/demo/train-2/(\d+)">task \d+ of the split</a>`, `<code>agent.environment.VARIABLE_(\d+)</code>`
 	for _, c := range []struct {
 		path, of string
 		want     string // the first rows
@@ -102,10 +150,32 @@ func TestLongListsAreSearchedFilteredAndSortedByTheAddress(t *testing.T) {
 		{"/runs/demo/versions?show=evaluated&sort=gate", versions, "1 20 0", 3},
 		{"/runs/demo/versions?q=118", versions, "18", 1},
 		{"/runs/demo/versions?sort=oldest", versions, "0 1 2", many},
+		{"/runs/demo/steps", steps, "25 24", many},
+		{"/runs/demo/steps?q=step+2", steps, "25 24 23", 7},
+		{"/runs/demo/steps?show=failed", steps, "3", 1},
+		{"/runs/demo/steps?show=cut", steps, "4", 1},
+		{"/runs/demo/steps?show=untaught", steps, "5", 1},
+		{"/runs/demo/steps?sort=oldest&from=20", steps, "21 22", 5},
+		{"/runs/demo/steps?sort=reward", steps, "8 15 22", many}, // rewards 24, 23, 22 of a hundred
+		{"/runs/other-00/steps", evaluations, "24 23", many},
+		{"/runs/other-00/steps?evaluation_show=test&evaluation_sort=high", evaluations, "7 21", 12},
+		{"/runs/other-00/steps?evaluation_q=version+1&evaluation_sort=oldest", evaluations, "1 10 11", 11},
+		{"/runs/demo/actions", actions, "24 23", many},
+		{"/runs/demo/actions?show=refused&sort=oldest", actions, "00 01", 4},
+		{"/runs/demo/actions?q=PERSON-1", actions, "19 18", 10},
+		{"/runs/demo/tasks?quarantine_sort=task", quarantines, "124 123", many},
+		{"/runs/demo/tasks?quarantine_q=reason+03&quarantine_sort=oldest", quarantines, "103 108", 5},
+		{"/runs/demo/train-2", quarantined, "100 101", 20},
+		{"/runs/demo/train-2?quarantined_from=20", quarantined, "120 121", 5},
+		{"/runs/demo/train-2?quarantined_q=reason+04", quarantined, "104 109", 5},
+		{"/runs/demo/train-1?metric_q=measure/1", metrics, "10 11", 10},
+		{"/compare?run=other-00&run=other-01", keys, "00 01", many},
+		{"/compare?run=other-00&run=other-01&key_q=variable_1", keys, "10 11", 10},
+		{"/runs/demo/versions/compare?a=2&b=3&metric_q=measure/2&metric_sort=rose", metrics, "20 21", 5},
 	} {
 		body, reply := get(t, server.URL+c.path)
 		require.Equal(t, 200, reply.StatusCode)
-		if strings.Contains(c.path, "/tasks?") { // of the split that is asked for
+		if strings.Contains(c.path, "/tasks?test_") { // of the split that is asked for
 			_, body, _ = strings.Cut(body, `id="split-test"`)
 		}
 		var got []string
@@ -124,7 +194,7 @@ func TestLongListsAreSearchedFilteredAndSortedByTheAddress(t *testing.T) {
 	require.Regexp(t, `Tokens task-01, sample 0, attempt 1 `, texts(t, body))
 	require.Contains(t, body, `<input type="hidden" name="attempts" value="">`, "a form keeps what the page shows elsewhere")
 	for _, hostileQuery := range []string{"?q=%3Cscript%3E&sort=nothing&show=nothing&from=-3", "?q=%ff%00", "?from=999999999999"} {
-		for _, path := range []string{"/", "/runs/demo/tasks", "/runs/demo/train-1", "/runs/demo/versions"} {
+		for _, path := range []string{"/", "/runs/demo/tasks", "/runs/demo/train-1", "/runs/demo/versions", "/runs/demo/steps", "/runs/demo/actions", "/runs/demo/cut-off"} {
 			body, reply := get(t, server.URL+path+hostileQuery)
 			require.Equal(t, 200, reply.StatusCode, path)
 			require.NotContains(t, body, "<script>")
@@ -135,7 +205,7 @@ func TestLongListsAreSearchedFilteredAndSortedByTheAddress(t *testing.T) {
 func TestShortListsHaveNoFormToSearchThem(t *testing.T) {
 	t.Parallel()
 	server := newRecorded(t, "plain").serve(nil)
-	for _, path := range []string{"/", "/runs/demo/tasks", "/runs/demo/train-1", "/runs/demo/versions"} {
+	for _, path := range []string{"/", "/runs/demo/tasks", "/runs/demo/train-1", "/runs/demo/versions", "/runs/demo/steps", "/runs/demo/actions", "/runs/demo/cut-off"} {
 		body, _ := get(t, server.URL+path)
 		require.NotContains(t, body, `role="search"`, path)
 	}

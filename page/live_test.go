@@ -93,7 +93,7 @@ func TestReadersWhoAskTogetherGetOneDocument(t *testing.T) {
 	once := records.looked.Load()
 	require.Equal(t, first, ask(http.MethodGet, "/runs/demo/steps"))
 	require.Equal(t, once, records.looked.Load())
-	require.NotEqual(t, first, ask(http.MethodGet, "/runs/demo/steps?to=1"), "another address")
+	require.NotEqual(t, first, ask(http.MethodGet, "/runs/demo/steps?from=1"), "another address")
 	twice := records.looked.Load()
 	require.Greater(t, twice, once)
 	ask(http.MethodPost, "/runs/demo/actions/pause")

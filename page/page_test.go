@@ -121,7 +121,7 @@ func TestWhatIsNotThereIsSaid(t *testing.T) {
 		require.Equal(t, http.StatusNotFound, reply.StatusCode, path)
 		require.NotContains(t, body, "panic", path)
 	}
-	for _, path := range []string{"/?from=-1", "/?from=x", "/runs/demo/steps?to=0", "/runs/demo/train-1?from=99", "/runs/demo/versions?from=99", "/runs/demo/train-1/0/0/2?call=99&token=99999"} {
+	for _, path := range []string{"/?from=-1", "/?from=x", "/runs/demo/steps?from=99", "/runs/demo/train-1?from=99", "/runs/demo/versions?from=99", "/runs/demo/train-1/0/0/2?call=99&token=99999"} {
 		_, reply := get(t, server.URL+path)
 		require.Equal(t, http.StatusOK, reply.StatusCode, path)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/format"
+	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -106,6 +107,8 @@ func (s *Server) pair(r *http.Request) (view, error) {
 		if err := s.between(ctx, &body); err != nil {
 			return view{}, err
 		}
+		body.Between.Keys, body.Between.KeySearch = narrowKeys(r, body.Between.Keys)
+		body.Between.Metrics, body.Between.MetricSearch = listing.Narrow(r, body.Between.Metrics, mostMetrics, metricOrder())
 		if err := s.compare(ctx, &body); err != nil {
 			if !expected(err) {
 				return view{}, err
@@ -115,6 +118,18 @@ func (s *Server) pair(r *http.Request) (view, error) {
 	}
 	v.Body = body
 	return v, nil
+}
+
+// metricOrder says how the metrics of two steps can be searched and sorted.
+func metricOrder() listing.Order[metricChange] {
+	return listing.Order[metricChange]{
+		Prefix: "metric_", Anchor: "#metrics", Text: func(m metricChange) string { return m.Name },
+		Sorts: []listing.Sort[metricChange]{
+			{Text: "name"},
+			{Name: "rose", Text: "B − A, largest first", Compare: func(a, b metricChange) int { return compareKnown(a.Difference, b.Difference, -1) }},
+			{Name: "fell", Text: "B − A, smallest first", Compare: func(a, b metricChange) int { return compareKnown(a.Difference, b.Difference, 1) }},
+		},
+	}
 }
 
 // expected reports whether an error means that the records for a comparison don't exist

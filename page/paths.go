@@ -21,7 +21,7 @@ import (
 func functions(place shell.Place) template.FuncMap {
 	return template.FuncMap{
 		"command": place.Command, "advice": func(text string) string { return format.Shown(place.Complete(text)) },
-		"clean": format.Shown, "line": format.FirstLine, "count": format.Count, "counted": format.Counted, "are": readable.IsOrAre, "fixed": format.Fixed, "optional": format.Optional, "signed": format.Signed,
+		"clean": format.Shown, "line": format.FirstLine, "count": format.Count, "counted": format.Counted, "are": readable.IsOrAre, "were": readable.WasOrWere, "fixed": format.Fixed, "optional": format.Optional, "signed": format.Signed,
 		"moment": format.Moment, "exact": format.Exact, "took": format.Took, "status": statusText, "digest": format.Digest, "whole": format.Whole, "change": format.Change, "reason": format.Reason, "p": format.Chance,
 	}
 }

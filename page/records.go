@@ -14,6 +14,7 @@ import (
 type Records interface {
 	report.Store
 	LatestRuns(ctx context.Context, from, most int) ([]record.Run, error)
+	RunsLike(ctx context.Context, q record.RunQuery) ([]record.Run, int, error)
 	Version(ctx context.Context, id model.VersionID) (model.Version, error)
 	LastVersion(ctx context.Context, run, policy string) (model.Version, error)
 	VersionsBetween(ctx context.Context, run, policy string, from, to int) ([]model.Version, error)

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 	"github.com/fulgurite/fulgurite/page/actions"
 	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/page/format"
+	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
@@ -36,7 +36,7 @@ const mostRuns = 1 << 30
 type runsBody struct {
 	Runs   []runRow
 	Doubt  string // why Temporal could not be asked
-	Search *listing
+	Search *listing.Form
 	Starts bool // the reader may start one
 }
 
@@ -81,43 +81,50 @@ func (s *Server) runs(r *http.Request) (view, error) {
 	return view{template: "runs", Title: "Runs", Body: b, Section: "/", Every: renewEvery}, nil
 }
 
-// runsOf returns the runs that a request asks for, and adds the form for the list. All runs are
-// read only if the reader searches or sorts them.
+// runsOf returns the runs that a request asks for, and adds the form for the list. The store
+// searches them, except by rewards, which are read of every run then.
 func (s *Server) runsOf(r *http.Request, b *runsBody) ([]record.Run, error) {
 	ctx := r.Context()
-	if !narrows(r, "") {
-		from := min(number(r, "from"), mostRuns) // what is no number begins at the newest
-		shown, err := s.Records.LatestRuns(ctx, from, runsPerPage+1)
-		if err != nil {
-			return nil, err
-		}
-		more := len(shown) > runsPerPage
-		shown = shown[:min(len(shown), runsPerPage)]
-		order := runOrder(nil)
-		order.Long = more || from > 0
-		if _, b.Search = narrow(r, shown, len(shown)+1, order); b.Search != nil {
-			b.Search.Total, b.Search.Before, b.Search.Next = 0, "", ""
-			if from > 0 {
-				b.Search.Before = fmt.Sprintf("/?from=%d", max(0, from-runsPerPage))
-			}
-			if more {
-				b.Search.Next = fmt.Sprintf("/?from=%d", from+runsPerPage)
-			}
-		}
-		return shown, nil
+	asked, form := listing.Read(r, runOrder(nil))
+	if asked.Sort == sortReward || asked.Sort == sortLow {
+		return s.runsByReward(r, b)
 	}
-	all, err := s.Records.LatestRuns(ctx, 0, mostRuns)
+	q := record.RunQuery{Word: asked.Word, Order: record.RunOrder(asked.Sort), From: min(asked.From, mostRuns), Most: runsPerPage}
+	switch asked.Filter {
+	case filterRunning, filterCompleted:
+		q.Status = record.Status(asked.Filter)
+	case filterOtherwise:
+		q.Otherwise = true
+	}
+	shown, found, err := s.Records.RunsLike(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	rewards := map[string]*float64{}
-	if sort := r.URL.Query().Get("sort"); sort == "reward" || sort == "low" {
-		if rewards, err = s.lastRewards(ctx, all); err != nil {
+	form.Found, form.Total = found, found
+	if asked.Narrows() {
+		if _, form.Total, err = s.Records.RunsLike(ctx, record.RunQuery{}); err != nil {
 			return nil, err
 		}
 	}
+	form.Turn(q.From, runsPerPage, q.From+runsPerPage < found)
+	if form.Total > listing.SearchAfter || asked.Narrows() {
+		b.Search = form
+	}
+	return shown, nil
+}
+
+// runsByReward sorts all runs by the reward of their last step.
+func (s *Server) runsByReward(r *http.Request, b *runsBody) ([]record.Run, error) {
+	all, err := s.Records.LatestRuns(r.Context(), 0, mostRuns)
+	if err != nil {
+		return nil, err
+	}
+	rewards, err := s.lastRewards(r.Context(), all)
+	if err != nil {
+		return nil, err
+	}
 	var shown []record.Run
-	shown, b.Search = narrow(r, all, runsPerPage, runOrder(rewards))
+	shown, b.Search = listing.Narrow(r, all, runsPerPage, runOrder(rewards))
 	return shown, nil
 }
 
@@ -139,29 +146,33 @@ func (s *Server) lastRewards(ctx context.Context, runs []record.Run) (map[string
 	return out, nil
 }
 
-// runOrder says how runs can be searched, filtered and sorted.
-func runOrder(rewards map[string]*float64) ordering[record.Run] {
-	took := func(run record.Run) time.Duration {
-		if run.Finished.IsZero() {
-			return time.Since(run.Created)
-		}
-		return run.Finished.Sub(run.Created)
-	}
-	return ordering[record.Run]{
+// The names of filters and of those orders that the store does not know.
+const (
+	filterRunning   = string(record.Running)
+	filterCompleted = string(record.Completed)
+	filterOtherwise = "failed"
+	sortReward      = "reward"
+	sortLow         = "low"
+)
+
+// runOrder says how runs can be searched, filtered and sorted. The orders without Compare are
+// the store's.
+func runOrder(rewards map[string]*float64) listing.Order[record.Run] {
+	return listing.Order[record.Run]{
 		Text: func(run record.Run) string { return run.Name },
-		Filters: []filter[record.Run]{
+		Filters: []listing.Filter[record.Run]{
 			{Text: "all"},
-			{"running", "running", func(run record.Run) bool { return run.Status == record.Running }},
-			{"completed", "completed", func(run record.Run) bool { return run.Status == record.Completed }},
-			{"failed", "ended otherwise", func(run record.Run) bool { return run.Status != record.Running && run.Status != record.Completed }},
+			{Name: filterRunning, Text: "running", Keep: func(run record.Run) bool { return run.Status == record.Running }},
+			{Name: filterCompleted, Text: "completed", Keep: func(run record.Run) bool { return run.Status == record.Completed }},
+			{Name: filterOtherwise, Text: "ended otherwise", Keep: func(run record.Run) bool { return run.Status != record.Running && run.Status != record.Completed }},
 		},
-		Sorts: []sorting[record.Run]{
+		Sorts: []listing.Sort[record.Run]{
 			{Text: "newest"},
-			{"oldest", "oldest", func(a, b record.Run) int { return a.Created.Compare(b.Created) }},
-			{"name", "name", func(a, b record.Run) int { return cmp.Compare(a.Name, b.Name) }},
-			{"reward", "last reward, highest first", func(a, b record.Run) int { return compareKnown(rewards[a.Name], rewards[b.Name], -1) }},
-			{"low", "last reward, lowest first", func(a, b record.Run) int { return compareKnown(rewards[a.Name], rewards[b.Name], 1) }},
-			{"took", "duration, longest first", func(a, b record.Run) int { return cmp.Compare(took(b), took(a)) }},
+			{Name: string(record.OldestRuns), Text: "oldest"},
+			{Name: string(record.RunsByName), Text: "name"},
+			{Name: sortReward, Text: "last reward, highest first", Compare: func(a, b record.Run) int { return compareKnown(rewards[a.Name], rewards[b.Name], -1) }},
+			{Name: sortLow, Text: "last reward, lowest first", Compare: func(a, b record.Run) int { return compareKnown(rewards[a.Name], rewards[b.Name], 1) }},
+			{Name: string(record.LongestRuns), Text: "duration, longest first"},
 		},
 	}
 }

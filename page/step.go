@@ -16,6 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/page/format"
+	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/page/verdict"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
@@ -25,6 +26,8 @@ import (
 const (
 	// groupsPerPage is how many groups a step shows at once.
 	groupsPerPage = 100
+	// mostMetrics is how many metrics are listed at once.
+	mostMetrics = 200
 	// mostPicked is how many attempts are listed that ended in the same way.
 	mostPicked = 100
 )
@@ -36,7 +39,7 @@ type stepBody struct {
 	Previous string // paths of the neighbouring steps
 	Next     string
 	Groups   []groupRow
-	Search   *listing
+	Search   *listing.Form
 	Number   int // of groups
 	Attempts int
 	Flat     int
@@ -48,16 +51,18 @@ type stepBody struct {
 	CutOff   tally // the attempts with a reply that a limit of tokens ended
 	// Evaluated has the figures of an evaluation. It is nil for a step of the training.
 	Evaluated    *evaluated
-	Quarantined  []record.Quarantine
-	Chosen       string // how many tasks a curriculum chose for each reason, or ""
+	Quarantined  []quarantineRow
+	SetApart     *listing.Form // of Quarantined
+	Chosen       string        // how many tasks a curriculum chose for each reason, or ""
 	Metrics      []namedValue
+	MetricSearch *listing.Form
 	Reserve      string
 	ReserveCount int
 	Lag          *float64 // how many steps behind the sampling versions were, on average
 	Again        bool     // the lag is still being counted
 	// Picked are the attempts that ended in the way that the reader asked for.
 	Picked       []pickedRow
-	PickedSearch *listing
+	PickedSearch *listing.Form
 	PickedBy     string
 }
 
@@ -75,6 +80,11 @@ type tally struct {
 type namedValue struct {
 	Name  string
 	Value float64
+}
+
+// narrowMetrics returns the metrics that a request asks for, and their form.
+func narrowMetrics(r *http.Request, all []namedValue) ([]namedValue, *listing.Form) {
+	return listing.Narrow(r, all, mostMetrics, listing.Order[namedValue]{Prefix: "metric_", Anchor: "#metrics", Text: func(v namedValue) string { return v.Name }})
 }
 
 // spread are rewards in figures.
@@ -135,11 +145,18 @@ func (s *Server) step(r *http.Request) (view, error) {
 		}
 	}
 	groups := groupsOf(trials, b.Rewards, sp)
-	if b.Quarantined, err = s.quarantined(ctx, run.Name, id.Kind, id.Step); err != nil {
+	quarantined, err := s.quarantined(ctx, run.Name, id.Kind, id.Step)
+	if err != nil {
 		return view{}, err
 	}
+	var apart []quarantineRow
+	for _, q := range quarantined {
+		apart = append(apart, quarantineRow{q, fmt.Sprintf("%s/%d", stepPath(run.Name, q.Kind, q.Step), q.Task)})
+	}
+	b.Quarantined, b.SetApart = listing.Narrow(r, apart, listing.SearchAfter, quarantineOrder("quarantined_", "#quarantined"))
+	b.Metrics, b.MetricSearch = narrowMetrics(r, b.Metrics)
 	for i, g := range groups {
-		for _, q := range b.Quarantined {
+		for _, q := range quarantined {
 			if q.Task == g.Task {
 				groups[i].Reason = format.FirstLine(q.Reason)
 			}
@@ -156,7 +173,7 @@ func (s *Server) step(r *http.Request) (view, error) {
 		})
 	}
 	b.Number = len(groups)
-	b.Groups, b.Search = narrow(r, groups, groupsPerPage, groupOrder(b.Evaluated != nil))
+	b.Groups, b.Search = listing.Narrow(r, groups, groupsPerPage, groupOrder(b.Evaluated != nil))
 	if c, ok, err := s.choice(ctx, id); err != nil {
 		return view{}, err
 	} else if ok {

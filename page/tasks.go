@@ -15,12 +15,15 @@ import (
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/figure"
+	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
+	// mostQuarantines is how many quarantines are read at most, the newest ones.
+	mostQuarantines = 10_000
 	// tasksShown is how many tasks of a split are shown of the hardest ones, and how many
 	// of the easiest.
 	tasksShown = 20
@@ -31,11 +34,12 @@ const (
 
 // tasksBody is the page of a run's tasks.
 type tasksBody struct {
-	Success     float64 // the least reward of a passed attempt
-	Splits      []splitTasks
-	Quarantines []quarantineRow
-	Earlier     bool // there are quarantines that are not shown
-	Counting    bool // the results are not known yet
+	Success          float64 // the least reward of a passed attempt
+	Splits           []splitTasks
+	Quarantines      []quarantineRow
+	QuarantineSearch *listing.Form
+	Earlier          bool // there are quarantines that were not read
+	Counting         bool // the results are not known yet
 }
 
 // splitTasks are the tasks of one kind of rollout: those of one evaluated version, or of
@@ -52,7 +56,7 @@ type splitTasks struct {
 	Before            *splitTasks
 	Changed           string
 	rows              []taskRow // all of them, the hardest first
-	Search            *listing
+	Search            *listing.Form
 	Found             []taskRow // that the reader searched for
 	Hardest, Easiest  []taskRow
 	Always, Never     int // tasks of which all, and none, of the attempts passed
@@ -111,14 +115,16 @@ func (s *Server) tasks(r *http.Request) (view, error) {
 	for i := range b.Splits {
 		b.Splits[i].narrow(r)
 	}
-	quarantines, err := s.Records.LatestQuarantines(ctx, run.Name, model.DefaultPolicy, groupsPerPage+1)
+	quarantines, err := s.Records.LatestQuarantines(ctx, run.Name, model.DefaultPolicy, mostQuarantines)
 	if err != nil {
 		return view{}, err
 	}
-	b.Earlier = len(quarantines) > groupsPerPage
-	for _, q := range quarantines[:min(len(quarantines), groupsPerPage)] {
-		b.Quarantines = append(b.Quarantines, quarantineRow{q, fmt.Sprintf("%s/%d", stepPath(run.Name, q.Kind, q.Step), q.Task)})
+	b.Earlier = len(quarantines) == mostQuarantines
+	rows := make([]quarantineRow, len(quarantines))
+	for i, q := range quarantines {
+		rows[i] = quarantineRow{q, fmt.Sprintf("%s/%d", stepPath(run.Name, q.Kind, q.Step), q.Task)}
 	}
+	b.Quarantines, b.QuarantineSearch = listing.Narrow(r, rows, groupsPerPage, quarantineOrder("quarantine_", "#quarantine"))
 	v := runView("tasks", run, "Tasks", link{Text: "Tasks"})
 	v.Body = b
 	return v, nil

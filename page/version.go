@@ -13,6 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/page/actions"
 	"github.com/fulgurite/fulgurite/page/decisions"
 	"github.com/fulgurite/fulgurite/page/format"
+	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -22,22 +23,23 @@ const ancestorsShown = 12
 // versionBody is the page of a version.
 type versionBody struct {
 	model.Version
-	Row         versionRow
-	Ancestors   []link // the parent first
-	More        bool   // there are earlier ones
-	Step        string // the page of the step that made it
-	Evaluations []evaluationRow
-	Events      []decisions.Event
-	Files       []fileRow
-	Unread      string // why its manifest is not shown
-	Manifest    model.Manifest
-	Canary      *canaryRow
-	Metrics     []namedValue
-	Splits      []trace.Kind
-	Versions    string // path of the list of versions
-	Promoted    *int
-	Acts        []actions.Link
-	Why         string // why no more actions are offered
+	Row          versionRow
+	Ancestors    []link // the parent first
+	More         bool   // there are earlier ones
+	Step         string // the page of the step that made it
+	Evaluations  []evaluationRow
+	Events       []decisions.Event
+	Files        []fileRow
+	Unread       string // why its manifest is not shown
+	Manifest     model.Manifest
+	Canary       *canaryRow
+	Metrics      []namedValue
+	MetricSearch *listing.Form
+	Splits       []trace.Kind
+	Versions     string // path of the list of versions
+	Promoted     *int
+	Acts         []actions.Link
+	Why          string // why no more actions are offered
 }
 
 // fileRow is a file of a version.
@@ -98,6 +100,7 @@ func (s *Server) version(r *http.Request) (view, error) {
 	for _, name := range slices.Sorted(maps.Keys(found.Metrics)) {
 		b.Metrics = append(b.Metrics, namedValue{name, found.Metrics[name]})
 	}
+	b.Metrics, b.MetricSearch = narrowMetrics(r, b.Metrics)
 	s.readFiles(ctx, &b)
 	v := runView("version", run, "Versions", link{Text: "Versions", Path: b.Versions}, link{Text: fmt.Sprintf("Version %d", n)})
 	v.Body = b
@@ -180,7 +183,7 @@ func bytesText(n int64) string {
 		v /= 1000
 	}
 	if i == 0 {
-		return fmt.Sprintf("%d bytes", n)
+		return format.Counted(int(n), "byte")
 	}
 	return fmt.Sprintf("%.1f %s", v, units[i])
 }

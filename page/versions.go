@@ -9,7 +9,6 @@ import (
 	"math"
 	"net/http"
 	"slices"
-	"strconv"
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/actions"
@@ -17,6 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/page/decisions"
 	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/page/format"
+	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -26,14 +26,13 @@ const versionsPerPage = 100
 
 // versionsBody is the page of the versions of a run.
 type versionsBody struct {
-	Path         string
-	Versions     []versionRow
-	Splits       []trace.Kind // on which versions were evaluated
-	Newer, Older string
-	Search       *listing
-	History      []decisions.Event // the newest ones
-	Earlier      bool              // there are more
-	Pinned       bool
+	Path     string
+	Versions []versionRow
+	Splits   []trace.Kind // on which versions were evaluated
+	Search   *listing.Form
+	History  []decisions.Event // the newest ones
+	Earlier  bool              // there are more
+	Pinned   bool
 	// Left is the number of versions that the page leaves out because they were not
 	// evaluated. All is the query of the page that includes them, or, on that page, of
 	// the one that leaves them out.
@@ -66,49 +65,33 @@ func (s *Server) versions(r *http.Request) (view, error) {
 	if err != nil && !errors.Is(err, trace.ErrNotFound) {
 		return view{}, err
 	}
-	to := last.Number
-	asked := narrows(r, "")
-	if n := number(r, "to"); n > 0 && n < to && !asked {
-		to = n
+	asked, form := listing.Read(r, versionOrder())
+	// Without a search the numbers of the versions say which ones the page has.
+	to := max(0, last.Number+1-asked.From)
+	from := max(0, to-versionsPerPage)
+	if asked.Narrows() {
+		from, to = 0, last.Number+1
 	}
-	from := max(0, to+1-versionsPerPage)
-	if asked {
-		from = 0
-	}
-	all, err := s.Records.VersionsBetween(ctx, run.Name, model.DefaultPolicy, from, to+1)
+	all, err := s.Records.VersionsBetween(ctx, run.Name, model.DefaultPolicy, from, to)
 	if err != nil {
 		return view{}, err
 	}
-	l, err := s.lineage(ctx, run, from, to+1)
+	l, err := s.lineage(ctx, run, from, to)
 	if err != nil {
 		return view{}, err
-	}
-	every, kept := r.URL.Query().Has("all"), ""
-	if every {
-		kept = "&all"
-	}
-	if to < last.Number {
-		b.Newer = "?to=" + strconv.Itoa(to+versionsPerPage) + kept
-	}
-	if from > 0 {
-		b.Older = "?to=" + strconv.Itoa(from-1) + kept
 	}
 	for _, v := range slices.Backward(all) {
 		b.Versions = append(b.Versions, l.row(v))
 	}
-	order := versionOrder()
-	order.Long = last.Number >= searchAfter
-	if asked {
-		b.Versions, b.Search = narrow(r, b.Versions, versionsPerPage, order)
-	} else if _, b.Search = narrow(r, b.Versions, len(b.Versions)+1, order); b.Search != nil {
-		b.Search.Total, b.Search.Before, b.Search.Next = 0, "", ""
+	switch {
+	case asked.Narrows():
+		b.Versions, b.Search = listing.Narrow(r, b.Versions, versionsPerPage, versionOrder())
+	case last.Number >= listing.SearchAfter:
+		b.Search = form
+		b.Search.Turn(asked.From, versionsPerPage, from > 0)
 	}
-	if judged := slices.DeleteFunc(slices.Clone(b.Versions), func(row versionRow) bool { return !row.judged() && row.Number != last.Number }); !asked && len(judged) > 1 && len(judged) < len(b.Versions) {
-		b.All = fmt.Sprintf("?to=%d", to)
-		if !every {
-			b.Left, b.Versions = len(b.Versions)-len(judged), judged
-			b.All += "&all"
-		}
+	if !asked.Narrows() {
+		b.leaveOut(r, last.Number)
 	}
 	acts := s.pointerActs(ctx, run)
 	b.Acts, b.Why = acts.Links, acts.Why
@@ -134,6 +117,23 @@ func (s *Server) versions(r *http.Request) (view, error) {
 	return v, nil
 }
 
+// leaveOut leaves out the versions that nobody judged, unless the request asks for all, but never
+// the last one.
+func (b *versionsBody) leaveOut(r *http.Request, last int) {
+	judged := slices.DeleteFunc(slices.Clone(b.Versions), func(row versionRow) bool { return !row.judged() && row.Number != last })
+	if len(judged) < 2 || len(judged) == len(b.Versions) {
+		return
+	}
+	query := r.URL.Query()
+	if query.Has("all") {
+		query.Del("all")
+	} else {
+		b.Left, b.Versions = len(b.Versions)-len(judged), judged
+		query.Set("all", "1")
+	}
+	b.All = "?" + query.Encode()
+}
+
 // PromotionText says in a few words whether a version is or was promoted, or that it was refused. A
 // version that was refused and that somebody promoted by hand is one thing, not two.
 func (r versionRow) PromotionText() string {
@@ -153,26 +153,26 @@ func (r versionRow) PromotionText() string {
 }
 
 // versionOrder says how versions can be searched, filtered and sorted.
-func versionOrder() ordering[versionRow] {
+func versionOrder() listing.Order[versionRow] {
 	mean := func(e *record.Evaluation) *float64 {
 		if e == nil {
 			return nil
 		}
 		return &e.Mean
 	}
-	return ordering[versionRow]{
+	return listing.Order[versionRow]{
 		Text: func(v versionRow) string { return fmt.Sprintf("%d %s %s", v.Number, v.Weights, v.PromotionText()) },
-		Filters: []filter[versionRow]{
+		Filters: []listing.Filter[versionRow]{
 			{Text: "all"},
-			{"evaluated", "evaluated", func(v versionRow) bool { return v.Gate != nil || v.Test != nil }},
-			{"promoted", "promoted at times", func(v versionRow) bool { return v.Promoted || v.Once }},
-			{"refused", "refused", func(v versionRow) bool { return v.Verdict != "" }},
+			{Name: "evaluated", Text: "evaluated", Keep: func(v versionRow) bool { return v.Gate != nil || v.Test != nil }},
+			{Name: "promoted", Text: "promoted at times", Keep: func(v versionRow) bool { return v.Promoted || v.Once }},
+			{Name: "refused", Text: "refused", Keep: func(v versionRow) bool { return v.Verdict != "" }},
 		},
-		Sorts: []sorting[versionRow]{
+		Sorts: []listing.Sort[versionRow]{
 			{Text: "newest"},
-			{"oldest", "oldest", func(a, b versionRow) int { return cmp.Compare(a.Number, b.Number) }},
-			{"gate", "gate, highest first", func(a, b versionRow) int { return compareKnown(mean(a.Gate), mean(b.Gate), -1) }},
-			{"test", "test, highest first", func(a, b versionRow) int { return compareKnown(mean(a.Test), mean(b.Test), -1) }},
+			{Name: "oldest", Text: "oldest", Compare: func(a, b versionRow) int { return cmp.Compare(a.Number, b.Number) }},
+			{Name: "gate", Text: "gate, highest first", Compare: func(a, b versionRow) int { return compareKnown(mean(a.Gate), mean(b.Gate), -1) }},
+			{Name: "test", Text: "test, highest first", Compare: func(a, b versionRow) int { return compareKnown(mean(a.Test), mean(b.Test), -1) }},
 		},
 	}
 }

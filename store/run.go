@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fulgurite/fulgurite/record"
@@ -89,6 +90,45 @@ func (s *Store) LatestRuns(ctx context.Context, from, most int) ([]record.Run, e
 		return nil, fmt.Errorf("list runs: %w", err)
 	}
 	return runs, nil
+}
+
+// RunsLike returns the runs that a query selects, and how many it selects whatever its From
+// and Most. It is no error if there are none.
+func (s *Store) RunsLike(ctx context.Context, q record.RunQuery) (runs []record.Run, found int, err error) {
+	literally := strings.NewReplacer("!", "!!", "%", "!%", "_", "!_")
+	// Names have no capital letters.
+	where, args := ` WHERE name LIKE $1 ESCAPE '!'`, []any{"%" + literally.Replace(strings.ToLower(database.ValidText(q.Word))) + "%"}
+	if q.Status != "" {
+		args, where = append(args, q.Status), where+` AND status = $2`
+	}
+	if q.Otherwise {
+		where += ` AND status NOT IN ('running', 'completed')`
+	}
+	if found, err = database.One(ctx, s.db.Read(), database.Scalar[int], `SELECT COUNT(*) FROM runs`+where, args...); err != nil {
+		return nil, 0, fmt.Errorf("count runs: %w", err)
+	}
+	if q.Most == 0 {
+		return nil, found, nil
+	}
+	limit := fmt.Sprintf(` LIMIT $%d OFFSET $%d`, len(args)+1, len(args)+2)
+	args = append(args, q.Most, q.From)
+	order := ` ORDER BY created DESC, name`
+	switch q.Order {
+	case record.NewestRuns:
+	case record.OldestRuns:
+		order = ` ORDER BY created, name`
+	case record.RunsByName:
+		order = ` ORDER BY name`
+	case record.LongestRuns:
+		args = append(args, database.Nanos(time.Now()))
+		order = fmt.Sprintf(` ORDER BY CASE WHEN finished = 0 THEN $%d ELSE finished END - created DESC, name`, len(args))
+	default:
+		return nil, 0, fmt.Errorf("list runs: there is no order %q", q.Order)
+	}
+	if runs, err = database.List(ctx, s.db.Read(), readRun, selectRuns+where+order+limit, args...); err != nil {
+		return nil, 0, fmt.Errorf("list runs: %w", err)
+	}
+	return runs, found, nil
 }
 
 // FinishRun ends a run and seals its running attempts as faults, so that later requests

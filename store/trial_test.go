@@ -47,6 +47,15 @@ func TestTrialsSayWhatBecameOfEveryAttempt(t *testing.T) {
 			{Address: won, TaskID: "task-x", Outcome: trace.Completed, Reward: number(0.5), Calls: 1, Tokens: 2, CutOff: 1},
 			{Address: running, TaskID: "task-x", Calls: 1, Tokens: 1},
 		}, got)
+		for most, want := range map[int]int{0: 0, 1: 1, 9: 1} {
+			cut, err := s.TrialsCutOff(t.Context(), "demo", most)
+			require.NoError(t, err)
+			require.Len(t, cut, want)
+			for _, one := range cut {
+				one.Begun = time.Time{}
+				requireEqual(t, got[3], one)
+			}
+		}
 		got, err = s.Trials(t.Context(), "demo", "critic")
 		require.NoError(t, err)
 		require.Empty(t, got)

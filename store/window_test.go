@@ -100,3 +100,58 @@ func TestSomeOfALongRunAreThoseOfAll(t *testing.T) {
 		requireEqual(t, trials[1:], group)
 	})
 }
+
+func TestRunsAreSearchedInTheStore(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		ctx := t.Context()
+		for i, name := range []string{"sql-a", "sql_b", "maze", "sqlxb"} {
+			_, _, err := s.CreateRun(ctx, record.Run{Name: name, WorkflowID: name, ExecutionID: name, Spec: []byte(`{}`), Created: noon.Add(time.Duration(i) * time.Hour)})
+			require.NoError(t, err)
+		}
+		require.NoError(t, s.FinishRun(ctx, "maze", record.Completed, nil))
+		require.NoError(t, s.FinishRun(ctx, "sql-a", record.Failed, nil))
+		for _, c := range []struct {
+			query record.RunQuery
+			want  []string
+			found int
+		}{
+			{record.RunQuery{Most: 9}, []string{"sqlxb", "maze", "sql_b", "sql-a"}, 4},
+			{record.RunQuery{Most: 2, From: 1}, []string{"maze", "sql_b"}, 4},
+			{record.RunQuery{}, nil, 4},
+			{record.RunQuery{Word: "SQL", Order: record.OldestRuns, Most: 9}, []string{"sql-a", "sql_b", "sqlxb"}, 3},
+			{record.RunQuery{Word: "l_b", Most: 9}, []string{"sql_b"}, 1},
+			{record.RunQuery{Word: "%", Most: 9}, nil, 0},
+			{record.RunQuery{Word: "!\x00\xff'", Most: 9}, nil, 0},
+			{record.RunQuery{Status: record.Completed, Most: 9}, []string{"maze"}, 1},
+			{record.RunQuery{Otherwise: true, Most: 9}, []string{"sql-a"}, 1},
+			{record.RunQuery{Order: record.RunsByName, Word: "sql", Status: record.Running, Most: 1}, []string{"sql_b"}, 2},
+		} {
+			runs, found, err := s.RunsLike(ctx, c.query)
+			require.NoError(t, err)
+			var names []string
+			for _, run := range runs {
+				names = append(names, run.Name)
+			}
+			require.Equal(t, c.want, names, "%+v", c.query)
+			require.Equal(t, c.found, found, "%+v", c.query)
+		}
+		longest, _, err := s.RunsLike(ctx, record.RunQuery{Order: record.LongestRuns, Most: 1})
+		require.NoError(t, err)
+		all, err := s.Runs(ctx)
+		require.NoError(t, err)
+		for _, run := range all {
+			require.LessOrEqual(t, took(run), took(longest[0])+time.Minute)
+		}
+		_, _, err = s.RunsLike(ctx, record.RunQuery{Order: "colour", Most: 1})
+		require.ErrorContains(t, err, `there is no order "colour"`)
+	})
+}
+
+// took returns how long a run has taken so far.
+func took(run record.Run) time.Duration {
+	if run.Finished.IsZero() {
+		return time.Since(run.Created)
+	}
+	return run.Finished.Sub(run.Created)
+}

@@ -1,22 +1,29 @@
 package actions
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// mostActions is how many actions of a run are listed, the newest first.
-const mostActions = 200
+const (
+	// mostActions is how many actions of a run are read, the newest first.
+	mostActions = 10_000
+	// actionsPerPage is how many a list has.
+	actionsPerPage = 100
+)
 
 // historyBody is the list of the actions on a run.
 type historyBody struct {
 	Actions []row
+	Search  *listing.Form
 	// Answer is the action that was just done.
 	Answer *row
 	Full   bool // there may be earlier ones
@@ -41,9 +48,11 @@ func (p *Pages) history(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	b := historyBody{Full: len(all) == mostActions, Most: mostActions}
-	for _, a := range all {
-		b.Actions = append(b.Actions, rowOf(a))
+	rows := make([]row, len(all))
+	for i, a := range all {
+		rows[i] = rowOf(a)
 	}
+	b.Actions, b.Search = listing.Narrow(r, rows, actionsPerPage, order())
 	if id := r.URL.Query().Get("answer"); id != "" {
 		a, err := p.Records.Action(ctx, id)
 		switch {
@@ -56,6 +65,28 @@ func (p *Pages) history(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	p.show(w, r, Page{Title: "Actions", Run: run, Here: true}, "history", b)
+}
+
+// order says how actions can be searched, filtered and sorted.
+func order() listing.Order[row] {
+	ended := func(as record.ActionOutcome) func(row) bool {
+		return func(a row) bool { return a.Outcome == as }
+	}
+	return listing.Order[row]{
+		Text: func(a row) string { return strings.Join([]string{a.What, a.By, a.Reason, a.Result.Message}, " ") },
+		Filters: []listing.Filter[row]{
+			{Text: "all"},
+			{Name: "done", Text: "done", Keep: ended(record.ActionDone)},
+			{Name: "refused", Text: "refused", Keep: ended(record.ActionRefused)},
+			{Name: "asked", Text: "no answer on record", Keep: ended(record.ActionAsked)},
+		},
+		Sorts: []listing.Sort[row]{
+			{Text: "newest"},
+			{Name: "oldest", Text: "oldest", Compare: func(a, b row) int { return a.At.Compare(b.At) }},
+			{Name: "what", Text: "what", Compare: func(a, b row) int { return cmp.Compare(a.What, b.What) }},
+			{Name: "by", Text: "by whom", Compare: func(a, b row) int { return cmp.Compare(a.By, b.By) }},
+		},
+	}
 }
 
 // rowOf describes an action in words.

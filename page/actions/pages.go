@@ -12,6 +12,7 @@ import (
 	"net/url"
 
 	"github.com/fulgurite/fulgurite/internal/access"
+	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -81,6 +82,9 @@ type Pages struct {
 // New makes the forms.
 func New(o Options) (*Pages, error) {
 	t, err := template.New("actions").Funcs(o.Functions).ParseFS(embedded, "templates/*.html")
+	if err == nil {
+		t, err = t.Parse(listing.Template)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the templates of actions: %w", err)
 	}

@@ -18,7 +18,7 @@ const Dash = "–"
 func Shown(text string) string {
 	c := Clip(text, MostOfResult)
 	if c.More > 0 {
-		c.Text += fmt.Sprintf(" … %s more bytes", Count(c.More))
+		c.Text += " … " + Counted(c.More, "more byte")
 	}
 	return c.Text
 }
