@@ -254,6 +254,18 @@ func TestAGraderThatNeedsMoreThanATextIsNotAsked(t *testing.T) {
 	require.Contains(t, text.String(), "    writer                 3  -                     -                     0.250 [0.000, 0.500]\n")
 }
 
+func TestAReplyThatIsRightAsWrittenStaysRight(t *testing.T) {
+	t.Parallel()
+	e := newRun(t, `{"grader":{"type":"exact","extract":"after ####"}}`)
+	e.evaluation(0)
+	e.attempt(0, 0, 0, trace.Completed, 0, "", said{agent: "writer", text: "#### " + cats + "\nas you asked"})
+	got, err := e.source.Report(t.Context())
+	require.NoError(t, err)
+	one := estimate(1, 1, 1)
+	require.Equal(t, &agents.Reply{AsWritten: one, WithoutProse: one}, got.Evaluations[0].Agents[0].First)
+	require.Equal(t, agents.Ends{Wrong: 1}, got.Evaluations[0].Ends)
+}
+
 func TestARunWithoutEvaluationsHasNothingToTell(t *testing.T) {
 	t.Parallel()
 	e := newRun(t, `{"grader":{"type":"exact"}}`)

@@ -46,6 +46,7 @@ func (g *regrader) grade(ctx context.Context, task tasks.Task, said string) (rew
 	var err error
 	if one.asWritten, _, err = g.graders.Grade(ctx, g.spec.Grader, task, said); err == nil {
 		one.withoutProse, err = g.graders.GradeWithoutProse(ctx, g.spec.Grader, task, said)
+		one.withoutProse = max(one.withoutProse, one.asWritten) // a rule for prose may also take away what the grader's own settings find
 	}
 	if ctx.Err() != nil {
 		return one.rewards, ctx.Err()
