@@ -41,7 +41,9 @@ type callBlock struct {
 	Drift    bool
 	Partly   bool // the agent closed its stream
 	CutOff   bool // a limit of tokens ended the reply
-	Problem  string
+	// Untrained is true for a call of a trained attempt of which no token is trained.
+	Untrained bool
+	Problem   string
 	// Continues says which messages precede those that are shown, or that the request has
 	// no new messages.
 	Continues string
@@ -136,6 +138,7 @@ func (c *conversation) add(i, offset int) (rest int) {
 	}
 	if c.credit != nil {
 		b.Advantage = c.credit.Calls[call.Seq].Advantage().Known()
+		b.Untrained = b.Advantage == nil
 	}
 	b.Border = c.border(i)
 	if offset == 0 {

@@ -130,7 +130,9 @@ func (s *Server) estimate(ctx context.Context, b *estimatorBody, at trace.Addres
 	for i, name := range calls.Settings {
 		line := figure.Curve{Name: format.FirstLine(name)}
 		for _, c := range calls.List {
-			line.Points = append(line.Points, figure.Point{X: float64(c.Number), Y: c.Advantages[i]})
+			if c.Trained {
+				line.Points = append(line.Points, figure.Point{X: float64(c.Number), Y: c.Advantages[i]})
+			}
 		}
 		b.Figure.Lines = append(b.Figure.Lines, line)
 	}

@@ -50,10 +50,11 @@ type recorded struct {
 	name  string // of the run
 	// turns is the number of an attempt's calls after the first. agents are the agents
 	// that make these calls in turn.
-	turns  int
-	agents []string
-	critic bool
-	runs   int
+	turns   int
+	agents  []string
+	trained string // credit.train_agents
+	critic  bool
+	runs    int
 	// says is what the policy replies in an evaluation of measured. nil makes no calls.
 	says func(version, task, sample int) string
 }
@@ -104,6 +105,7 @@ func (r *recorded) createRun() {
 		Seed: seed, Training: spec.Training{Steps: 4, TasksPerStep: perStep, SamplesPerTask: samples}, Credit: spec.Credit{Std: "none"},
 		Agent: spec.Agent{Command: []string{"agent", r.text}, Environment: map[string]string{"API_KEY": "very-secret"}},
 	}
+	sp.Credit.TrainAgents = r.trained
 	if r.critic {
 		sp.Algorithm = "ppo"
 	}

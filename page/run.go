@@ -56,6 +56,9 @@ type runBody struct {
 	Again   bool // something is still being counted
 	Spec    format.Clipped
 	Others  []string // runs to compare it with
+	// Trains is the expression for the names of the agents whose calls alone are trained, or
+	// "" if all are.
+	Trains string
 }
 
 func (s *Server) run(r *http.Request) (view, error) {
@@ -76,6 +79,9 @@ func (s *Server) run(r *http.Request) (view, error) {
 		b.Notes = s.obstacles(ctx, run, *state)
 	}
 	sp := specOf(run)
+	if sp.Evaluation.Only == "" {
+		b.Trains = sp.Credit.TrainAgents
+	}
 	b.Offer = s.offer(ctx, run, b.runRow, state)
 	if s.Live != nil {
 		b.Workflow = s.Live.WorkflowURL(run.WorkflowID)
