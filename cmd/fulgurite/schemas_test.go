@@ -143,8 +143,35 @@ func schemaOf(name string, printer outputs, comments sourceComments) *jsonschema
 		}
 		one.Definitions, one.Version = nil, ""
 		whole.AnyOf = append(whole.AnyOf, one)
+		allowNull(whole.Definitions, reflect.TypeOf(form), map[reflect.Type]bool{})
 	}
 	return whole
+}
+
+// allowNull lets the pointers be null that a type has, if they are printed also where there
+// is nothing.
+func allowNull(all jsonschema.Definitions, t reflect.Type, known map[reflect.Type]bool) {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+		allowNull(all, t.Elem(), known)
+	case reflect.Struct:
+		if known[t] {
+			return
+		}
+		known[t] = true
+		for _, field := range reflect.VisibleFields(t) {
+			allowNull(all, field.Type, known)
+			name, rest, _ := strings.Cut(field.Tag.Get("json"), ",")
+			if field.Type.Kind() != reflect.Pointer || strings.Contains(rest, "omit") || all[nameOf(t)] == nil || all[nameOf(t)].Properties == nil {
+				continue
+			}
+			if property, ok := all[nameOf(t)].Properties.Get(name); ok && property.AnyOf == nil {
+				value := *property
+				value.Description = ""
+				all[nameOf(t)].Properties.Set(name, &jsonschema.Schema{Description: property.Description, AnyOf: []*jsonschema.Schema{&value, {Type: "null"}}})
+			}
+		}
+	}
 }
 
 func TestSchemasOfOutputsAreCurrent(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/internal/chart"
 	"github.com/fulgurite/fulgurite/internal/readable"
+	"github.com/fulgurite/fulgurite/internal/shell"
 )
 
 // Report compares settings over one step. The keys of its JSON are a public
@@ -65,7 +66,7 @@ func (s *Step) Compare(settings []Setting) (Report, error) {
 		r.Attempts += len(samples)
 	}
 	if n := len(s.groups) - r.Groups; n > 0 {
-		r.Remarks = append(r.Remarks, fmt.Sprintf("%d of the step's %d groups were left out of its batch and have no credit: `fulgurite report` says why", n, len(s.groups)))
+		r.Remarks = append(r.Remarks, fmt.Sprintf("%d of the step's %d groups were left out of its batch and have no credit: `%s` says why", n, len(s.groups), shell.Command("report", s.Run)))
 	}
 	var own outcome
 	for i, one := range settings {

@@ -78,3 +78,12 @@ func (p Place) Complete(text string) string {
 		return "`" + Program + " " + name + " " + strings.Join(flags, " ") + rest + "`"
 	})
 }
+
+// CompleteAll does what Complete does, for each text of a list. It returns another list.
+func (p Place) CompleteAll(texts []string) []string {
+	out := slices.Clone(texts)
+	for i, text := range out {
+		out[i] = p.Complete(text)
+	}
+	return out
+}

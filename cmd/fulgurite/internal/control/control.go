@@ -174,10 +174,11 @@ func (m message) send(ctx context.Context, s *state.Flags, t *terminal.Terminal,
 	if err != nil {
 		return m.explain(err, a, s)
 	}
+	message := s.Place().Complete(a.Result.Message)
 	if m.JSON {
-		return t.JSON(updateResult{a.Result.Step, a.Result.Message})
+		return t.JSON(updateResult{a.Result.Step, message})
 	}
-	t.Printf("%s\n", s.Place().Complete(a.Result.Message))
+	t.Printf("%s\n", message)
 	return nil
 }
 

@@ -58,6 +58,9 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		}
 	}
 	r := newReport(c.markAbsent(append(findAll(ctx, c.Limit, c.probes(s, sp)), findings...)))
+	for i, f := range r.Findings {
+		r.Findings[i].Text, r.Findings[i].Fix = s.Place().Complete(f.Text), s.Place().CompleteAll(f.Fix)
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}

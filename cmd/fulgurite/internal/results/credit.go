@@ -80,6 +80,7 @@ func (c *Credit) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) 
 			return err
 		}
 	}
+	out.Remarks = s.Place().CompleteAll(out.Remarks)
 	return c.print(t, out)
 }
 

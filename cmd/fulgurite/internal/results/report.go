@@ -47,10 +47,10 @@ func (c *Report) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) 
 			return err
 		}
 	}
+	r.Error = s.Place().Complete(r.Error)
 	if c.JSON {
 		err = t.JSON(r)
 	} else {
-		r.Error = s.Place().Complete(r.Error)
 		err = r.WriteText(t.Out)
 	}
 	if err == nil && !r.OK() {

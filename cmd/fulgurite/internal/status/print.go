@@ -13,8 +13,8 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// print writes the status for people. place is where the commands that are shown find
-// the run.
+// print writes the status for people, with its texts placed. place is where the commands
+// that are shown find the run.
 func (s Status) print(t *terminal.Terminal, place shell.Place) error {
 	t.Printf("Run %s: %s\n", s.Run, s.headline())
 	switch {
@@ -25,7 +25,7 @@ func (s Status) print(t *terminal.Terminal, place shell.Place) error {
 		t.Printf("  %s\n", terminal.Escape(s.Stop.Text()))
 	}
 	if s.Error != "" {
-		t.Printf("  %s\n", place.Complete(s.Error))
+		t.Printf("  %s\n", s.Error)
 	}
 	switch {
 	case s.lost:
@@ -38,7 +38,7 @@ func (s Status) print(t *terminal.Terminal, place shell.Place) error {
 	}
 	s.printUsage(t)
 	for _, text := range s.Warnings {
-		t.Printf("  warning: %s\n", terminal.Escape(place.Complete(text)))
+		t.Printf("  warning: %s\n", terminal.Escape(text))
 	}
 	if n := len(s.Evaluations); n > 0 {
 		e := s.Evaluations[n-1]
@@ -54,13 +54,13 @@ func (s Status) print(t *terminal.Terminal, place shell.Place) error {
 	}
 	obstacles := runstate.Obstacles{Idle: s.Idle, Blocked: s.Blocked, Absent: s.Absent}.Lines()
 	for _, text := range obstacles {
-		t.Printf("  %s\n", terminal.Escape(place.Complete(text)))
+		t.Printf("  %s\n", terminal.Escape(text))
 	}
 	if len(obstacles) > 0 {
 		t.Printf("  once that is mended it goes on by itself; `%s` ends it\n", place.Command("stop", s.Run, "--now"))
 	}
 	if s.Warning != "" {
-		t.Printf("  %s\n", place.Complete(s.Warning))
+		t.Printf("  %s\n", s.Warning)
 	}
 	return nil
 }

@@ -73,6 +73,7 @@ func (c *List) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) er
 		if lines[i], err = listed(ctx, records.Store, r); err != nil {
 			return fmt.Errorf("run %s: %w", r.Name, err)
 		}
+		lines[i].Error = s.Place().Complete(lines[i].Error)
 	}
 	if c.JSON {
 		return t.JSON(lines)

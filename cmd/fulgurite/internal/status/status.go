@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
@@ -15,6 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/internal/runstate"
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
@@ -75,10 +77,27 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	if err != nil {
 		return err
 	}
+	out = out.Placed(s.Place())
 	if c.JSON {
 		return t.JSON(out)
 	}
 	return out.print(t, s.Place())
+}
+
+// Placed returns the status with the place in the commands that its texts show: those of
+// workflows and of the record have none.
+func (s Status) Placed(place shell.Place) Status {
+	s.Error, s.Warning, s.Warnings = place.Complete(s.Error), place.Complete(s.Warning), place.CompleteAll(s.Warnings)
+	s.Blocked = slices.Clone(s.Blocked)
+	for i, b := range s.Blocked {
+		s.Blocked[i].Failure = place.Complete(b.Failure)
+	}
+	if s.Progress != nil {
+		p := *s.Progress
+		p.Subject, p.Warnings = place.Complete(p.Subject), place.CompleteAll(p.Warnings)
+		s.Progress = &p
+	}
+	return s
 }
 
 // read asks the store first, which answers always, and then Temporal.

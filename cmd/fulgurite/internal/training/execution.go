@@ -116,7 +116,7 @@ func (e Execution) failed(ctx context.Context, s *state.Flags, t *terminal.Termi
 		out.Status, out.Error, canRetry = ended.Status, ended.Failure().Error, ended.CanRetry()
 	}
 	if e.JSON {
-		if err := t.JSON(out); err != nil {
+		if err := t.JSON(out.Placed(s.Place())); err != nil {
 			return err
 		}
 	}

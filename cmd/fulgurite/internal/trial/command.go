@@ -80,6 +80,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		if l := p.Spec.Model.LoRA; l != nil && l.Adapter != "" {
 			report.Adapter = fmt.Sprintf("%s (%s)", l.Adapter, l.AdapterDigest)
 		}
+		report.Problems, report.Warnings = s.Place().CompleteAll(report.Problems), s.Place().CompleteAll(report.Warnings)
 		if c.JSON {
 			err = t.JSON(report)
 		} else {
