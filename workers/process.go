@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/fulgurite/fulgurite/internal/fleet"
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
 )
@@ -91,23 +92,43 @@ func (p *process) close() error {
 
 // open opens the records and waits until their schema exists.
 func (p *process) open(ctx context.Context, d database) (fleet.Records, error) {
-	if err := p.await(ctx, "store", func(context.Context) error { return existing(d.Store) }); err != nil {
+	if err := p.await(ctx, "store", func(context.Context) error { return d.exists() }); err != nil {
 		return fleet.Records{}, err
 	}
 	r, err := p.connect(ctx, d)
 	if err != nil {
 		return r, err
 	}
-	if err := p.await(ctx, "store's tables", r.Store.Ready); err != nil {
+	if err := p.await(ctx, "store's tables", func(ctx context.Context) error { return d.place().Error(r.Store.Ready(ctx)) }); err != nil {
 		return r, err
 	}
 	return r, r.CheckBlobs(ctx)
 }
 
-// existing returns an error if the store is an SQLite file that does not exist. Opening it
+// place says where the commands that are shown find the records. What they find in the
+// environment is left out, and so is an address with a password.
+func (d database) place() (p shell.Place) {
+	if d.Store != os.Getenv("FULGURITE_STORE") {
+		p.Store = d.Store
+		path, err := store.FilePath(d.Store)
+		absolute, wrong := filepath.Abs(path)
+		switch {
+		case store.Redacted(d.Store) != d.Store:
+			p.Store = "URL"
+		case err == nil && wrong == nil && path != "":
+			p.Store = absolute
+		}
+	}
+	if usual, err := filepath.Abs(os.Getenv("FULGURITE_BLOBS")); os.Getenv("FULGURITE_BLOBS") == "" || err != nil || usual != d.Blobs {
+		p.Blobs = d.Blobs
+	}
+	return p
+}
+
+// exists returns an error if the store is an SQLite file that does not exist. Opening it
 // would make an empty one, for a relative path in each directory.
-func existing(address string) error {
-	path, err := store.FilePath(address)
+func (d database) exists() error {
+	path, err := store.FilePath(d.Store)
 	if err != nil || path == "" {
 		return err
 	}
@@ -115,7 +136,7 @@ func existing(address string) error {
 		return err
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("no store at %s: `fulgurite-worker migrate` makes it", path)
+		return fmt.Errorf("no store at %s: `%s` makes it", path, d.place().WorkerCommand("migrate"))
 	}
 	return nil
 }

@@ -84,6 +84,6 @@ func TestOnlyMigrateMakesAStore(t *testing.T) {
 	var log strings.Builder
 	args := []string{"gateway", "--store", filepath.Join(dir, "none.db"), "--blobs", filepath.Join(dir, "blobs"), "--wait", "100ms"}
 	require.Equal(t, workers.ExitFailed, workers.Run(t.Context(), args, &log))
-	require.Contains(t, log.String(), "no store at "+dir+"/none.db: `fulgurite-worker migrate` makes it")
+	require.Contains(t, log.String(), "no store at "+dir+"/none.db: `fulgurite-worker migrate --store "+dir+"/none.db --blobs "+dir+"/blobs` makes it")
 	require.NoFileExists(t, filepath.Join(dir, "none.db"))
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"go/ast"
 	"go/parser"
@@ -8,11 +9,13 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/alecthomas/kong"
@@ -243,14 +246,77 @@ func paste(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: paste CODE BEGINNING ARGUMENTS...")
 	}
-	shown := regexp.MustCompile(regexp.QuoteMeta(args[1]) + "[^`\n]*").FindString(ts.ReadFile("stdout") + ts.ReadFile("stderr"))
+	line := strings.Join(append([]string{shownIn(ts, args[1])}, args[2:]...), " ")
+	exitCode(ts, false, append([]string{args[0]}, elsewhere(ts, line)...))
+}
+
+// shownIn returns the command with a beginning that the last output shows.
+func shownIn(ts *testscript.TestScript, beginning string) string {
+	shown := regexp.MustCompile(regexp.QuoteMeta(beginning) + "[^`\n]*").FindString(ts.ReadFile("stdout") + ts.ReadFile("stderr"))
 	if shown == "" {
-		ts.Fatalf("the last output shows no %q", args[1])
+		ts.Fatalf("the last output shows no %q", beginning)
 	}
-	line := strings.Join(append([]string{shown}, args[2:]...), " ")
+	return shown
+}
+
+// elsewhere returns the words that run a line in a shell in another directory, without the
+// script's FULGURITE_DIR.
+func elsewhere(ts *testscript.TestScript, line string) []string {
 	folder := ts.MkAbs("another directory")
 	ts.Check(os.MkdirAll(folder, 0o755))
-	exitCode(ts, false, []string{args[0], "sh", "-c", `cd "$0" && unset FULGURITE_DIR && ` + line, folder})
+	return []string{"sh", "-c", `cd "$0" && unset FULGURITE_DIR && ` + line, folder}
+}
+
+// pasteServer implements "serve BEGINNING TEXT": it does what paste does with a command that keeps
+// running, and ends it by a signal as soon as it has printed the text.
+func pasteServer(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: serve BEGINNING TEXT")
+	}
+	words := elsewhere(ts, "exec "+shownIn(ts, args[0]))
+	command := exec.Command(words[0], words[1:]...)
+	command.Env = []string{"FULGURITE_PAGE_PORT=0", "FULGURITE_GATEWAY_PORT=0", "FULGURITE_UI_PORT=0"}
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "TEMPORAL_ADDRESS"} {
+		command.Env = append(command.Env, name+"="+ts.Getenv(name))
+	}
+	var printed lockedBuffer
+	command.Stdout, command.Stderr = &printed, &printed
+	ts.Check(command.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- command.Wait() }()
+	poll(ts, args[1], func() bool {
+		if strings.Contains(printed.String(), args[1]) {
+			return true
+		}
+		select {
+		case err := <-ended:
+			ts.Fatalf("%s ended: %v\n%s", words[2], err, printed.String())
+		default:
+		}
+		return false
+	})
+	ts.Check(command.Process.Signal(os.Interrupt))
+	if err := <-ended; err != nil {
+		ts.Fatalf("%s: %v\n%s", words[2], err, printed.String())
+	}
+}
+
+// lockedBuffer is written by one goroutine and read by another.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 // documented implements "documented FILE TEXT": a shell runs the block of commands of a

@@ -129,7 +129,7 @@ func TestScripts(t *testing.T) {
 			return unpack(filepath.Join(e.WorkDir, "base"))
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"code": exitCode, "json": inJSON, "await": awaitFile, "eventually": eventually, "ask": ask, "untimed": untimed, "temporal": callTemporal, "use": useTemporal, "portsof": portsOf, "paste": paste, "documented": documented,
+			"code": exitCode, "json": inJSON, "await": awaitFile, "eventually": eventually, "ask": ask, "untimed": untimed, "temporal": callTemporal, "use": useTemporal, "portsof": portsOf, "paste": paste, "serve": pasteServer, "documented": documented,
 		},
 	})
 }

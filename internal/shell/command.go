@@ -6,8 +6,12 @@ import (
 	"strings"
 )
 
-// Program is the name of the command-line tool.
-const Program = "fulgurite"
+// Program is the name of the command-line tool, and Worker that of the program with the
+// processes of a fleet.
+const (
+	Program = "fulgurite"
+	Worker  = "fulgurite-worker"
+)
 
 // dirless are the commands that use no directory of state.
 func dirless() []string {
@@ -19,6 +23,9 @@ func dirless() []string {
 func storeless() []string {
 	return []string{"demo", "dev", "temporal", "train", "token"}
 }
+
+// recordless are the commands of Worker that use no records.
+func recordless() []string { return []string{"tools", "health", "version"} }
 
 // Command returns a command of the tool that works on the usual directory of state, as
 // people type it. Its first word is the name of the command.
@@ -41,18 +48,35 @@ func (p Place) Command(words ...string) string {
 	return Program + " " + strings.Join(slices.Insert(quoted, min(1, len(quoted)), p.Flags(words[0])...), " ")
 }
 
+// WorkerCommand returns a command of Worker that works on the place's records, as people
+// type it.
+func (p Place) WorkerCommand(name string) string {
+	return strings.Join(append([]string{Worker, name}, p.flags(Worker, name)...), " ")
+}
+
 // Flags returns the words by which a command of that name finds the place.
-func (p Place) Flags(name string) (words []string) {
-	if slices.Contains(dirless(), name) {
-		return nil
-	}
+func (p Place) Flags(name string) []string { return p.flags(Program, name) }
+
+// WorkerFlags returns the words by which a command of Worker finds the place's records.
+func (p Place) WorkerFlags(name string) []string { return p.flags(Worker, name) }
+
+func (p Place) flags(program, name string) (words []string) {
 	add := func(flag, value string) {
 		if value != "" {
 			words = append(words, flag, Quote(value))
 		}
 	}
-	add("--dir", p.Dir)
-	if !slices.Contains(storeless(), name) {
+	none := dirless()
+	if program == Worker {
+		none = recordless()
+	}
+	if slices.Contains(none, name) {
+		return nil
+	}
+	if program == Program {
+		add("--dir", p.Dir)
+	}
+	if program == Worker || !slices.Contains(storeless(), name) {
 		add("--store", p.Store)
 		add("--blobs", p.Blobs)
 	}
@@ -60,7 +84,7 @@ func (p Place) Flags(name string) (words []string) {
 }
 
 // shown is a command in a text, which backquotes tell from the other words.
-var shown = regexp.MustCompile("`" + Program + " ([a-z][a-z-]*)([^`\n]*)`")
+var shown = regexp.MustCompile("`(" + Program + "|" + Worker + ") ([a-z][a-z-]*)([^`\n]*)`")
 
 // placed is a command that says itself where it looks.
 var placed = regexp.MustCompile(` --(dir|store|file)[ =]`)
@@ -70,12 +94,12 @@ var placed = regexp.MustCompile(` --(dir|store|file)[ =]`)
 func (p Place) Complete(text string) string {
 	return shown.ReplaceAllStringFunc(text, func(command string) string {
 		part := shown.FindStringSubmatch(command)
-		name, rest := part[1], part[2]
-		flags := p.Flags(name)
+		program, name, rest := part[1], part[2], part[3]
+		flags := p.flags(program, name)
 		if len(flags) == 0 || placed.MatchString(rest+" ") {
 			return command
 		}
-		return "`" + Program + " " + name + " " + strings.Join(flags, " ") + rest + "`"
+		return "`" + program + " " + name + " " + strings.Join(flags, " ") + rest + "`"
 	})
 }
 
@@ -87,3 +111,20 @@ func (p Place) CompleteAll(texts []string) []string {
 	}
 	return out
 }
+
+// Error returns an error with the place in the commands that its text shows.
+func (p Place) Error(err error) error {
+	if err == nil {
+		return nil
+	}
+	return placedError{err, p.Complete(err.Error())}
+}
+
+type placedError struct {
+	error
+	text string
+}
+
+func (e placedError) Error() string { return e.text }
+
+func (e placedError) Unwrap() error { return e.error }

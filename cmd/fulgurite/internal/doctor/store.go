@@ -18,12 +18,12 @@ func findStore(s *state.Flags, r state.RecordFlags) func(context.Context) []Find
 	return func(ctx context.Context) []Finding {
 		out := []Finding{{Subject: "store", State: Found, Text: "SQLite, in " + s.Dir}}
 		if _, err := os.Stat(s.Layout().Database()); err == nil && r.Store == "" {
-			if own := openStore(ctx, s.Layout().Database()); own.State != Found {
+			if own := openStore(ctx, s.Layout().Database(), s.Command("dev")); own.State != Found {
 				out = []Finding{own}
 			}
 		}
 		if r.Store != "" {
-			out = []Finding{openStore(ctx, r.Store)}
+			out = []Finding{openStore(ctx, r.Store, s.WorkerCommand("migrate"))}
 		}
 		if r.Blobs == "" {
 			return out
@@ -37,9 +37,9 @@ func findStore(s *state.Flags, r state.RecordFlags) func(context.Context) []Find
 	}
 }
 
-// openStore asks the store at url for its runs.
-func openStore(ctx context.Context, url string) Finding {
-	kind, fix := "SQLite", "fulgurite-worker migrate # makes it; or correct --store or FULGURITE_STORE"
+// openStore asks the store at url for its runs. migrate is the command that makes its tables.
+func openStore(ctx context.Context, url, migrate string) Finding {
+	kind, fix := "SQLite", migrate+" # makes it; or correct --store or FULGURITE_STORE"
 	path, err := store.FilePath(url)
 	if err != nil {
 		return Finding{Subject: "store", State: Missing, Text: err.Error(), Fix: []string{"correct --store or FULGURITE_STORE"}}
@@ -61,7 +61,7 @@ func openStore(ctx context.Context, url string) Finding {
 	defer func() { _ = opened.Close() }() // nothing was written
 	runs, err := opened.Runs(ctx)
 	if err != nil {
-		f.Text, f.Fix = kind+": "+err.Error(), []string{"fulgurite-worker migrate # makes its tables"}
+		f.Text, f.Fix = kind+": "+err.Error(), []string{migrate + " # makes its tables"}
 		return f
 	}
 	return Finding{Subject: "store", State: Found, Text: kind + " answers, with " + readable.Count(len(runs), "run")}

@@ -38,12 +38,12 @@ func findTemporal(s *state.Flags, agents queue) func(context.Context) []Finding 
 			return []Finding{{Subject: "temporal", State: Absent, Text: "no stack runs in " + s.Dir, Fix: []string{s.Command("dev")}}}
 		case err != nil:
 			return []Finding{{Subject: "temporal", State: Missing, Text: err.Error(), Fix: []string{
-				s.Command("temporal") + " # on the machine that TEMPORAL_ADDRESS names, or `unset TEMPORAL_ADDRESS` and use `" + s.Command("dev") + "`",
+				s.TemporalCommand(s.TemporalAddress()) + " # on the machine that TEMPORAL_ADDRESS names, or `unset TEMPORAL_ADDRESS` and use `" + s.Command("dev") + "`",
 			}}}
 		}
 		defer c.Close()
 		is := Temporal{Address: s.TemporalAddress(), Namespace: namespace, Pollers: map[string]int{}}
-		return []Finding{describeTemporal(ctx, c, is, agents, s.Command("dev"))}
+		return []Finding{describeTemporal(ctx, c, is, agents, s)}
 	}
 }
 
@@ -54,12 +54,12 @@ type queue struct {
 }
 
 // describeTemporal adds to is what the server reports.
-func describeTemporal(ctx context.Context, c client.Client, is Temporal, agents queue, dev string) Finding {
+func describeTemporal(ctx context.Context, c client.Client, is Temporal, agents queue, s *state.Flags) Finding {
 	f := Finding{Subject: "temporal", State: Found, Text: is.Address + ", namespace " + is.Namespace}
 	var err error
 	if is.SearchAttributes, err = (fleet.Cluster{Client: c, Namespace: is.Namespace}).HasSearchAttributes(ctx); err == nil && !is.SearchAttributes {
 		f.Text += "; search attributes are not registered"
-		f.Fix = append(f.Fix, "fulgurite-worker migrate # registers them; runs work without")
+		f.Fix = append(f.Fix, s.WorkerCommand("migrate")+" # registers them; runs work without")
 	}
 	var idle []string
 	for _, q := range []queue{
@@ -76,7 +76,7 @@ func describeTemporal(ctx context.Context, c client.Client, is Temporal, agents 
 	}
 	if len(idle) > 0 {
 		f.Text += "; no worker polls " + strings.Join(idle, ", ") + " now, unless it is busy"
-		f.Fix = append(f.Fix, dev+" # or of a fleet `fulgurite-worker cpu` (training, rollouts) and `fulgurite-worker gpu` (train-gpu)")
+		f.Fix = append(f.Fix, fmt.Sprintf("%s # or of a fleet `%s` (training, rollouts) and `%s` (train-gpu)", s.Command("dev"), s.WorkerCommand("cpu"), s.WorkerCommand("gpu")))
 	}
 	f.Facts = is
 	return f

@@ -45,7 +45,8 @@ func (s *Flags) DialNamespace(ctx context.Context, t *terminal.Terminal) (client
 		return nil, "", err
 	}
 	options.Logger = sdklog.NewStructuredLogger(slog.New(zapslog.NewHandler(s.Logger(ctx, t.Err).Core(), zapslog.AddStacktraceAt(math.MaxInt))))
-	if options.HostPort == "" {
+	named := options.HostPort != ""
+	if !named {
 		if options.HostPort, err = s.await(ctx, t); err != nil {
 			return nil, "", err
 		}
@@ -53,11 +54,28 @@ func (s *Flags) DialNamespace(ctx context.Context, t *terminal.Terminal) (client
 		options.ConnectionOptions.DialOptions = append(options.ConnectionOptions.DialOptions, grpc.WithContextDialer(s.connect))
 	}
 	c, err := client.DialContext(ctx, options)
+	if err != nil && named {
+		return nil, "", fmt.Errorf("no Temporal at %q, which TEMPORAL_ADDRESS or a profile of Temporal names: start `%s` there, or unset it to use the stack of %s (%w)",
+			options.HostPort, s.TemporalCommand(options.HostPort), s.Dir, err)
+	}
 	if err != nil {
 		return nil, "", fmt.Errorf("no Temporal at %q: start `%s` in another terminal, or set TEMPORAL_ADDRESS (%w)", options.HostPort, s.Command("dev"), err)
 	}
 	return c, cmp.Or(options.Namespace, client.DefaultNamespace), nil
 }
+
+// TemporalCommand returns the command that starts a Temporal server at an address, on the
+// machine that has it.
+func (s *Flags) TemporalCommand(address string) string {
+	_, port, err := net.SplitHostPort(address)
+	if err != nil || port == defaultTemporalPort {
+		return s.Command("temporal")
+	}
+	return s.Command("temporal", "--port", port)
+}
+
+// defaultTemporalPort is where `fulgurite temporal` listens unless told otherwise.
+const defaultTemporalPort = "7233"
 
 // TemporalAddress returns the address that Dial connects to. It is empty if none is
 // configured and no stack of the directory is ready.

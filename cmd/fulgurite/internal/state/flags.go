@@ -56,6 +56,20 @@ func (s *Flags) Place() shell.Place {
 // Command returns a command that looks where this one does, as people type it.
 func (s *Flags) Command(words ...string) string { return s.Place().Command(words...) }
 
+// WorkerCommand returns a command of a fleet's processes that works on the records that this
+// one was told to use, as people type it. It needs to be told of records: if neither a flag
+// nor the environment names them, it has words in their place.
+func (s *Flags) WorkerCommand(name string) string {
+	p := s.Place()
+	if p.Store == "" && os.Getenv("FULGURITE_STORE") == "" {
+		p.Store = "URL"
+	}
+	if p.Blobs == "" && os.Getenv("FULGURITE_BLOBS") == "" {
+		p.Blobs = "DIR"
+	}
+	return p.WorkerCommand(name)
+}
+
 // WriteJSON writes v to a file that is whole or absent.
 func WriteJSON(path string, v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
