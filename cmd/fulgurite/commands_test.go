@@ -192,7 +192,9 @@ func TestCommandsInMessagesExist(t *testing.T) {
 			words = words[:rest]
 		}
 		for i, word := range words {
-			words[i] = cmp.Or(filled[word], word)
+			if words[i] = cmp.Or(filled[word], word); i > 0 && words[i-1] == "--port" {
+				words[i] = "7233"
+			}
 		}
 		if len(words) == 1 && (isCommand(words[0]) || words[0] == "--help") {
 			continue // the text names the command
