@@ -57,7 +57,7 @@ func (s *Server) cutOff(r *http.Request) (view, error) {
 		}
 	}
 	b.Attempts, b.Search = listing.Narrow(r, rows, cutOffPerPage, cutOffOrder())
-	v := runView("cut_off", run, "Steps", link{Text: "Replies that were cut off"})
+	v := runView("cut_off", run, "Steps", link{Text: "Steps", Path: runPath(run.Name) + "/steps"}, link{Text: "Replies that were cut off"})
 	v.Body = b
 	return v, nil
 }

@@ -150,6 +150,8 @@ func TestLongListsAreSearchedFilteredAndSortedByTheAddress(t *testing.T) {
 		{"/runs/demo/versions?show=evaluated&sort=gate", versions, "1 20 0", 3},
 		{"/runs/demo/versions?q=118", versions, "18", 1},
 		{"/runs/demo/versions?sort=oldest", versions, "0 1 2", many},
+		{"/runs/demo/versions?all=1&from=20", versions, "4 3 2 1 0", 5},
+		{"/runs/demo/versions?from=20", versions, "1 0", 2}, // that were evaluated
 		{"/runs/demo/steps", steps, "25 24", many},
 		{"/runs/demo/steps?q=step+2", steps, "25 24 23", 7},
 		{"/runs/demo/steps?show=failed", steps, "3", 1},

@@ -50,7 +50,7 @@ func (m measurement) paths() []struct {
 	}{
 		{"runs", func(int) string { return "/" }},
 		{"run", func(int) string { return "/runs/" + name }},
-		{"steps", func(i int) string { return fmt.Sprintf("/runs/%s/steps?to=%d", name, step(i)) }},
+		{"steps", func(i int) string { return fmt.Sprintf("/runs/%s/steps?from=%d", name, step(i)) }},
 		{"step", func(i int) string { return fmt.Sprintf("/runs/%s/train-%d", name, step(i)) }},
 		{"evaluation", func(i int) string { return fmt.Sprintf("/runs/%s/gate-%d", name, step(i)/gateEvery*gateEvery) }},
 		{"group", func(i int) string { return fmt.Sprintf("/runs/%s/train-%d/%d", name, step(i), task(i)) }},
