@@ -54,7 +54,7 @@ func (s *Server) betterOf(ctx context.Context, a, b record.Run) (betterRun, erro
 		sets, err := s.sets(ctx, &body)
 		if err == nil {
 			var c evaluation.Comparison
-			if c, err = evaluation.Compare(sets[0], sets[1]); err == nil {
+			if c, err = evaluation.Compare(sets[0], sets[1], ""); err == nil {
 				out.Result, out.Text = &c, sentence(c, out.A, out.B)
 				out.Path = betweenPath(a.Name, out.A, out.B, split)
 				return out, nil

@@ -171,7 +171,7 @@ func (s *Server) sets(ctx context.Context, b *pairBody) (sets [2]evaluation.Set,
 			continue
 		}
 		for i := range found {
-			if sets[i], err = evaluation.Load(ctx, s.Records, s.Blobs, found[i]); err != nil {
+			if sets[i], err = evaluation.Load(ctx, s.Records, s.Blobs, found[i], false); err != nil {
 				return sets, err
 			}
 		}
@@ -185,7 +185,7 @@ func (s *Server) compare(ctx context.Context, b *pairBody) error {
 	if err != nil {
 		return err
 	}
-	c, err := evaluation.Compare(sets[0], sets[1])
+	c, err := evaluation.Compare(sets[0], sets[1], "")
 	if err != nil {
 		return err
 	}

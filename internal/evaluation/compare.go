@@ -28,12 +28,18 @@ type Comparison struct {
 	Tasks   int  `json:"tasks"`
 	Samples int  `json:"samples"` // of each task, on either side
 	// Difference is the mean over tasks of B's reward less A's, with its interval of
-	// Level; StdError is its standard error, with tasks as clusters.
+	// Level; StdError is its standard error. Both are by cluster.
 	Difference Estimate `json:"difference"`
 	Level      float64  `json:"level"`
 	StdError   float64  `json:"std_error"`
+	// Cluster is the key of the tasks' metadata by whose value tasks are alike, and Clusters
+	// the number of its values. Without a key each task is a cluster.
+	Cluster  string `json:"cluster,omitempty"`
+	Clusters int    `json:"clusters"`
+	// Greedy says that the rewards are of the attempts at temperature 0.
+	Greedy bool `json:"greedy,omitempty"`
 	// PValue is of the two-sided sign-flip test: how likely a difference at least as
-	// large, in either direction, would be if A and B were alike.
+	// large, in either direction, would be if A and B were alike. It flips whole clusters.
 	PValue float64 `json:"p_value"`
 	// Wins counts the tasks on which B earns more than A, and Losses those on which B
 	// earns less.
@@ -65,30 +71,36 @@ type TaskChange struct {
 	Difference float64 `json:"difference"` // b − a
 }
 
-// Compare compares evaluation b with evaluation a.
-func Compare(a, b Set) (Comparison, error) {
+// Compare compares evaluation b with evaluation a. Tasks with one value of the metadata's key
+// cluster are alike; without a key all are apart.
+func Compare(a, b Set, cluster string) (Comparison, error) {
 	if why := incomparable(a, b); why != "" {
 		return Comparison{}, fmt.Errorf("%s and %s %w: %s", a.Name(), b.Name(), ErrIncomparable, why)
 	}
+	by, err := ClustersOf(a.Tasks, cluster)
+	if err != nil {
+		return Comparison{}, fmt.Errorf("%s and %s %w", a.Name(), b.Name(), err)
+	}
 	c := Comparison{
 		A: a.side(), B: b.side(), Tasks: len(a.Rewards), Samples: len(a.Rewards[0]), Level: Level, Remarks: remarks(a, b),
+		Cluster: cluster, Clusters: len(by.sizes), Greedy: a.Greedy,
 	}
 	before, after := a.means(), b.means()
 	// The promotion's test is one-sided. Twice the smaller p-value of both directions is
 	// that of a two-sided test.
-	up, err := model.DecidePaired(b.Version, a.Version, after, before, 0, 1)
+	up, err := model.DecidePaired(b.Version, a.Version, by.sums(after), by.sums(before), 0, 1)
 	if err != nil {
 		return c, err
 	}
-	down, err := model.DecidePaired(a.Version, b.Version, before, after, 0, 1)
+	down, err := model.DecidePaired(a.Version, b.Version, by.sums(before), by.sums(after), 0, 1)
 	if err != nil {
 		return c, err
 	}
 	c.StdError, c.PValue = up.StdError, min(1, 2*min(up.PValue, down.PValue))
-	counts, differences := make([]int, c.Tasks), make([]float64, c.Tasks)
+	differences := make([][]float64, c.Tasks)
 	for i := range before {
 		d := change(before[i], after[i])
-		counts[i], differences[i] = 1, d
+		differences[i] = []float64{d}
 		c.ByTask = append(c.ByTask, TaskChange{a.Tasks[i].ID, before[i], after[i], d})
 		switch {
 		case d > 0:
@@ -99,7 +111,7 @@ func Compare(a, b Set) (Comparison, error) {
 			c.Ties++
 		}
 	}
-	c.Difference = estimates(counts, [][]float64{differences})[0]
+	c.Difference = *by.Mean(differences)
 	slices.SortStableFunc(c.ByTask, func(x, y TaskChange) int { return cmp.Compare(math.Abs(y.Difference), math.Abs(x.Difference)) })
 	return c, nil
 }
@@ -124,8 +136,12 @@ func (s Set) means() []float64 {
 }
 
 func (s Set) side() Side {
+	mean := s.Mean
+	if s.Greedy {
+		mean = *s.Evaluation.Greedy
+	}
 	return Side{
-		Run: s.Run, Version: s.Version, Split: s.Kind, Mean: s.Mean, Model: ModelOf(s.Spec),
+		Run: s.Run, Version: s.Version, Split: s.Kind, Mean: mean, Model: ModelOf(s.Spec),
 		Pass: PassesOf(s.Rewards, s.Spec.Evaluation.SuccessThreshold()),
 	}
 }
@@ -155,6 +171,9 @@ func incomparable(a, b Set) string {
 		default:
 			return fmt.Sprintf("other tasks: number %d is %s in both, with other content: %s", i, task.ID, part)
 		}
+	}
+	if a.Greedy != b.Greedy {
+		return "the attempts at temperature 0 of one and the others of the other"
 	}
 	if !reflect.DeepEqual(withoutPaths(a.Spec.Grader), withoutPaths(b.Spec.Grader)) {
 		return fmt.Sprintf("other graders: %s against %s", graderText(a), graderText(b))

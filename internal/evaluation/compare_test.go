@@ -31,7 +31,7 @@ func TestAComparisonIsPairedByTask(t *testing.T) {
 	t.Parallel()
 	a := set("a", []float64{0, 0}, []float64{1, 0}, []float64{1, 1}, []float64{0, 0}, []float64{0, 1})
 	b := set("b", []float64{1, 1}, []float64{1, 1}, []float64{1, 1}, []float64{1, 0}, []float64{1, 0})
-	c, err := evaluation.Compare(a, b)
+	c, err := evaluation.Compare(a, b, "")
 	require.NoError(t, err)
 	require.Equal(t, []int{3, 0, 2}, []int{c.Wins, c.Losses, c.Ties})
 	require.InDelta(t, 2.0/5, c.Difference.Mean, 1e-12) // (1 + ½ + 0 + ½ + 0) / 5
@@ -41,13 +41,13 @@ func TestAComparisonIsPairedByTask(t *testing.T) {
 	require.LessOrEqual(t, c.Difference.Low, c.Difference.Mean)
 	require.GreaterOrEqual(t, c.Difference.High, c.Difference.Mean)
 
-	back, err := evaluation.Compare(b, a)
+	back, err := evaluation.Compare(b, a, "")
 	require.NoError(t, err)
 	require.InDelta(t, -c.Difference.Mean, back.Difference.Mean, 1e-12)
 	require.InDelta(t, c.PValue, back.PValue, 1e-12)
 	require.Equal(t, []int{0, 3}, []int{back.Wins, back.Losses})
 
-	same, err := evaluation.Compare(a, a)
+	same, err := evaluation.Compare(a, a, "")
 	require.NoError(t, err)
 	require.InDelta(t, 1, same.PValue, 0)
 	require.Equal(t, 5, same.Ties)
@@ -57,12 +57,46 @@ func TestAComparisonIsPairedByTask(t *testing.T) {
 	require.Contains(t, text.String(), "B is better on 3 tasks, worse on 0, equal on 2")
 }
 
+// In four tasks of two databases, the differences of a database agree: two observations, not four.
+func TestTasksOfOneClusterAreOneObservation(t *testing.T) {
+	t.Parallel()
+	a := set("a", []float64{0}, []float64{0}, []float64{0}, []float64{1})
+	b := set("b", []float64{1}, []float64{1}, []float64{1}, []float64{1})
+	for i, name := range []string{"cars", "cars", "cars", "pets"} {
+		a.Tasks[i].Metadata = map[string]any{"db_id": name}
+		b.Tasks[i].Metadata = a.Tasks[i].Metadata
+	}
+	apart, err := evaluation.Compare(a, b, "")
+	require.NoError(t, err)
+	require.InDelta(t, 2.0/8, apart.PValue, 1e-12) // three of one sign
+	require.Equal(t, 4, apart.Clusters)
+
+	c, err := evaluation.Compare(a, b, "db_id")
+	require.NoError(t, err)
+	require.Equal(t, 2, c.Clusters)
+	require.InDelta(t, 0.75, c.Difference.Mean, 1e-12, "the mean over tasks stays")
+	require.InDelta(t, 1, c.PValue, 1e-12)      // one cluster that changed, in either direction
+	require.InDelta(t, 0.75, c.StdError, 1e-12) // sums of 3 and 0, halved: 1.5 and 0 around 0.75
+	require.InDelta(t, 0, c.Difference.Low, 1e-12, "a draw of pets alone")
+	require.InDelta(t, 1, c.Difference.High, 1e-12, "a draw of cars alone")
+
+	var text bytes.Buffer
+	require.NoError(t, c.WriteText(&text))
+	require.Contains(t, text.String(), "over 4 tasks × 1 sample in 2 clusters by db_id: +0.750")
+
+	_, err = evaluation.Compare(a, b, "db")
+	require.ErrorContains(t, err, `can't be compared by clusters: the metadata of task t0 has no "db"; its keys are: db_id`)
+	b.Tasks[3].Metadata, a.Tasks[3].Metadata = b.Tasks[0].Metadata, b.Tasks[0].Metadata
+	_, err = evaluation.Compare(a, b, "db_id")
+	require.ErrorContains(t, err, `"db_id" is the same in all tasks`)
+}
+
 func TestWhatCannotBeComparedIsRefusedByName(t *testing.T) {
 	t.Parallel()
 	a := set("a", []float64{0}, []float64{1})
 	refused := func(b evaluation.Set, why string) {
 		t.Helper()
-		_, err := evaluation.Compare(a, b)
+		_, err := evaluation.Compare(a, b, "")
 		require.ErrorIs(t, err, evaluation.ErrIncomparable)
 		require.ErrorContains(t, err, "a@0 on test and b@0 on test can't be compared: "+why)
 	}
@@ -99,15 +133,15 @@ func spiders(t *testing.T, run string, database int) evaluation.Set {
 func TestTheSameDataAtTwoPathsIsTheSame(t *testing.T) {
 	t.Parallel()
 	a, b := spiders(t, "a", 100), spiders(t, "b", 100)
-	c, err := evaluation.Compare(a, b)
+	c, err := evaluation.Compare(a, b, "")
 	require.NoError(t, err)
 	require.Equal(t, 1, c.Ties)
 	require.Equal(t, []string{"grader: its program lies at two paths"}, c.Remarks)
-	_, err = evaluation.Compare(a, spiders(t, "b", 101))
+	_, err = evaluation.Compare(a, spiders(t, "b", 101), "")
 	require.ErrorIs(t, err, evaluation.ErrIncomparable)
 	require.ErrorContains(t, err, "other tasks: number 0 is 0 in both, with other content: metadata.database")
 	b.Spec.Grader.Command[1] = filepath.Join(b.Spec.Grader.Directory, "other.py")
-	_, err = evaluation.Compare(a, b)
+	_, err = evaluation.Compare(a, b, "")
 	require.ErrorContains(t, err, "other graders")
 }
 
@@ -116,7 +150,7 @@ func TestWhatElseDiffersIsRemarked(t *testing.T) {
 	a, b := set("a", []float64{0}), set("b", []float64{1})
 	cold := 0.5
 	b.Spec.Sampling.Temperature, b.Spec.Agent.Func = &cold, "another"
-	c, err := evaluation.Compare(a, b)
+	c, err := evaluation.Compare(a, b, "")
 	require.NoError(t, err)
 	require.Equal(t, []string{"sampling.temperature: 1 against 0.5", "agent: the two ran in different ways"}, c.Remarks)
 }

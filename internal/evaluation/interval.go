@@ -44,24 +44,6 @@ type Estimate struct {
 	High float64 `json:"high"`
 }
 
-// MeanByTask returns the mean over tasks of the mean of each task's values, with its
-// interval. A task without values is left out; without any value it returns nil.
-func MeanByTask(values [][]float64) *Estimate {
-	var counts []int
-	var means []float64
-	for _, samples := range values {
-		if len(samples) == 0 {
-			continue
-		}
-		mean, _ := MeanOf(samples)
-		counts, means = append(counts, 1), append(means, mean)
-	}
-	if len(means) == 0 {
-		return nil
-	}
-	return &estimates(counts, [][]float64{means})[0]
-}
-
 // estimates estimates several values of tasks that belong to n classes. counts holds the
 // number of tasks in each class, and values[k][class] is the k-th value of a task of the
 // class. All estimates use the same draws.

@@ -45,7 +45,8 @@ type Set struct {
 	record.Evaluation
 	Spec    spec.Spec
 	Tasks   []tasks.Task
-	Rewards [][]float64 // by task and sample, without those at temperature 0
+	Rewards [][]float64 // by task and sample
+	Greedy  bool        // whether Rewards are those at temperature 0; otherwise those are left out
 }
 
 // Name returns how users write the evaluation, such as "demo@12 on test".
@@ -54,26 +55,51 @@ func (s Set) Name() string { return fmt.Sprintf("%s@%d on %s", s.Run, s.Version,
 // Rewards reads the rewards of an evaluation by task and sample, without those at
 // temperature 0. If rewards are missing, it returns an error that says which.
 func Rewards(ctx context.Context, s Scores, e record.Evaluation) ([][]float64, error) {
+	samples, err := samplesOf(e)
+	if err != nil {
+		return nil, err
+	}
+	return rewards(ctx, s, e, 0, samples)
+}
+
+// greedyRewards reads the rewards of the attempts at temperature 0, one of each task.
+func greedyRewards(ctx context.Context, s Scores, e record.Evaluation) ([][]float64, error) {
+	if e.Greedy == nil {
+		return nil, fmt.Errorf("evaluation of %s@%d on %s: %w: it has no attempts at temperature 0; those on the test split do", e.Run, e.Version, e.Kind, ErrIncomplete)
+	}
+	samples, err := samplesOf(e)
+	if err != nil {
+		return nil, err
+	}
+	return rewards(ctx, s, e, samples, 1)
+}
+
+// samplesOf returns how many samples each task has, without the one at temperature 0.
+func samplesOf(e record.Evaluation) (int, error) {
+	if e.Tasks < 1 || e.Rollouts < e.Tasks || e.Rollouts%e.Tasks != 0 {
+		return 0, fmt.Errorf("evaluation of %s@%d on %s: %w: %d rollouts of %d tasks", e.Run, e.Version, e.Kind, ErrIncomplete, e.Rollouts, e.Tasks)
+	}
+	return e.Rollouts / e.Tasks, nil
+}
+
+// rewards reads the rewards of n samples of each task, the first of which has that number.
+func rewards(ctx context.Context, s Scores, e record.Evaluation, first, n int) ([][]float64, error) {
 	scores, err := s.Scores(ctx, e.Run, e.Policy, e.Kind, e.Version)
 	if err != nil {
 		return nil, err
 	}
-	if e.Tasks < 1 || e.Rollouts < e.Tasks || e.Rollouts%e.Tasks != 0 {
-		return nil, fmt.Errorf("evaluation of %s@%d on %s: %w: %d rollouts of %d tasks", e.Run, e.Version, e.Kind, ErrIncomplete, e.Rollouts, e.Tasks)
-	}
-	samples, found := e.Rollouts/e.Tasks, 0
-	out := make([][]float64, e.Tasks)
+	out, found := make([][]float64, e.Tasks), 0
 	for i := range out {
-		out[i] = make([]float64, samples)
+		out[i] = make([]float64, n)
 	}
 	for _, r := range scores {
-		if r.Task < e.Tasks && r.Sample < samples {
-			out[r.Task][r.Sample] = r.Reward
+		if r.Task < e.Tasks && r.Sample >= first && r.Sample < first+n {
+			out[r.Task][r.Sample-first] = r.Reward
 			found++
 		}
 	}
-	if found != e.Rollouts {
-		return nil, fmt.Errorf("evaluation of %s@%d on %s: %w: %d of %d are on record", e.Run, e.Version, e.Kind, ErrIncomplete, found, e.Rollouts)
+	if found != n*e.Tasks {
+		return nil, fmt.Errorf("evaluation of %s@%d on %s: %w: %d of %d are on record", e.Run, e.Version, e.Kind, ErrIncomplete, found, n*e.Tasks)
 	}
 	return out, nil
 }
@@ -130,9 +156,10 @@ func list(all []record.Evaluation) string {
 	return strings.Join(names, ", ")
 }
 
-// Load reads an evaluation with its rewards, its spec and its tasks.
-func Load(ctx context.Context, s Store, blobs Blobs, e record.Evaluation) (Set, error) {
-	out := Set{Evaluation: e}
+// Load reads an evaluation with its spec, its tasks and its rewards: those at temperature 0
+// if greedy is set, otherwise the others.
+func Load(ctx context.Context, s Store, blobs Blobs, e record.Evaluation, greedy bool) (Set, error) {
+	out := Set{Evaluation: e, Greedy: greedy}
 	run, err := s.Run(ctx, e.Run)
 	if err != nil {
 		return out, fmt.Errorf("run %s: %w", e.Run, err)
@@ -151,6 +178,10 @@ func Load(ctx context.Context, s Store, blobs Blobs, e record.Evaluation) (Set, 
 	if len(out.Tasks) != e.Tasks {
 		return out, fmt.Errorf("%s has %d tasks, its split has %d", out.Name(), e.Tasks, len(out.Tasks))
 	}
-	out.Rewards, err = Rewards(ctx, s, e)
+	if greedy {
+		out.Rewards, err = greedyRewards(ctx, s, e)
+	} else {
+		out.Rewards, err = Rewards(ctx, s, e)
+	}
 	return out, err
 }

@@ -40,11 +40,15 @@ func (p *Passes) WriteText(w io.Writer, indent string) error {
 // WriteText writes the comparison for people.
 func (c Comparison) WriteText(w io.Writer) error {
 	p := &page{w: w}
+	whose := "tasks'"
+	if c.Cluster != "" {
+		whose = fmt.Sprintf("%d clusters'", c.Clusters)
+	}
 	p.line("A  %s", c.A)
 	p.line("B  %s", c.B)
-	p.line("\nB − A over %s × %s: %+.3f, %g %% interval [%+.3f, %+.3f], standard error %.3f",
-		readable.Count(c.Tasks, "task"), readable.Count(c.Samples, "sample"), c.Difference.Mean, 100*c.Level, c.Difference.Low, c.Difference.High, c.StdError)
-	p.line("p = %.3g, two-sided, by flipping the signs of the tasks' differences", c.PValue)
+	p.line("\nB − A over %s: %+.3f, %g %% interval [%+.3f, %+.3f], standard error %.3f",
+		c.over(), c.Difference.Mean, 100*c.Level, c.Difference.Low, c.Difference.High, c.StdError)
+	p.line("p = %.3g, two-sided, by flipping the signs of the %s differences", c.PValue, whose)
 	p.line("B is better on %s, worse on %d, equal on %d", readable.Count(c.Wins, "task"), c.Losses, c.Ties)
 	for _, r := range c.Remarks {
 		p.line("differs too: %s", r)
@@ -59,6 +63,18 @@ func (c Comparison) WriteText(w io.Writer) error {
 		}
 	}
 	return p.err
+}
+
+// over says what the difference is a mean of.
+func (c Comparison) over() string {
+	text := readable.Count(c.Tasks, "task") + " × " + readable.Count(c.Samples, "sample")
+	if c.Greedy {
+		text = readable.Count(c.Tasks, "task") + " at temperature 0"
+	}
+	if c.Cluster != "" {
+		text += fmt.Sprintf(" in %d clusters by %s", c.Clusters, c.Cluster)
+	}
+	return text
 }
 
 // String names the side and its mean.

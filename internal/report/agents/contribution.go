@@ -13,7 +13,10 @@ type Report struct {
 	NotGraded string `json:"not_graded,omitempty"`
 	// Level is the probability that an interval contains the mean over all tasks that could
 	// have been drawn.
-	Level       float64      `json:"level"`
+	Level float64 `json:"level"`
+	// Cluster is the key of the tasks' metadata by whose values the intervals are; empty if
+	// they are by task.
+	Cluster     string       `json:"cluster,omitempty"`
 	Evaluations []Evaluation `json:"evaluations"`
 }
 

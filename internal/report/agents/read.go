@@ -45,6 +45,9 @@ type Source struct {
 	Blobs       Blobs
 	Graders     Graders
 	Run, Policy string
+	// Cluster is the key of the tasks' metadata by whose value tasks are alike; intervals
+	// are then by its values. Without a key they are by task.
+	Cluster string
 }
 
 // Report makes the report. A run that was refused or not evaluated has one without
@@ -54,7 +57,7 @@ func (s Source) Report(ctx context.Context) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("report on the agents of run %s: %w", s.Run, err)
 	}
-	out := &Report{Level: evaluation.Level, Evaluations: []Evaluation{}}
+	out := &Report{Level: evaluation.Level, Cluster: s.Cluster, Evaluations: []Evaluation{}}
 	if run.Status == record.Refused {
 		return out, nil
 	}
@@ -71,19 +74,19 @@ func (s Source) Report(ctx context.Context) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("report on the agents of run %s: %w", s.Run, err)
 	}
-	splits := map[trace.Kind]map[string]tasks.Task{}
+	splits := map[trace.Kind]split{}
 	for _, e := range chosen {
-		if splits[e.Kind] == nil {
-			if splits[e.Kind], err = s.tasks(ctx, run.Splits[e.Kind]); err != nil {
+		if splits[e.Kind].tasks == nil {
+			if splits[e.Kind], err = s.split(ctx, run.Splits[e.Kind]); err != nil {
 				return nil, fmt.Errorf("read the tasks of split %s of run %s: %w", e.Kind, s.Run, err)
 			}
 		}
-		attempts, err := s.attempts(ctx, of, e, splits[e.Kind])
+		attempts, err := s.attempts(ctx, of, e, splits[e.Kind].tasks)
 		if err != nil {
 			return nil, fmt.Errorf("report on the agents of %s@%d on %s: %w", s.Run, e.Version, e.Kind, err)
 		}
 		for _, greedy := range []bool{false, true} {
-			if one := summed(e, of.Grader, greedy, attempts); one.Attempts > 0 {
+			if one := summed(e, splits[e.Kind], of.Grader, greedy, attempts); one.Attempts > 0 {
 				out.Evaluations = append(out.Evaluations, one)
 			}
 		}
@@ -119,21 +122,28 @@ func (s Source) chosen(ctx context.Context) ([]record.Evaluation, error) {
 	return out, nil
 }
 
-// tasks returns the tasks of a split by id.
-func (s Source) tasks(ctx context.Context, split record.Split) (map[string]tasks.Task, error) {
-	data, err := s.Blobs.Get(ctx, split.Digest)
+// split has the tasks of a split by id, and which of them are alike.
+type split struct {
+	tasks    map[string]tasks.Task
+	size     int
+	clusters evaluation.Clusters
+}
+
+func (s Source) split(ctx context.Context, of record.Split) (split, error) {
+	data, err := s.Blobs.Get(ctx, of.Digest)
 	if err != nil {
-		return nil, err
+		return split{}, err
 	}
 	list, err := tasks.Decode(data)
 	if err != nil {
-		return nil, err
+		return split{}, err
 	}
-	out := make(map[string]tasks.Task, len(list))
+	out := split{tasks: make(map[string]tasks.Task, len(list)), size: len(list)}
 	for _, t := range list {
-		out[t.ID] = t
+		out.tasks[t.ID] = t
 	}
-	return out, nil
+	out.clusters, err = evaluation.ClustersOf(list, s.Cluster)
+	return out, err
 }
 
 // attempt is what an attempt of an evaluation contributes to the report.

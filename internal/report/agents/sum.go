@@ -1,7 +1,6 @@
 package agents
 
 import (
-	"maps"
 	"slices"
 
 	"github.com/fulgurite/fulgurite/internal/evaluation"
@@ -13,12 +12,12 @@ import (
 // byTask holds a value of each attempt, by task.
 type byTask map[int][]float64
 
-func (b byTask) mean() *evaluation.Estimate {
-	var values [][]float64
-	for _, task := range slices.Sorted(maps.Keys(b)) {
-		values = append(values, b[task])
+func (b byTask) mean(of split) *evaluation.Estimate {
+	values := make([][]float64, of.size)
+	for task, samples := range b {
+		values[task] = samples
 	}
-	return evaluation.MeanByTask(values)
+	return of.clusters.Mean(values)
 }
 
 // The values of an attempt that an agent has a reply in.
@@ -38,7 +37,7 @@ type tally struct {
 }
 
 // summed sums up the attempts of an evaluation, those at temperature 0 or the others.
-func summed(e record.Evaluation, of spec.Grader, greedy bool, all []attempt) Evaluation {
+func summed(e record.Evaluation, in split, of spec.Grader, greedy bool, all []attempt) Evaluation {
 	out := Evaluation{Split: e.Kind, Version: e.Version, Greedy: greedy, Agents: []Agent{}}
 	samples := e.Rollouts / max(e.Tasks, 1)
 	earned := byTask{}
@@ -60,9 +59,9 @@ func summed(e record.Evaluation, of spec.Grader, greedy bool, all []attempt) Eva
 			agents = added(agents, a, r)
 		}
 	}
-	out.Mean = earned.mean()
+	out.Mean = earned.mean(in)
 	for _, t := range agents {
-		out.Agents = append(out.Agents, t.agent(of))
+		out.Agents = append(out.Agents, t.agent(in, of))
 	}
 	return out
 }
@@ -89,16 +88,16 @@ func added(all []*tally, a attempt, r reply) []*tally {
 }
 
 // agent returns the means of a tally.
-func (t *tally) agent(of spec.Grader) Agent {
+func (t *tally) agent(in split, of spec.Grader) Agent {
 	out := t.Agent
-	out.Earned = t.values[valueEarned].mean()
+	out.Earned = t.values[valueEarned].mean(in)
 	if !grading.GradesTexts(of) || out.Earned == nil {
 		return out
 	}
-	out.First = &Reply{AsWritten: t.values[valueFirst].mean()}
-	out.Last = &Reply{AsWritten: t.values[valueLast].mean()}
+	out.First = &Reply{AsWritten: t.values[valueFirst].mean(in)}
+	out.Last = &Reply{AsWritten: t.values[valueLast].mean(in)}
 	if grading.KnowsProse(of) {
-		out.First.WithoutProse, out.Last.WithoutProse = t.values[valueFirstWithout].mean(), t.values[valueLastWithout].mean()
+		out.First.WithoutProse, out.Last.WithoutProse = t.values[valueFirstWithout].mean(in), t.values[valueLastWithout].mean(in)
 	}
 	return out
 }

@@ -31,7 +31,7 @@ func (p *page) line(format string, args ...any) {
 // WriteText writes the report for people.
 func (r *Report) WriteText(w io.Writer) error {
 	p := &page{w: w}
-	p.line("\nReplies of each agent by themselves, as if they were the results; intervals of %g %%, by resampling tasks", 100*r.Level)
+	p.line("\nReplies of each agent by themselves, as if they were the results; intervals of %g %%, by resampling %s", 100*r.Level, cmp.Or(r.Cluster, "tasks"))
 	if r.NotGraded != "" {
 		p.line("  %s", r.NotGraded)
 	}

@@ -16,6 +16,8 @@ type Compare struct {
 	A       string            `arg:"" help:"An evaluation: the name of one, or RUN@NUMBER of a version that its run evaluated."`
 	B       string            `arg:"" help:"The one to compare with it, on the same tasks."`
 	Split   string            `help:"Split of the evaluations, where versions have several: train, gate or test." enum:"train,gate,test," default:""`
+	Greedy  bool              `help:"Compare the attempts at temperature 0 instead of the others."`
+	Cluster string            `help:"Key of the tasks' metadata: tasks with one value of it are alike, as questions about one database are. Intervals and p-value are then by its values." placeholder:"KEY"`
 	JSON    bool              `help:"Print JSON." name:"json"`
 	Records state.RecordFlags `embed:""`
 }
@@ -38,7 +40,7 @@ func (c *Compare) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	if err != nil {
 		return err
 	}
-	comparison, err := evaluation.Compare(a, b)
+	comparison, err := evaluation.Compare(a, b, c.Cluster)
 	if errors.Is(err, evaluation.ErrIncomparable) {
 		return terminal.Usage(err)
 	}
@@ -56,5 +58,9 @@ func (c *Compare) load(ctx context.Context, records fleet.Records, reference str
 	if err != nil {
 		return evaluation.Set{}, terminal.Usage(err)
 	}
-	return evaluation.Load(ctx, records.Store, records.Blobs, e)
+	out, err := evaluation.Load(ctx, records.Store, records.Blobs, e, c.Greedy)
+	if errors.Is(err, evaluation.ErrIncomplete) {
+		return out, terminal.Usage(err)
+	}
+	return out, err
 }

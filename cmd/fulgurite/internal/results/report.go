@@ -11,6 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/atif"
 	"github.com/fulgurite/fulgurite/internal/dataset"
+	"github.com/fulgurite/fulgurite/internal/evaluation"
 	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/internal/report"
@@ -23,6 +24,7 @@ import (
 type Report struct {
 	Run_    string            `arg:"" name:"run" help:"Name of the run."`
 	Agents  bool              `help:"Also read and grade again what each agent said in the evaluations of the first, the promoted and the newest version: the reward of its replies by themselves, and how the attempts ended."`
+	Cluster string            `help:"With --agents, a key of the tasks' metadata: tasks with one value of it are alike, as questions about one database are. Intervals are then by its values." placeholder:"KEY"`
 	JSON    bool              `help:"Print JSON." name:"json"`
 	Records state.RecordFlags `embed:""`
 }
@@ -33,6 +35,9 @@ func (*Report) Outputs() []any { return []any{report.Report{}} }
 // Run returns an error if the report finds faults in the run, so that scripts can test
 // the exit code.
 func (c *Report) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	if c.Cluster != "" && !c.Agents {
+		return terminal.Usage(errors.New("--cluster is about the intervals of --agents: give both"))
+	}
 	records, err := s.OpenRecords(ctx, t, c.Records)
 	if err != nil {
 		return err
@@ -43,7 +48,11 @@ func (c *Report) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) 
 		return err
 	}
 	if c.Agents {
-		if r.Agents, err = c.agents(ctx, records); err != nil {
+		r.Agents, err = c.agents(ctx, records)
+		if errors.Is(err, evaluation.ErrIncomparable) {
+			return terminal.Usage(err)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -63,7 +72,7 @@ func (c *Report) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) 
 func (c *Report) agents(ctx context.Context, records fleet.Records) (out *agents.Report, err error) {
 	var graders grading.Graders
 	defer func() { err = errors.Join(err, graders.Close()) }()
-	source := agents.Source{Store: records.Store, Blobs: records.Blobs, Graders: &graders, Run: c.Run_, Policy: model.DefaultPolicy}
+	source := agents.Source{Store: records.Store, Blobs: records.Blobs, Graders: &graders, Run: c.Run_, Policy: model.DefaultPolicy, Cluster: c.Cluster}
 	return source.Report(ctx)
 }
 
