@@ -44,6 +44,10 @@ SEEDS ?= 1
 lesson: build ## Teach SmolLM2 to use a calculator: a real language model, on two cores; SEEDS="1 2 3" (python3.11)
 	@examples/smollm/run $(SEEDS)
 
+.PHONY: sql
+sql: build ## Teach Qwen2.5-Coder-0.5B SQL, measured against untrained controls; DATA=folder of Spider, MODEL=file.gguf, PLAN=1 tells more (python3.11)
+	@DATA="$(DATA)" MODEL="$(MODEL)" PLAN="$(PLAN)" examples/sql/run
+
 .PHONY: build
 build: ## Build bin/fulgurite, fulgurite-worker and calc-agent (minutes at first, then seconds)
 	@mkdir -p bin

@@ -296,9 +296,14 @@ func (g Grader) checkMetric(f *Faults) {
 
 func (s Spec) checkSampling(f *Faults) {
 	temperature := *s.Sampling.Temperature
-	if temperature == 0 {
+	switch {
+	case temperature == 0 && s.Evaluation.Only != "":
+		if s.Evaluation.Samples > 1 {
+			f.add("evaluation.samples", "give 1", "at temperature 0 all samples of a task are alike")
+		}
+	case temperature == 0:
 		f.add("sampling.temperature", "leave it out for 1", "training at temperature 0 has one sample per task and learns nothing")
-	} else {
+	default:
 		f.number("sampling.temperature", temperature, bounds.Temperature())
 	}
 	f.number("sampling.max_tokens", float64(s.Sampling.MaxTokens), bounds.MaxTokens())
