@@ -44,7 +44,7 @@ func TestTheProximalPolicyIsTheStepsParent(t *testing.T) {
 	})
 	require.Len(t, seen, 2)
 	proximal := w.proximal(b)
-	n, importance, capped, staleness := 0.0, 0.0, 0.0, 0.0
+	n, importance, squares, capped, staleness := 0.0, 0.0, 0.0, 0.0, 0.0
 	for i, r := range b.Rows {
 		for j := range proximal[i] {
 			if !r.Sampled[j+1] {
@@ -53,6 +53,7 @@ func TestTheProximalPolicyIsTheStepsParent(t *testing.T) {
 			gap := float64(proximal[i][j]) - float64(r.Logprobs[j+1])
 			weight := math.Min(math.Exp(gap), capAt)
 			n, importance, staleness = n+1, importance+weight, staleness+math.Abs(gap)
+			squares += weight * weight
 			if math.Exp(gap) > capAt {
 				capped++
 			}
@@ -75,6 +76,8 @@ func TestTheProximalPolicyIsTheStepsParent(t *testing.T) {
 	require.InDelta(t, importance/n, v.Metrics["train/importance_mean"], 1e-9)
 	require.InDelta(t, capped/n, v.Metrics["train/importance_capped"], 1e-9)
 	require.InDelta(t, staleness/n, v.Metrics["train/staleness"], 1e-9)
+	require.InDelta(t, importance*importance/(n*squares), v.Metrics["train/importance_ess"], 1e-9)
+	require.Zero(t, v.Metrics["train/rejected"], "this correction cuts weights")
 	require.NotEqual(t, 1.0, v.Metrics["train/last_ratio"])
 }
 
