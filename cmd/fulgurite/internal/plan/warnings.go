@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/spec"
@@ -40,6 +41,26 @@ func (p Plan) warnings() []string {
 	}
 	if text := failurePays(p.Spec); text != "" {
 		warn("%s", text)
+	}
+	if p.Spec.Evaluation.Only == "" {
+		out = append(out, departures(p.Spec)...)
+	}
+	return out
+}
+
+// leastAdapterRate is a learning rate below which an adapter hardly changes in the hundreds
+// of updates of a run. The best rate of an adapter is about ten times that of the complete
+// model (Schulman et al. 2025, "LoRA Without Regret", Thinking Machines Lab).
+const leastAdapterRate = 3e-5
+
+// departures lists where a spec departs from what is known to work. s has its defaults.
+func departures(s spec.Spec) []string {
+	var out []string
+	if rate := s.Training.Optimizer.LearningRate; s.Model.LoRA != nil && rate < leastAdapterRate {
+		out = append(out, fmt.Sprintf("training.optimizer.learning_rate is %g, a rate of complete models: an adapter (model.lora) needs about ten times as much; 3e-4 is a start", rate))
+	}
+	if s.Training.SamplesPerTask == 2 && s.Credit.Std != credit.None && s.Credit.Mean == credit.Group {
+		out = append(out, "training.samples_per_task is 2: over the deviation of a group of two, each difference of rewards becomes the same advantage, however small it is; give 4 or more, or credit.std: none")
 	}
 	return out
 }
