@@ -249,7 +249,7 @@ func paste(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: paste CODE BEGINNING ARGUMENTS...")
 	}
 	line := strings.Join(append([]string{shownIn(ts, args[1])}, args[2:]...), " ")
-	exitCode(ts, false, append([]string{args[0]}, elsewhere(ts, line)...))
+	exitCode(ts, false, append([]string{args[0]}, inAnotherDirectory(ts, line)...))
 }
 
 // shownIn returns the command with a beginning that the last output shows.
@@ -261,9 +261,9 @@ func shownIn(ts *testscript.TestScript, beginning string) string {
 	return shown
 }
 
-// elsewhere returns the words that run a line in a shell in another directory, without the
+// inAnotherDirectory returns the words that run a line in a shell in another directory, without the
 // script's FULGURITE_DIR.
-func elsewhere(ts *testscript.TestScript, line string) []string {
+func inAnotherDirectory(ts *testscript.TestScript, line string) []string {
 	folder := ts.MkAbs("another directory")
 	ts.Check(os.MkdirAll(folder, 0o755))
 	return []string{"sh", "-c", `cd "$0" && unset FULGURITE_DIR && ` + line, folder}
@@ -275,7 +275,7 @@ func pasteServer(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: serve BEGINNING TEXT")
 	}
-	words := elsewhere(ts, "exec "+shownIn(ts, args[0]))
+	words := inAnotherDirectory(ts, "exec "+shownIn(ts, args[0]))
 	command := exec.Command(words[0], words[1:]...)
 	command.Env = []string{"FULGURITE_PAGE_PORT=0", "FULGURITE_GATEWAY_PORT=0", "FULGURITE_UI_PORT=0"}
 	for _, name := range []string{"PATH", "HOME", "TMPDIR", "TEMPORAL_ADDRESS"} {
