@@ -7,6 +7,7 @@ import (
 
 	"github.com/alecthomas/kong"
 	"go.temporal.io/sdk/interceptor"
+	"go.temporal.io/sdk/worker"
 
 	"github.com/fulgurite/fulgurite/agent"
 )
@@ -25,6 +26,9 @@ const (
 func Run(ctx context.Context, args []string, stderr io.Writer) int {
 	return run(ctx, agent.Registry{}, args, stderr)
 }
+
+// Options are the options of a worker.
+func Options(t Tuning) worker.Options { return t.options() }
 
 // Parse reads a command line.
 func Parse(args []string, stderr io.Writer) (*kong.Context, error) { return parse(args, stderr) }

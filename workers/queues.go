@@ -18,8 +18,9 @@ import (
 type Tuning struct {
 	// Concurrent is the most agents that run at once; 0 is Temporal's default.
 	Concurrent int
-	// Drain is how long a stopping worker lets activities finish. After that they go on
-	// in other workers. 0 is 5 seconds.
+	// Drain is how long a stopping worker lets activities finish. After that it hands them
+	// over to other workers. 0 is 5 seconds, and hands over nothing, because there is no
+	// other worker.
 	Drain time.Duration
 	// Fatal is called with the error that ended a worker permanently, such as a namespace
 	// that does not exist any more.
@@ -29,9 +30,12 @@ type Tuning struct {
 // options returns the options of every worker.
 func (t Tuning) options() worker.Options {
 	if t.Drain == 0 {
-		t.Drain = 5 * time.Second
+		return worker.Options{WorkerStopTimeout: 5 * time.Second, OnFatalError: t.Fatal}
 	}
-	return worker.Options{WorkerStopTimeout: t.Drain, OnFatalError: t.Fatal}
+	return worker.Options{
+		WorkerStopTimeout: t.Drain + handOverTime, OnFatalError: t.Fatal,
+		Interceptors: []interceptor.WorkerInterceptor{&handOver{after: t.Drain}},
+	}
 }
 
 // Registry registers workflows; workers and replayers implement it.
@@ -54,7 +58,7 @@ func Workflows(r Registry) {
 // Training returns a worker for the queue "training".
 func Training(c client.Client, coordinator *activities.Coordinator, t Tuning) worker.Worker {
 	o := t.options()
-	o.Interceptors = []interceptor.WorkerInterceptor{&keepAlive{}}
+	o.Interceptors = append(o.Interceptors, &keepAlive{})
 	w := worker.New(c, workflows.QueueTraining, o)
 	Workflows(w)
 	w.RegisterActivity(coordinator)
