@@ -46,7 +46,7 @@ lesson: build ## Teach SmolLM2 to use a calculator: a real language model, on tw
 
 .PHONY: sql
 sql: build ## Teach Qwen2.5-Coder-0.5B SQL, measured against untrained controls; DATA=folder of Spider, MODEL=file.gguf, PLAN=1 tells more (python3.11)
-	@DATA="$(DATA)" MODEL="$(MODEL)" PLAN="$(PLAN)" examples/sql/run
+	@DATA="$(DATA)" MODEL="$(MODEL)" SHA256="$(SHA256)" PLAN="$(PLAN)" examples/sql/run
 
 .PHONY: build
 build: ## Build bin/fulgurite, fulgurite-worker and calc-agent (minutes at first, then seconds)
