@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/fulgurite/fulgurite/credit/assign"
 	"github.com/fulgurite/fulgurite/internal/truncate"
@@ -32,6 +33,7 @@ func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_
 	if !errors.Is(err, trace.ErrNotFound) {
 		return AssignCreditResult{}, fmt.Errorf("look for the batch of step %d: %w", in.Step, err)
 	}
+	began := time.Now()
 	_, s, err := readSpec(ctx, c.Runs, in.Run)
 	if err != nil {
 		return AssignCreditResult{}, err
@@ -68,7 +70,7 @@ func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_
 	}
 	recorded, _, err = c.Ledger.PutBatch(ctx, record.Batch{
 		Run: in.Run, Policy: in.Policy, Step: in.Step, Digest: digest, Sequences: len(batch.Rows),
-		Tokens: int(metrics["batch/tokens"]), Trained: batch.Denominators.Tokens, Metrics: metrics,
+		Tokens: int(metrics["batch/tokens"]), Trained: batch.Denominators.Tokens, Metrics: metrics, Begun: began,
 	})
 	if err != nil {
 		return AssignCreditResult{}, fmt.Errorf("record the batch of step %d: %w", in.Step, err)

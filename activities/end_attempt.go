@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/agent/forwarder"
@@ -70,7 +71,7 @@ func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttem
 	if before.Outcome != trace.Running { // the worker that sealed it could no longer report that to Temporal
 		return r.ended(ctx, before, task)
 	}
-	a := trace.Attempt{Address: in.Address, TaskID: task.ID}
+	a := trace.Attempt{Address: in.Address, TaskID: task.ID, Returned: time.Now()}
 	settled, fault := forwarder.CloseExternal(ctx, in.BaseURL, in.Key)
 	var result agent.Result
 	if fault == nil {

@@ -133,7 +133,7 @@ func (r *Runner) task(ctx context.Context, id trace.RolloutID, index int) (*cach
 // finishAttempt records the outcome of an attempt whose agent returned a result or an
 // error, and closed the streams of some exchanges.
 func (r *Runner) finishAttempt(ctx context.Context, o begunAttempt, result agent.Result, partlyRead []string, err error) (RunAgentResult, error) {
-	a := trace.Attempt{Address: o.address, TaskID: o.task.ID, Output: result.Output, PartlyRead: partlyRead}
+	a := trace.Attempt{Address: o.address, TaskID: o.task.ID, Output: result.Output, PartlyRead: partlyRead, Returned: time.Now()}
 	if err == nil {
 		err = r.checkSampled(ctx, o.address)
 	}

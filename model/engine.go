@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Engine makes trainers, critics and decoders that compute with one kind of arithmetic.
@@ -123,6 +124,13 @@ type ScoringEngine interface {
 	NewRowScorer(Checkpoint) (RowScorer, error)
 }
 
+// OptimizerTimer is implemented by trainers that know how much of the time of their updates
+// was not spent on gradients.
+type OptimizerTimer interface {
+	// OptimizerTime returns the sum over all updates so far.
+	OptimizerTime() time.Duration
+}
+
 // Decoder samples from one version's weights, many sequences at once. It is safe for
 // concurrent use; requests in flight share batches. A Decoder that is also a Scorer can
 // prove that it holds the right weights.
@@ -157,6 +165,18 @@ type DecodeRequest struct {
 	// one goroutine at a time, and never after Decode or Sample has returned. It
 	// must not block.
 	Emit func(token int32, logprob float32)
+	// Timing, if not nil, gets how long the parts of the request took before Decode or
+	// Sample returns without an error. A sampler that does not know leaves it as it is.
+	Timing *Timing
+}
+
+// Timing says how long the parts of a request took.
+type Timing struct {
+	Queued  time.Duration `json:"queued"`  // until it joined the batch
+	Prefill time.Duration `json:"prefill"` // from then to the first token
+	Decode  time.Duration `json:"decode"`  // from the first token to the last
+	// Shared is how many tokens of the prompt were taken over from other requests.
+	Shared int `json:"shared,omitempty"`
 }
 
 // Completion is a sampled completion.

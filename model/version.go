@@ -40,9 +40,22 @@ type Version struct {
 	Fingerprint string             `json:"fingerprint"`
 	Metrics     map[string]float64 `json:"metrics,omitempty"`
 	Created     time.Time          `json:"created"`
+	// Begun is when the process that made the version began, Work how long the parts of
+	// its work took. An earlier process that was killed is in neither.
+	Begun time.Time `json:"begun,omitzero"`
+	Work  Work      `json:"work,omitzero"`
 	// Collected is when the version's files were deleted to save space; zero while they
 	// are kept. The row, its metrics and its manifest stay.
 	Collected time.Time `json:"collected,omitzero"`
+}
+
+// Work is how long the parts of making a version took.
+type Work struct {
+	Load      time.Duration `json:"load,omitempty"`      // reading the parent, unless it was in memory
+	Score     time.Duration `json:"score,omitempty"`     // of the batch, by the reference or the parent
+	Gradient  time.Duration `json:"gradient,omitempty"`  // forward and backward passes; all of the updates if the engine does not say more
+	Optimizer time.Duration `json:"optimizer,omitempty"` // the updates without their gradients
+	Save      time.Duration `json:"save,omitempty"`      // writing files, those of updates on the way too
 }
 
 // ErrCollected is returned when the files of a version were deleted to save space.

@@ -89,6 +89,9 @@ type Batch struct {
 	Tokens    int                `json:"tokens"`
 	Trained   int                `json:"trained"` // tokens that the loss sees
 	Metrics   map[string]float64 `json:"metrics,omitempty"`
+	// Begun is when the process that made the batch began, At when it was recorded.
+	Begun time.Time `json:"begun,omitzero"`
+	At    time.Time `json:"at,omitzero"`
 }
 
 // Step is a finished step. Key: Run, Policy, Step.

@@ -115,3 +115,24 @@ type TaskMoment struct {
 	Graded int
 	Passed int
 }
+
+// AttemptTimes says when the parts of an attempt were. Times that are not on record are
+// zero.
+type AttemptTimes struct {
+	trace.Address
+	Outcome  trace.Outcome
+	Begun    time.Time
+	Returned time.Time // the agent had ended
+	Ended    time.Time // the attempt was sealed, after the agent's own grading and most others
+	Graded   time.Time // a grader command gave its reward, after the seal
+	Calls    []CallTimes
+}
+
+// CallTimes says when a model call was. ReplayedFrom is the attempt that sampled it, 0 for
+// the attempt itself.
+type CallTimes struct {
+	ReplayedFrom int
+	Started      time.Time
+	Duration     time.Duration
+	Sampling     trace.Sampling
+}

@@ -31,7 +31,7 @@ ON r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task AND
 	lastAttempt = `SELECT a.attempt, a.outcome, a.policy, a.version FROM attempts a JOIN rollouts r
 ON r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task AND r.sample = a.sample AND r.attempt = a.attempt` + atRollout
 	selectStatus = `SELECT status FROM runs WHERE name = $1`
-	sealAttempt  = `UPDATE attempts SET outcome = $7, reward = $8, result = $9, error = $10, ended = $11, failure = $12, stdout = $13, stderr = $14, lines_before = $15, verdict = $16
+	sealAttempt  = `UPDATE attempts SET outcome = $7, reward = $8, result = $9, error = $10, ended = $11, failure = $12, stdout = $13, stderr = $14, lines_before = $15, verdict = $16, returned = $17
 WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND attempt = $6`
 
 	// If a grader decides after the seal, its reward is only in the table rewards.
@@ -168,11 +168,11 @@ func (s *Store) AttemptProgress(ctx context.Context, id trace.RolloutID) ([]trac
 	return all, nil
 }
 
-// SealAttempt ends an attempt. It stores Outcome, Reward, Result, Verdict, Failure, Error and
-// Output, and marks the calls of the exchanges in PartlyRead; Error and Verdict are cut to
+// SealAttempt ends an attempt. It stores Outcome, Reward, Result, Verdict, Failure, Error,
+// Output and Returned, and marks the calls of the exchanges in PartlyRead; Error and Verdict are cut to
 // 64 KiB, each output to 8 KiB. The store itself sets the counts and the beginning; if Ended is zero, it is set to the current time. Once
 // SealAttempt returns, the attempt and its calls survive loss of power. Sealing again
-// with the same values, apart from the output and the verdict, changes nothing; other values return
+// with the same values, apart from the output, the verdict and Returned, changes nothing; other values return
 // trace.ErrConflict. An attempt that a later one replaced returns trace.ErrFenced.
 func (s *Store) SealAttempt(ctx context.Context, a trace.Attempt) error {
 	if err := checkSeal(a); err != nil {
@@ -198,7 +198,7 @@ func (s *Store) SealAttempt(ctx context.Context, a trace.Attempt) error {
 				return err
 			}
 		}
-		_, err = t.Exec(sealAttempt, append(attemptKey(a.Address), a.Outcome, a.Reward, a.Result, a.Error, ended, a.Failure, a.Output.Stdout, a.Output.Stderr, a.Output.LinesBefore, a.Verdict)...)
+		_, err = t.Exec(sealAttempt, append(attemptKey(a.Address), a.Outcome, a.Reward, a.Result, a.Error, ended, a.Failure, a.Output.Stdout, a.Output.Stderr, a.Output.LinesBefore, a.Verdict, database.Nanos(a.Returned))...)
 		return err
 	})
 	if err != nil {

@@ -9,20 +9,20 @@ import (
 )
 
 const (
-	insertBatch = `INSERT INTO batches (run, policy, step, digest, sequences, tokens, trained, metrics)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING`
-	selectBatches = `SELECT run, policy, step, digest, sequences, tokens, trained, metrics FROM batches WHERE run = $1 AND policy = $2`
+	insertBatch = `INSERT INTO batches (run, policy, step, digest, sequences, tokens, trained, metrics, begun, at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`
+	selectBatches = `SELECT run, policy, step, digest, sequences, tokens, trained, metrics, begun, at FROM batches WHERE run = $1 AND policy = $2`
 	selectBatch   = selectBatches + ` AND step = $3`
 )
 
 // PutBatch stores b unless the step has a batch. It returns the step's batch and whether
-// this call stored it.
+// this call stored it. If At is zero, it is set to the current time.
 func (s *Store) PutBatch(ctx context.Context, b record.Batch) (record.Batch, bool, error) {
 	metrics, err := encode("metrics", b.Metrics)
 	if err != nil {
 		return record.Batch{}, false, fmt.Errorf("put batch of %s/%s step %d: %w", b.Run, b.Policy, b.Step, err)
 	}
-	args := []any{b.Run, b.Policy, b.Step, b.Digest, b.Sequences, b.Tokens, b.Trained, metrics}
+	args := []any{b.Run, b.Policy, b.Step, b.Digest, b.Sequences, b.Tokens, b.Trained, metrics, database.Nanos(b.Begun), database.Nanos(orNow(b.At))}
 	var stored record.Batch
 	var created bool
 	err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) (err error) {
@@ -56,6 +56,6 @@ func (s *Store) Batches(ctx context.Context, run, policy string) ([]record.Batch
 }
 
 func readBatch(row database.Scan) (b record.Batch, err error) {
-	err = row(&b.Run, &b.Policy, &b.Step, &b.Digest, &b.Sequences, &b.Tokens, &b.Trained, inJSON{&b.Metrics})
+	err = row(&b.Run, &b.Policy, &b.Step, &b.Digest, &b.Sequences, &b.Tokens, &b.Trained, inJSON{&b.Metrics}, at(&b.Begun), at(&b.At))
 	return b, err
 }

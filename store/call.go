@@ -22,7 +22,7 @@ const (
 // AppendCall records a call of the current attempt with its bodies. Recording an equal
 // call again changes nothing. Another call under the same Seq, or under the same Policy,
 // Key and Occurrence, returns trace.ErrConflict. Calls are equal if they differ at most
-// in Started, Duration, Server, Divergence and PartlyRead; the store sets Recorded itself. A sealed
+// in Started, Duration, Sampling, Server, Divergence and PartlyRead; the store sets Recorded itself. A sealed
 // or replaced attempt returns trace.ErrFenced. A Parent that is not a recorded beginning
 // of the prompt returns ErrChain.
 func (s *Store) AppendCall(ctx context.Context, call *trace.Exchange) error {

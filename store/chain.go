@@ -65,6 +65,10 @@ var calls = database.NewTable("calls c", append(addressed(func(r *callRow) *trac
 	database.Col("form", func(r *callRow) any { return (*database.Optional)(&r.call.Form) }),
 	database.Col("drift", func(r *callRow) any { return (*database.Flag)(&r.call.Drift) }),
 	database.Loose("partly_read", func(r *callRow) any { return (*database.Flag)(&r.call.PartlyRead) }),
+	database.Loose("queued", func(r *callRow) any { return (*int64)(&r.call.Sampling.Queued) }),
+	database.Loose("prefill", func(r *callRow) any { return (*int64)(&r.call.Sampling.Prefill) }),
+	database.Loose("decode", func(r *callRow) any { return (*int64)(&r.call.Sampling.Decode) }),
+	database.Loose("shared", func(r *callRow) any { return &r.call.Sampling.Shared }),
 )...)
 
 var (

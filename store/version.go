@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	insertVersion = `INSERT INTO versions (run, policy, number, parent, manifest, weights, batch, scores, fingerprint, metrics, created)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) ON CONFLICT DO NOTHING`
-	selectVersions = `SELECT run, policy, number, parent, manifest, weights, batch, scores, fingerprint, metrics, created, collected FROM versions WHERE run = $1 AND policy = $2`
+	insertVersion = `INSERT INTO versions (run, policy, number, parent, manifest, weights, batch, scores, fingerprint, metrics, created, begun, work)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) ON CONFLICT DO NOTHING`
+	selectVersions = `SELECT run, policy, number, parent, manifest, weights, batch, scores, fingerprint, metrics, created, collected, begun, work FROM versions WHERE run = $1 AND policy = $2`
 	selectVersion  = selectVersions + ` AND number = $3`
 )
 
@@ -28,7 +28,11 @@ func (s *Store) PutVersion(ctx context.Context, v model.Version) (model.Version,
 	if err != nil {
 		return model.Version{}, false, fmt.Errorf("put version %s: %w", v.VersionID, err)
 	}
-	args := []any{v.Run, v.Policy, v.Number, v.Parent, v.Manifest, v.Weights, v.Batch, v.Scores, v.Fingerprint, metrics, database.Nanos(orNow(v.Created))}
+	work, err := encode("work", v.Work)
+	if err != nil {
+		return model.Version{}, false, fmt.Errorf("put version %s: %w", v.VersionID, err)
+	}
+	args := []any{v.Run, v.Policy, v.Number, v.Parent, v.Manifest, v.Weights, v.Batch, v.Scores, v.Fingerprint, metrics, database.Nanos(orNow(v.Created)), database.Nanos(v.Begun), work}
 	var stored model.Version
 	var created bool
 	err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) (err error) {
@@ -95,7 +99,7 @@ func (s *Store) LastVersion(ctx context.Context, run, policy string) (model.Vers
 }
 
 func readVersion(row database.Scan) (v model.Version, err error) {
-	err = row(&v.Run, &v.Policy, &v.Number, &v.Parent, &v.Manifest, &v.Weights, &v.Batch, &v.Scores, &v.Fingerprint, inJSON{&v.Metrics}, at(&v.Created), at(&v.Collected))
+	err = row(&v.Run, &v.Policy, &v.Number, &v.Parent, &v.Manifest, &v.Weights, &v.Batch, &v.Scores, &v.Fingerprint, inJSON{&v.Metrics}, at(&v.Created), at(&v.Collected), at(&v.Begun), inJSON{&v.Work})
 	return v, err
 }
 

@@ -83,7 +83,10 @@ type Attempt struct {
 	Calls      int       `json:"calls"`
 	Tokens     int       `json:"tokens"` // sampled tokens
 	Begun      time.Time `json:"begun"`
-	Ended      time.Time `json:"ended,omitzero"`
+	// Returned is when the agent had ended, so that grading could begin; zero if it did not
+	// end by itself. It is written with the seal, and read separately.
+	Returned time.Time `json:"-"`
+	Ended    time.Time `json:"ended,omitzero"`
 }
 
 // Progress is how far an attempt came: how many calls it recorded, and which was the

@@ -67,9 +67,23 @@ type Call struct {
 
 	Started  time.Time     `json:"started"`
 	Duration time.Duration `json:"duration"`
+	// Sampling says what the built-in sampler did in this time; zero for other servers, and
+	// for a replayed call.
+	Sampling Sampling `json:"sampling,omitzero"`
 	// Recorded is when the store began to commit the call, by the clock of the
 	// process that wrote it. The store sets it.
 	Recorded time.Time `json:"recorded,omitzero"`
+}
+
+// Sampling says how long the parts of sampling a call took, in nanoseconds as JSON. While a
+// request is in a sampler's batch, the others of the batch advance at the same time.
+type Sampling struct {
+	Queued  time.Duration `json:"queued"`  // until the request joined the batch
+	Prefill time.Duration `json:"prefill"` // from then to the first token
+	Decode  time.Duration `json:"decode"`  // from the first token to the last
+	// Shared is how many tokens of the prompt were taken over from other requests instead of
+	// being computed.
+	Shared int `json:"shared"`
 }
 
 // FinishLength is the Finish of a call whose reply ended at a limit of tokens: the limit of

@@ -16,6 +16,7 @@ func (m *Maker) Critic(ctx context.Context, t Target, policy string, run Run) (m
 	if run.Spec.Critic == nil {
 		return model.Version{}, Invalid(fmt.Errorf("spec of run %s: it has no critic", run.Name))
 	}
+	m.begin()
 	parent, err := m.parent(ctx, t)
 	if err != nil {
 		return model.Version{}, err
@@ -31,10 +32,13 @@ func (m *Maker) Critic(ctx context.Context, t Target, policy string, run Run) (m
 	if p.updates == 0 { // nothing to learn
 		return m.execute(ctx, p, "critic.learning_rate", func(tally) map[string]float64 { return map[string]float64{} })
 	}
-	start, err := p.begin(ctx) // also if the step continues: the old values are those of the parent
-	if err == nil {
-		u.old, err = m.values(ctx, start.critic, batch.EngineRows())
-	}
+	err = m.timeScores(func() error {
+		start, err := p.begin(ctx) // also if the step continues: the old values are those of the parent
+		if err == nil {
+			u.old, err = m.values(ctx, start.critic, batch.EngineRows())
+		}
+		return err
+	})
 	if err != nil {
 		return model.Version{}, fmt.Errorf("version %s: %w", t.ID, err)
 	}

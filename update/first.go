@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
@@ -16,8 +17,11 @@ import (
 // demonstrations if the spec has one. A warm start that was cut off continues from its
 // last saved update, with the same result to the bit.
 func (m *Maker) FirstPolicy(ctx context.Context, t Target, run Run, codec dialog.Codec) (v model.Version, err error) {
+	m.begin()
 	s := run.Spec
 	begin := func(ctx context.Context) (learner, error) {
+		began := time.Now()
+		defer func() { m.spent.Load += time.Since(began) }()
 		if s.Model.LoRA != nil {
 			start, err := m.adapt(ctx, t.ID, s, codec)
 			if err != nil {
@@ -181,6 +185,7 @@ func (m *Maker) adapt(ctx context.Context, id model.VersionID, s spec.Spec, code
 // FirstCritic makes version 0 of a policy's critic: version 0 of the policy with a value
 // head.
 func (m *Maker) FirstCritic(ctx context.Context, t Target, policy string, run Run) (model.Version, error) {
+	m.begin()
 	v, err := m.Versions.Version(ctx, model.VersionID{Run: t.ID.Run, Policy: policy})
 	if err != nil {
 		return v, fmt.Errorf("read the policy of version %s: %w", t.ID, err)

@@ -3,6 +3,7 @@ package update
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/fulgurite/fulgurite/internal/memory"
 	"github.com/fulgurite/fulgurite/model"
@@ -30,6 +31,19 @@ func (l learner) checkpoint(ctx context.Context) (model.Checkpoint, error) {
 	return of.Checkpoint(), nil
 }
 
+// optimizerTime returns how much of the time of all updates so far was not spent on
+// gradients; 0 if the engine does not know.
+func (l learner) optimizerTime() time.Duration {
+	var of any = l.policy
+	if l.critic != nil {
+		of = l.critic
+	}
+	if timer, ok := of.(model.OptimizerTimer); ok {
+		return timer.OptimizerTime()
+	}
+	return 0
+}
+
 func (l learner) close() {
 	if l.critic != nil {
 		l.critic.Close()
@@ -44,6 +58,8 @@ func (m *Maker) load(ctx context.Context, run Run, v model.Version) (learner, er
 	if m.manifest != "" && m.manifest == v.Manifest && m.moments == run.moments() {
 		return m.resident, nil
 	}
+	began := time.Now()
+	defer func() { m.spent.Load += time.Since(began) }()
 	m.drop() // before the next one is loaded, because both may not fit in memory
 	c, err := m.loadCheckpoint(ctx, v)
 	if err != nil {

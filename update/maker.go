@@ -69,6 +69,10 @@ type Maker struct {
 	moments  string        // the format of the moments in resident
 	held     int64         // bytes of the weights and moments of resident
 	saving   time.Duration // how long the last save took
+	// begun is when the work for the version began that is being made, or was made last, and
+	// spent how long its parts took so far.
+	begun time.Time
+	spent model.Work
 	// reference scores rows for steps whose loss or rewards have a KL term.
 	reference reference
 }
@@ -93,6 +97,9 @@ func (m *Maker) drop() {
 	memory.Dropped(m.held)
 	m.held = 0
 }
+
+// begin begins to measure the work for a version.
+func (m *Maker) begin() { m.begun, m.spent = time.Now(), model.Work{} }
 
 // ForgetLost frees memory if err says that the engine was lost: the engine's state is
 // gone, and the next attempt loads it again. Call it after each method that returns an
@@ -143,9 +150,10 @@ func (m *Maker) commit(ctx context.Context, t Target, engine model.Engine, o out
 		return recorded, "", fmt.Errorf("save version %s: %w", t.ID, err)
 	}
 	m.saving = time.Since(began)
+	m.spent.Save += m.saving
 	recorded, created, err := m.Versions.PutVersion(ctx, model.Version{
 		VersionID: t.ID, Parent: mf.Parent, Manifest: manifest, Weights: weights, Batch: mf.Batch, Scores: o.scores,
-		Fingerprint: mf.Fingerprint, Metrics: mf.Metrics, Created: time.Now(),
+		Fingerprint: mf.Fingerprint, Metrics: mf.Metrics, Created: time.Now(), Begun: m.begun, Work: m.spent,
 	})
 	if err != nil {
 		return recorded, "", fmt.Errorf("record version %s: %w", t.ID, err)

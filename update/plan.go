@@ -99,7 +99,11 @@ func (m *Maker) resumeUpdates(ctx context.Context, p updatePlan) (learner, tally
 	m.manifest = "" // until the commit, the learner in memory is not a version
 	pace := pace{every: m.SaveEvery, cost: m.saving, saved: time.Now()}
 	for done.updates < p.updates {
+		before, began := l.optimizerTime(), time.Now()
 		metrics, err := p.update(ctx, l, done.updates)
+		optimizer := l.optimizerTime() - before
+		m.spent.Optimizer += optimizer
+		m.spent.Gradient += time.Since(began) - optimizer
 		if err != nil {
 			return learner{}, done, fmt.Errorf("update %d of %d: %w", done.updates+1, p.updates, err)
 		}
@@ -128,6 +132,8 @@ func (m *Maker) loadProgress(ctx context.Context, p updatePlan) (l learner, done
 	case saved.Basis != p.basis || saved.Updates < 1 || saved.Updates >= p.updates:
 		return l, tally{}, nil
 	}
+	began := time.Now()
+	defer func() { m.spent.Load += time.Since(began) }()
 	state, mf, err := checkpoint.Load(ctx, m.blobs(), saved.Manifest)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -163,6 +169,7 @@ func (m *Maker) saveProgress(ctx context.Context, p updatePlan, l learner, done 
 		return fmt.Errorf("record update %d of %d: %w", done.updates, p.updates, err)
 	}
 	m.saving = time.Since(began)
+	m.spent.Save += m.saving
 	return nil
 }
 

@@ -3,6 +3,7 @@ package update
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/hf"
@@ -13,6 +14,7 @@ import (
 // passes × minibatches optimizer updates, one by default, and none if no token is trained. A step that was cut off
 // continues from its last saved update, with the same result to the bit.
 func (m *Maker) Policy(ctx context.Context, t Target, run Run) (model.Version, error) {
+	m.begin()
 	parent, err := m.parent(ctx, t)
 	if err != nil {
 		return model.Version{}, err
@@ -30,7 +32,7 @@ func (m *Maker) Policy(ctx context.Context, t Target, run Run) (model.Version, e
 		p.scores = nil
 		return m.execute(ctx, p, "training.optimizer.learning_rate", u.metrics)
 	}
-	if err := m.scoreBatch(ctx, p, u); err != nil {
+	if err := m.timeScores(func() error { return m.scoreBatch(ctx, p, u) }); err != nil {
 		return model.Version{}, fmt.Errorf("version %s: %w", t.ID, err)
 	}
 	if u.limits.servers > 1 {
@@ -39,6 +41,14 @@ func (m *Maker) Policy(ctx context.Context, t Target, run Run) (model.Version, e
 		}
 	}
 	return m.execute(ctx, p, "training.optimizer.learning_rate", u.metrics)
+}
+
+// timeScores measures how long score takes, without the parent that it may load.
+func (m *Maker) timeScores(score func() error) error {
+	loaded, began := m.spent.Load, time.Now()
+	err := score()
+	m.spent.Score += time.Since(began) - (m.spent.Load - loaded)
+	return err
 }
 
 // scoreBatch scores the batch by those policies whose log-probabilities the objective

@@ -82,9 +82,10 @@ func (m *Maker) sampleAndRecord(ctx context.Context, a *Attempt, p *pendingCall)
 // sample samples the completion that the record describes, and stores it in the record.
 func (m *Maker) sample(ctx context.Context, p *pendingCall, record *trace.Exchange) error {
 	version := model.VersionID{Run: record.Run, Policy: record.Policy, Number: record.Version}
+	var timing model.Timing
 	sampled, weights, err := m.config.Sampler.Sample(ctx, version, model.DecodeRequest{
 		Prompt: record.Prompt, MaxTokens: p.maxTokens, Temperature: record.Temperature, Stop: p.request.Codec.Stop(), Seed: p.seed,
-		Form: p.request.Form, Emit: p.feed.emitFor(p.request),
+		Form: p.request.Form, Emit: p.feed.emitFor(p.request), Timing: &timing,
 	})
 	if err == nil {
 		err = p.feed.check(sampled)
@@ -96,6 +97,7 @@ func (m *Maker) sample(ctx context.Context, p *pendingCall, record *trace.Exchan
 	record.Duration = m.config.Now().Sub(record.Started)
 	record.Completion, record.Logprobs, record.Untrained = sampled.Tokens, sampled.Logprobs, sampled.Forced
 	record.Finish, record.Weights, record.Server = sampled.Finish, weights, sampled.Server
+	record.Sampling = trace.Sampling(timing)
 	return nil
 }
 
@@ -115,6 +117,7 @@ func (m *Maker) replay(ctx context.Context, a *Attempt, p *pendingCall) {
 	record := *p.source
 	record.Address, record.ReplayedFrom, record.Request, record.Exchange = a.Address(), p.source.Attempt, p.request.Body, p.exchange
 	record.Started, record.Duration, record.Divergence, record.PartlyRead = m.config.Now().UTC(), 0, nil, false
+	record.Sampling = trace.Sampling{}
 	var c *conversation.Call
 	var err error = &conversation.Fault{Cause: errors.New("replay of call " + record.ID + " was interrupted")}
 	a.Lock()

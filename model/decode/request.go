@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/fulgurite/fulgurite/model"
 )
@@ -24,6 +25,11 @@ type Request struct {
 	// samples passes each token to the caller, who waits. It has room for all of them. It
 	// is nil if the caller does not listen.
 	samples   chan sample
+	arrived   time.Time
+	joined    time.Time // zero if the owner does not say
+	first     time.Time // when the first token was sampled
+	ended     time.Time
+	shared    int // tokens of the prompt that were not computed
 	done      chan struct{}
 	abandoned atomic.Bool
 }
@@ -43,7 +49,7 @@ func NewRequest(a model.Architecture, r model.DecodeRequest) (*Request, error) {
 	// The caller may change its slices when Decode has returned because ctx ended.
 	r.Prompt, r.Stop = slices.Clone(r.Prompt), slices.Clone(r.Stop)
 	q := &Request{
-		DecodeRequest: r, Limit: limit, done: make(chan struct{}),
+		DecodeRequest: r, Limit: limit, done: make(chan struct{}), arrived: time.Now(),
 		Completion: model.Completion{Tokens: make([]int32, 0, limit), Logprobs: make([]float32, 0, limit)},
 	}
 	if r.Emit != nil {
@@ -57,9 +63,18 @@ func (q *Request) HasNucleus() bool {
 	return q.TopP > 0 && q.TopP < 1 && q.Temperature > 0 && q.Given == nil
 }
 
+// Join says that the request is in the batch from now on.
+func (q *Request) Join() { q.joined = time.Now() }
+
+// Share says that the first n tokens of the prompt need not be computed.
+func (q *Request) Share(n int) { q.shared = n }
+
 // Accept appends a sampled token; forced says that it had no alternative.
 func (q *Request) Accept(token int32, logprob float32, forced bool) {
 	c := &q.Completion
+	if len(c.Tokens) == 0 {
+		q.first = time.Now()
+	}
 	if forced && c.Forced == nil {
 		c.Forced = make([]bool, len(c.Tokens), q.Limit)
 	}
@@ -90,7 +105,10 @@ func (q *Request) Abandon() { q.abandoned.Store(true) }
 func (q *Request) IsAbandoned() bool { return q.abandoned.Load() }
 
 // End gives the caller the completion, or Err. The owner then no longer touches q.
-func (q *Request) End() { close(q.done) }
+func (q *Request) End() {
+	q.ended = time.Now()
+	close(q.done)
+}
 
 // wait waits until q has ended. The caller's goroutine emits the samples here, so they
 // never hold up the batch, and none is emitted after the caller has its answer.
@@ -105,9 +123,22 @@ func (q *Request) wait(ctx context.Context) error {
 				s := <-q.samples
 				q.Emit(s.token, s.logprob)
 			}
+			q.setTiming()
 			return q.Err
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+}
+
+// setTiming gives the caller the times of a request that has ended with a completion.
+func (q *Request) setTiming() {
+	if q.Timing == nil || q.Err != nil || q.first.IsZero() {
+		return
+	}
+	joined := q.joined
+	if joined.IsZero() {
+		joined = q.arrived
+	}
+	*q.Timing = model.Timing{Queued: joined.Sub(q.arrived), Prefill: q.first.Sub(joined), Decode: q.ended.Sub(q.first), Shared: q.shared}
 }

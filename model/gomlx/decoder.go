@@ -68,6 +68,7 @@ func (d *decoder) admit() bool {
 		}
 		taken, closed := d.Take(nil, d.capacity-d.active())
 		for _, r := range taken {
+			r.Join()
 			d.addRow(r)
 		}
 		if closed || d.active() > 0 {

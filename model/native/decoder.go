@@ -51,9 +51,13 @@ func (d *decoder) own() {
 			d.rest()
 		}
 		var closed bool
-		if d.running, closed = d.Take(d.running, d.capacity-len(d.running)); closed {
+		n := len(d.running)
+		if d.running, closed = d.Take(d.running, d.capacity-n); closed {
 			d.fail(decode.ErrClosed)
 			return
+		}
+		for _, q := range d.running[n:] {
+			q.Join()
 		}
 		d.dropAbandoned()
 		if len(d.running) > 0 {

@@ -239,3 +239,20 @@ func TestDecodingStepsDoNotAllocate(t *testing.T) {
 	long := allocations(120) // first, so that memory has grown
 	require.InDelta(t, allocations(4), long, 2, "a completion's allocations grow with its length")
 }
+
+// The second request finds what the first one has computed.
+func TestARequestSaysHowLongItsPartsTook(t *testing.T) {
+	t.Parallel()
+	a := architectures()["tiny"]
+	d := decoder(t, native.New(native.Options{Threads: 1}), a, weights(a, 1))
+	prompt := make([]int32, 20)
+	for _, shared := range []int{0, len(prompt) - 1} {
+		var timing model.Timing
+		_, err := d.Decode(t.Context(), model.DecodeRequest{Prompt: prompt, MaxTokens: 3, Timing: &timing})
+		require.NoError(t, err)
+		require.Positive(t, timing.Queued)
+		require.Positive(t, timing.Prefill)
+		require.Positive(t, timing.Decode)
+		require.Equal(t, shared, timing.Shared)
+	}
+}

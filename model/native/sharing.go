@@ -94,6 +94,7 @@ func (b *batch) adopt(q *request, pages []*kvcache.Page, n int) {
 	shared := b.pages.Share(pages, n)
 	b.pages.Release(q.pages)
 	q.pages, q.cached = shared, n
+	q.Share(n)
 }
 
 // remove answers requests that have finished. Before that, requests that wait for them

@@ -5,14 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/native/memory"
 )
 
 var (
-	_ model.Viewer = (*trainer)(nil)
-	_ model.Viewer = critic{}
+	_ model.Viewer         = (*trainer)(nil)
+	_ model.OptimizerTimer = (*trainer)(nil)
+	_ model.Viewer         = critic{}
 )
 
 // trainer implements model.Trainer.
@@ -23,6 +25,7 @@ type trainer struct {
 	changes        *placement
 	mean, variance []float32
 	updates        int
+	optimizing     time.Duration    // of all updates: their time after the gradients
 	of             model.Checkpoint // only architecture and adapter are set
 	spans          []span           // for the norm
 	stretches      []stretch        // pieces that an update of a whole model changes; nil for an adapter
@@ -235,6 +238,8 @@ func (t *trainer) update(ctx context.Context, rows []model.Row, objective model.
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
+	began := time.Now()
+	defer func() { t.optimizing += time.Since(began) }()
 	norm := t.sum(lanes)
 	if math.IsNaN(norm) || math.IsInf(norm, 0) {
 		return norm, model.ErrDiverged
@@ -242,6 +247,9 @@ func (t *trainer) update(ctx context.Context, rows []model.Row, objective model.
 	t.step(lanes[0], norm, opt)
 	return norm, nil
 }
+
+// OptimizerTime implements model.OptimizerTimer.
+func (t *trainer) OptimizerTime() time.Duration { return t.optimizing }
 
 func (t *trainer) reserveLanes(n int) [][]float32 {
 	for len(t.lanes) < n {

@@ -84,6 +84,9 @@ func (c *Client) sample(ctx context.Context, v model.VersionID, r model.DecodeRe
 		return model.Completion{}, "", err
 	}
 	completion, err := out.completion()
+	if r.Timing != nil && out.Timing != nil {
+		*r.Timing = *out.Timing
+	}
 	return completion, out.Weights, err
 }
 

@@ -38,6 +38,7 @@ type sampler struct {
 	err       error
 	version   model.VersionID
 	request   model.DecodeRequest
+	timing    model.Timing
 	published []model.VersionID
 }
 
@@ -45,6 +46,9 @@ func (s *sampler) Sample(_ context.Context, v model.VersionID, r model.DecodeReq
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version, s.request = v, r
+	if r.Timing != nil {
+		*r.Timing, s.request.Timing = s.timing, nil
+	}
 	return s.reply, "sha256:weights", s.err
 }
 
@@ -286,4 +290,23 @@ func lines(t *testing.T, path string) []remote.Generation {
 		all = append(all, g)
 	}
 	return all
+}
+
+func TestTheTimesOfARequestArrive(t *testing.T) {
+	t.Parallel()
+	want := model.Timing{Queued: 1, Prefill: 2, Decode: 3, Shared: 4}
+	reply := model.Completion{Tokens: []int32{0}, Logprobs: []float32{0}, Finish: "stop"}
+	for _, emit := range []func(int32, float32){nil, func(int32, float32) {}} {
+		var served remote.Sampler = &sampler{reply: reply, timing: want}
+		if emit != nil {
+			served = &speaker{sampler: sampler{reply: reply, timing: want}, says: 1}
+		}
+		c := connect(t, remote.NewServer(served, nil), remote.Options{})
+		var got model.Timing
+		_, _, err := c.Sample(t.Context(), version(), model.DecodeRequest{Prompt: []int32{1}, Emit: emit, Timing: &got})
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+		_, _, err = c.Sample(t.Context(), version(), model.DecodeRequest{Prompt: []int32{1}, Emit: emit}) // nobody asks
+		require.NoError(t, err)
+	}
 }

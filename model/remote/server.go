@@ -66,12 +66,14 @@ func (s *Server) sample(w http.ResponseWriter, r *http.Request) {
 		s.stream(w, r, in)
 		return
 	}
-	c, weights, err := s.sampler.Sample(r.Context(), in.Version, in.decodeRequest())
+	request, timing := in.decodeRequest(), model.Timing{}
+	request.Timing = &timing
+	c, weights, err := s.sampler.Sample(r.Context(), in.Version, request)
 	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
-	reply(w, http.StatusOK, newSampleReply(c, weights))
+	reply(w, http.StatusOK, newSampleReply(c, weights, timing))
 }
 
 // stream answers with one line for each token as it is sampled, and with a last line that
@@ -79,14 +81,14 @@ func (s *Server) sample(w http.ResponseWriter, r *http.Request) {
 // request without a stream.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, in sampleRequest) {
 	tw := newTokenWriter(w)
-	request := in.decodeRequest()
-	request.Emit = tw.put
+	request, timing := in.decodeRequest(), model.Timing{}
+	request.Emit, request.Timing = tw.put, &timing
 	c, weights, err := tw.during(func() (model.Completion, string, error) {
 		return s.sampler.Sample(r.Context(), in.Version, request)
 	})
 	switch {
 	case err == nil:
-		tw.last(newSampleReply(c, weights))
+		tw.last(newSampleReply(c, weights, timing))
 	case tw.begun:
 		tw.last(errorReply{s.report(r, err)})
 	default:

@@ -61,10 +61,16 @@ type sampleReply struct {
 	Finish   string    `json:"finish"`
 	Weights  string    `json:"weights"`
 	Forced   []bool    `json:"forced,omitempty"`
+	// Timing is missing if the sampler does not know it.
+	Timing *model.Timing `json:"timing,omitempty"`
 }
 
-func newSampleReply(c model.Completion, weights string) sampleReply {
-	return sampleReply{Tokens: c.Tokens, Logprobs: c.Logprobs, Finish: c.Finish, Weights: weights, Forced: c.Forced}
+func newSampleReply(c model.Completion, weights string, timing model.Timing) sampleReply {
+	out := sampleReply{Tokens: c.Tokens, Logprobs: c.Logprobs, Finish: c.Finish, Weights: weights, Forced: c.Forced}
+	if timing != (model.Timing{}) {
+		out.Timing = &timing
+	}
+	return out
 }
 
 // completion returns the completion of the reply, if the reply is complete.

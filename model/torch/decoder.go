@@ -70,6 +70,7 @@ func (d *decoder) admit() (closed bool) {
 	for _, q := range d.running[n:] {
 		d.ids++
 		q.id = d.ids
+		q.Join()
 	}
 	return closed
 }

@@ -42,7 +42,8 @@ CREATE TABLE rollouts (
 -- An attempt that failed has in failure in which way, in one word: "exit", "timeout", "hang"
 -- and so on. stdout and stderr are what a program printed, in bounds; lines_before is how
 -- many lines of standard output came before the last one, which is its result. verdict is
--- what the grader says of the result in words, or empty.
+-- what the grader says of the result in words, or empty. returned is when the agent had
+-- ended and its result could be graded.
 CREATE TABLE attempts (
     run          TEXT   NOT NULL,
     kind         TEXT   NOT NULL,
@@ -68,6 +69,7 @@ CREATE TABLE attempts (
     stderr       TEXT   NOT NULL DEFAULT '',
     lines_before BIGINT NOT NULL DEFAULT 0,
     verdict      TEXT   NOT NULL DEFAULT '',
+    returned     BIGINT NOT NULL DEFAULT 0,
     PRIMARY KEY (run, kind, step, task, sample, attempt)
 );
 -- Attempts that a fault ended are few.
@@ -82,7 +84,9 @@ CREATE INDEX attempts_cut_off ON attempts (run, begun) WHERE outcome IN ('', 'in
 -- the form that the reply was held to, empty for none. drift says whether the text,
 -- tokenized anew, would not begin with the tokens of the call that it continues. server is
 -- which server of others sampled it, empty for the built-in sampler. partly_read says that
--- the agent closed the stream of the reply after it had read a part of it.
+-- the agent closed the stream of the reply after it had read a part of it. queued, prefill
+-- and decode are the nanoseconds of duration that the built-in sampler spent on these, and
+-- shared is how many tokens of the prompt it took over from earlier calls.
 CREATE TABLE calls (
     run           TEXT   NOT NULL,
     kind          TEXT   NOT NULL,
@@ -122,6 +126,10 @@ CREATE TABLE calls (
     drift         BIGINT NOT NULL,
     server        TEXT   NOT NULL,
     partly_read   BIGINT NOT NULL,
+    queued        BIGINT NOT NULL DEFAULT 0,
+    prefill       BIGINT NOT NULL DEFAULT 0,
+    decode        BIGINT NOT NULL DEFAULT 0,
+    shared        BIGINT NOT NULL DEFAULT 0,
     PRIMARY KEY (run, kind, step, task, sample, attempt, seq, policy)
 );
 CREATE UNIQUE INDEX calls_key ON calls (run, kind, step, task, sample, attempt, policy, key, occurrence);
@@ -181,7 +189,8 @@ CREATE TABLE events (
 );
 
 -- collected is when the files of a version were given up to save space, 0 while they are
--- kept. scores is the blob of what its trainer gave the tokens of its batch.
+-- kept. scores is the blob of what its trainer gave the tokens of its batch. begun is when
+-- the process that made the version began, and work how long each part of it took.
 CREATE TABLE versions (
     run         TEXT   NOT NULL,
     policy      TEXT   NOT NULL,
@@ -195,9 +204,12 @@ CREATE TABLE versions (
     created     BIGINT NOT NULL,
     collected   BIGINT NOT NULL DEFAULT 0,
     scores      TEXT   NOT NULL,
+    begun       BIGINT NOT NULL DEFAULT 0,
+    work        TEXT   NOT NULL DEFAULT '{}',
     PRIMARY KEY (run, policy, number)
 );
 
+-- begun is when the process that made the batch began, and at when it recorded the batch.
 CREATE TABLE batches (
     run       TEXT   NOT NULL,
     policy    TEXT   NOT NULL,
@@ -207,6 +219,8 @@ CREATE TABLE batches (
     tokens    BIGINT NOT NULL,
     trained   BIGINT NOT NULL,
     metrics   TEXT   NOT NULL,
+    begun     BIGINT NOT NULL DEFAULT 0,
+    at        BIGINT NOT NULL DEFAULT 0,
     PRIMARY KEY (run, policy, step)
 );
 
