@@ -7,6 +7,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/internal/evaluation"
 	"github.com/fulgurite/fulgurite/internal/report/agents"
+	"github.com/fulgurite/fulgurite/internal/report/timing"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
@@ -51,6 +52,8 @@ type Report struct {
 	// Agents is what each named agent contributed to the evaluations; nil unless it was asked
 	// for.
 	Agents *agents.Report `json:"agents,omitempty"`
+	// Time is where the time of the run went; nil unless it was asked for.
+	Time *timing.Report `json:"time,omitempty"`
 	// Only is the split of a run that trains nothing. Evaluates is the model that it
 	// evaluates, if that is not the run's own.
 	Only      trace.Kind `json:"evaluation_only,omitempty"`

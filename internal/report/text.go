@@ -43,6 +43,9 @@ func (r Report) WriteText(w io.Writer) error {
 	if r.Agents != nil && p.err == nil {
 		p.err = r.Agents.WriteText(w)
 	}
+	if r.Time != nil && p.err == nil {
+		p.err = r.Time.WriteText(w)
+	}
 	p.writeFaults(r)
 	return p.err
 }

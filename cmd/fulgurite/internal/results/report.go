@@ -16,6 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/internal/report/agents"
+	"github.com/fulgurite/fulgurite/internal/report/timing"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/tasks/grading"
 )
@@ -25,6 +26,7 @@ type Report struct {
 	Run_    string            `arg:"" name:"run" help:"Name of the run."`
 	Agents  bool              `help:"Also read and grade again what each agent said in the evaluations of the first, the promoted and the newest version: the reward of its replies by themselves, and how the attempts ended."`
 	Cluster string            `help:"With --agents, a key of the tasks' metadata: tasks with one value of it are alike, as questions about one database are. Intervals are then by its values." placeholder:"KEY"`
+	Time    bool              `help:"Also read the times of all model calls and tell where the time of finished steps went: starting agents, prefill, decoding, grading, the update and waiting."`
 	JSON    bool              `help:"Print JSON." name:"json"`
 	Records state.RecordFlags `embed:""`
 }
@@ -57,6 +59,11 @@ func (c *Report) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) 
 		}
 	}
 	r.Error = s.Place().Complete(r.Error)
+	if c.Time {
+		if r.Time, err = timing.Of(ctx, records.Store, c.Run_, model.DefaultPolicy); err != nil {
+			return err
+		}
+	}
 	if c.JSON {
 		err = t.JSON(r)
 	} else {
