@@ -36,7 +36,7 @@ func (s *Flags) Place() shell.Place {
 	if usual, err := filepath.Abs(".fulgurite"); err == nil && s.Dir == usual {
 		p.Dir = ""
 	}
-	if r := s.records; r.Store != os.Getenv("FULGURITE_STORE") {
+	if r := s.records; r.Store != "" && r.Store != os.Getenv("FULGURITE_STORE") { // some commands take none
 		p.Store = r.Store
 		path, err := store.FilePath(r.Store)
 		absolute, wrong := filepath.Abs(path)
