@@ -1,6 +1,7 @@
 package timing
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -181,7 +182,7 @@ func mean(steps []Step) *Step {
 		*v /= n
 	}
 	for _, count := range []*int{&out.Attempts.Count, &out.Attempts.Calls, &out.Attempts.SharedTokens} {
-		*count = int(float64(*count)/n + 0.5)
+		*count = int(math.Round(float64(*count) / n))
 	}
 	return &out
 }
