@@ -183,8 +183,9 @@ func TestTheMetricsOfACriticFollowFromItsValues(t *testing.T) {
 		for i, r := range b.Rows {
 			for k, sampled := range r.Sampled {
 				if sampled {
-					x, target := values[i][k-1], float64(r.Returns[k])
-					rest, all = rest+math.Pow(target-x-meanRest/n, 2), all+math.Pow(target-meanReturn/n, 2)
+					target := float64(r.Returns[k])
+					left, whole := target-values[i][k-1]-meanRest/n, target-meanReturn/n
+					rest, all = rest+left*left, all+whole*whole
 				}
 			}
 		}
