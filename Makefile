@@ -199,7 +199,7 @@ BROWSER ?= $(shell command -v chromium || command -v chromium-browser || command
 .PHONY: page
 page: ## Look at every page in a real browser, and act on a run: complaints, layout shift, light, dark and narrow (Debian's chromium)
 	@[ -n "$(BROWSER)" ] || { echo "make page needs a browser: apt-get install chromium, or BROWSER=/path/to/chrome"; exit 1; }
-	CGO_ENABLED=0 FULGURITE_BROWSER=$(BROWSER) $(GO) test -count=1 -run Browser ./page ./cmd/fulgurite
+	CGO_ENABLED=0 FULGURITE_BROWSER=$(BROWSER) $(GOTEST) -count=1 -timeout=8m -run=Browser ./page ./cmd/fulgurite
 
 .PHONY: vet
 vet: ## Look for mistakes that the compiler lets pass

@@ -31,6 +31,10 @@ const browserVariable = "FULGURITE_BROWSER"
 // Chromium calls good.
 const mostMoved = 0.01
 
+// mostTime is how long a test may use a browser; one that does not answer fails the test and
+// no more.
+const mostTime = 3 * time.Minute
+
 // browser is a page in a real browser. It collects the errors of the page.
 type browser struct {
 	t          *testing.T
@@ -46,7 +50,9 @@ func openBrowser(t *testing.T) *browser {
 		t.Skip(browserVariable + " does not name a browser: `make page` does")
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.Flag("disable-dev-shm-usage", true), chromedp.WSURLReadTimeout(2*time.Minute))
-	allocator, end := chromedp.NewExecAllocator(t.Context(), options...)
+	bounded, stop := context.WithTimeout(t.Context(), mostTime)
+	t.Cleanup(stop)
+	allocator, end := chromedp.NewExecAllocator(bounded, options...)
 	t.Cleanup(end)
 	ctx, leave := chromedp.NewContext(allocator)
 	t.Cleanup(leave)
