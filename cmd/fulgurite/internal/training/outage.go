@@ -62,12 +62,19 @@ func reachable(ctx context.Context, c client.Client) bool {
 	return err == nil
 }
 
+// away reports whether an error says that Temporal does not answer: it can't be reached, or
+// a connection that is still open got no answer in time. ctx is the caller's.
+func away(ctx context.Context, err error) bool {
+	var unavailable *serviceerror.Unavailable
+	var late *serviceerror.DeadlineExceeded
+	return errors.As(err, &unavailable) || ctx.Err() == nil && (errors.As(err, &late) || errors.Is(err, context.DeadlineExceeded))
+}
+
 // retryUnavailable repeats a call that fails because Temporal is away.
 func retryUnavailable(ctx context.Context, ask func() error) error {
 	for {
 		err := ask()
-		var away *serviceerror.Unavailable
-		if !errors.As(err, &away) {
+		if !away(ctx, err) {
 			return err
 		}
 		select {
