@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fulgurite/fulgurite/internal/pgtest"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -115,10 +116,10 @@ func appendCalls(t testing.TB, s *store.Store, calls ...trace.Exchange) {
 }
 
 // requireEqual compares values. It treats an empty slice like nil, and ignores when the
-// store recorded a call.
+// store recorded a call or a batch.
 func requireEqual(t testing.TB, want, got any) {
 	t.Helper()
-	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(trace.Call{}, "Recorded")); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(trace.Call{}, "Recorded"), cmpopts.IgnoreFields(record.Batch{}, "At")); diff != "" {
 		require.Fail(t, "values differ", "-want +got\n%s", diff)
 	}
 }

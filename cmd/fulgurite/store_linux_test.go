@@ -92,12 +92,14 @@ func TestCommandsThatReadWorkWhereNothingCanBeWritten(t *testing.T) {
 		for _, command := range commands {
 			tool := newTool(append(command, "--dir", dir)...)
 			tool.SysProcAttr = anotherUser()
-			out, err := tool.CombinedOutput()
+			var out, errs bytes.Buffer
+			tool.Stdout, tool.Stderr = &out, &errs
+			err := tool.Run()
 			var exit *exec.ExitError
 			if err != nil && !errors.As(err, &exit) {
 				t.Skipf("no other user id can be had here: %v", err)
 			}
-			require.Equal(t, want[command[0]], string(out), "%v, logged %t", command, logged)
+			require.Equal(t, want[command[0]], out.String()+errs.String(), "%v, logged %t", command, logged)
 		}
 		// What writes says why it can't.
 		tool := newTool("promote", "demo", "1", "--dir", dir)
