@@ -247,6 +247,12 @@ def server(script: str, arguments: list[str], instrument: bool, port: int) -> HT
         request_queue_size = 1024  # a step's attempts come at once
         max_children = 4096
 
+        def finish_request(self, request: Any, client_address: Any) -> None:
+            # This is the process of one request. If it held the address, too, a service that was
+            # killed could not be started again while its attempts still run.
+            self.socket.close()
+            super().finish_request(request, client_address)
+
     return Server(("127.0.0.1", port), Service)
 
 

@@ -130,6 +130,28 @@ print(task["id"], counter.count, counter.key)
 	all.Wait()
 }
 
+// A service that is killed can be started again at its address while its attempts still run.
+func TestAnAttemptDoesNotHoldTheAddressOfTheService(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/proc/self/fd"); err != nil {
+		t.Skip("the open files of a process can't be listed here")
+	}
+	s, _ := serve(t, `
+import os, socket
+listening = 0
+for fd in os.listdir("/proc/self/fd"):
+    try:
+        with socket.socket(fileno=os.dup(int(fd))) as one:
+            listening += one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+    except OSError:
+        pass
+print(listening)
+`, nil)
+	result, err := s.Launch(t.Context(), job(1))
+	require.NoError(t, err)
+	require.Equal(t, "0", result.Text)
+}
+
 func TestAProgramThatFailsIsTheAgentsFailure(t *testing.T) {
 	t.Parallel()
 	for name, of := range map[string]struct{ program, message string }{
