@@ -89,7 +89,7 @@ func commandsOf(t *testing.T, path string, n ast.Node) (all []string) {
 	return all
 }
 
-// Whoever pastes a command of this program that a message or a document shows gets no error
+// Whoever pastes a command of this program that a message shows gets no error
 // of usage for it.
 func TestWorkerCommandsInMessagesExist(t *testing.T) {
 	t.Parallel()

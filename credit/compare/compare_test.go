@@ -160,7 +160,7 @@ func TestGroupsThatWereLeftOutHaveNoPartInAComparison(t *testing.T) {
 			r, text := b.compare()
 			require.Equal(t, []int{3, 12, 24, 48}, []int{r.Groups, r.Attempts, r.Calls, r.Tokens})
 			require.InDelta(t, 0, r.Difference, 1e-6)
-			require.Contains(t, text, "1 of the step's 4 groups were left out of its batch and have no credit")
+			require.Contains(t, text, "1 of the step's 4 groups was left out of its batch and earned no credit")
 			_, err := b.open().Calls(trace.Address{RolloutID: trace.RolloutID{Run: "r", Kind: trace.Train, Step: 1, Task: 1}, Attempt: 1}, nil)
 			require.ErrorIs(t, err, compare.ErrNotTrained)
 		})

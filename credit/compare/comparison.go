@@ -66,7 +66,7 @@ func (s *Step) Compare(settings []Setting) (Report, error) {
 		r.Attempts += len(samples)
 	}
 	if n := len(s.groups) - r.Groups; n > 0 {
-		r.Remarks = append(r.Remarks, fmt.Sprintf("%d of the step's %d groups were left out of its batch and have no credit: `%s` says why", n, len(s.groups), shell.Command("report", s.Run)))
+		r.Remarks = append(r.Remarks, fmt.Sprintf("%d of the step's %s %s left out of its batch and earned no credit: `%s` says why", n, readable.Count(len(s.groups), "group"), readable.WasOrWere(n), shell.Command("report", s.Run)))
 	}
 	var own outcome
 	for i, one := range settings {

@@ -10,59 +10,50 @@ import (
 // mostChanges is how many tasks a text lists; the JSON has all.
 const mostChanges = 10
 
-// page keeps the first error of writing lines.
-type page struct {
-	w   io.Writer
-	err error
-}
-
-func (p *page) line(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
-	}
-}
+// page writes the lines of a text.
+type page struct{ readable.Lines }
 
 // String returns the mean and its interval.
 func (e Estimate) String() string { return fmt.Sprintf("%.3f [%.3f, %.3f]", e.Mean, e.Low, e.High) }
 
 // WriteText writes a table for people. Each line begins with indent.
 func (p *Passes) WriteText(w io.Writer, indent string) error {
-	out := &page{w: w}
-	out.line("%s%s × %s, success is a reward of at least %g; intervals of %g %%, by resampling tasks",
+	out := &page{readable.Lines{W: w}}
+	out.Line("%s%s × %s, success is a reward of at least %g; intervals of %g %%, by resampling tasks",
 		indent, readable.Count(p.Tasks, "task"), readable.Count(p.Samples, "sample"), p.Success, 100*p.Level)
-	out.line("%s%4s  %-22s  %-22s", indent, "k", "pass@k, one of k", "pass^k, all of k")
+	out.Line("%s%4s  %-22s  %-22s", indent, "k", "pass@k, one of k", "pass^k, all of k")
 	for _, k := range p.ByK {
-		out.line("%s%4d  %-22s  %-22s", indent, k.K, k.At, k.All)
+		out.Line("%s%4d  %-22s  %-22s", indent, k.K, k.At, k.All)
 	}
-	return out.err
+	return out.Err
 }
 
 // WriteText writes the comparison for people.
 func (c Comparison) WriteText(w io.Writer) error {
-	p := &page{w: w}
+	p := &page{readable.Lines{W: w}}
 	whose := "tasks'"
 	if c.Cluster != "" {
 		whose = fmt.Sprintf("%d clusters'", c.Clusters)
 	}
-	p.line("A  %s", c.A)
-	p.line("B  %s", c.B)
-	p.line("\nB − A over %s: %+.3f, %g %% interval [%+.3f, %+.3f], standard error %.3f",
+	p.Line("A  %s", c.A)
+	p.Line("B  %s", c.B)
+	p.Line("\nB − A over %s: %+.3f, %g %% interval [%+.3f, %+.3f], standard error %.3f",
 		c.over(), c.Difference.Mean, 100*c.Level, c.Difference.Low, c.Difference.High, c.StdError)
-	p.line("p = %.3g, two-sided, by flipping the signs of the %s differences", c.PValue, whose)
-	p.line("B is better on %s, worse on %d, equal on %d", readable.Count(c.Wins, "task"), c.Losses, c.Ties)
+	p.Line("p = %.3g, two-sided, by flipping the signs of the %s differences", c.PValue, whose)
+	p.Line("B is better on %s, worse on %d, equal on %d", readable.Count(c.Wins, "task"), c.Losses, c.Ties)
 	for _, r := range c.Remarks {
-		p.line("differs too: %s", r)
+		p.Line("differs too: %s", r)
 	}
 	if changed := c.Wins + c.Losses; changed > 0 {
-		p.line("\n%8s  %8s  %8s  task", "A", "B", "B − A")
+		p.Line("\n%8s  %8s  %8s  task", "A", "B", "B − A")
 		for _, t := range c.ByTask[:min(changed, mostChanges)] {
-			p.line("%8.3f  %8.3f  %+8.3f  %s", t.A, t.B, t.Difference, t.ID)
+			p.Line("%8.3f  %8.3f  %+8.3f  %s", t.A, t.B, t.Difference, t.ID)
 		}
 		if changed > mostChanges {
-			p.line("  … and %d more; --json has all", changed-mostChanges)
+			p.Line("  … and %d more; --json has all", changed-mostChanges)
 		}
 	}
-	return p.err
+	return p.Err
 }
 
 // over says what the difference is a mean of.

@@ -197,6 +197,6 @@ func (p *page) writeRefusals(refusals []Refusal) {
 	if len(refusals) == 0 {
 		return
 	}
-	p.line("  refused model calls and rewards, which are not among those recorded:")
-	p.lines(len(refusals), func(i int) { p.line("    %s", refusals[i].Text()) })
+	p.Line("  refused model calls and rewards, which are not among those recorded:")
+	p.lines(len(refusals), func(i int) { p.Line("    %s", refusals[i].Text()) })
 }

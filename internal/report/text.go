@@ -21,17 +21,17 @@ const mostLines = 20
 
 // WriteText writes the report for people.
 func (r Report) WriteText(w io.Writer) error {
-	p := &page{w: w}
+	p := &page{readable.Lines{W: w}}
 	if r.Only != "" {
-		p.line("Evaluation %s: %s, of %s on the %s split", r.Run, r.Status, cmp.Or(r.Evaluates, "version 0"), r.Only)
+		p.Line("Evaluation %s: %s, of %s on the %s split", r.Run, r.Status, cmp.Or(r.Evaluates, "version 0"), r.Only)
 	} else {
-		p.line("Run %s: %s, %d of %s finished", r.Run, r.Status, r.Steps, readable.Count(r.Planned, "step"))
+		p.Line("Run %s: %s, %d of %s finished", r.Run, r.Status, r.Steps, readable.Count(r.Planned, "step"))
 	}
 	if r.Error != "" {
-		p.line("  %s", r.Error)
+		p.Line("  %s", r.Error)
 	}
 	if r.Warning != "" {
-		p.line("  warning: %s", r.Warning)
+		p.Line("  warning: %s", r.Warning)
 	}
 	if r.Only == "" {
 		p.writePrompts(r)
@@ -40,27 +40,18 @@ func (r Report) WriteText(w io.Writer) error {
 	p.writeQuarantines(r)
 	p.writePointer(r)
 	p.writeEvaluations(r)
-	if r.Agents != nil && p.err == nil {
-		p.err = r.Agents.WriteText(w)
+	if r.Agents != nil && p.Err == nil {
+		p.Err = r.Agents.WriteText(w)
 	}
-	if r.Time != nil && p.err == nil {
-		p.err = r.Time.WriteText(w)
+	if r.Time != nil && p.Err == nil {
+		p.Err = r.Time.WriteText(w)
 	}
 	p.writeFaults(r)
-	return p.err
+	return p.Err
 }
 
-// page keeps the first error of writing lines.
-type page struct {
-	w   io.Writer
-	err error
-}
-
-func (p *page) line(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintf(p.w, format+"\n", args...)
-	}
-}
+// page writes the lines of a text.
+type page struct{ readable.Lines }
 
 // lines writes the first of n lines, and how many more there are.
 func (p *page) lines(n int, line func(i int)) {
@@ -68,86 +59,86 @@ func (p *page) lines(n int, line func(i int)) {
 		line(i)
 	}
 	if n > mostLines {
-		p.line("  … and %d more; --json has all", n-mostLines)
+		p.Line("  … and %d more; --json has all", n-mostLines)
 	}
 }
 
 func (p *page) writePrompts(r Report) {
 	q := r.Prompts
-	p.line("\nPrompts of finished steps")
-	p.line("  issued            %8d", q.Issued)
-	p.line("  refills           %8d", q.Refills)
-	p.line("  trained once      %8d  (%s)", q.Trained, readable.Count(r.Samples, "sample"))
-	p.line("  quarantined       %8d", q.Quarantined)
+	p.Line("\nPrompts of finished steps")
+	p.Line("  issued            %8d", q.Issued)
+	p.Line("  refills           %8d", q.Refills)
+	p.Line("  trained once      %8d  (%s)", q.Trained, readable.Count(r.Samples, "sample"))
+	p.Line("  quarantined       %8d", q.Quarantined)
 	if q.Flat > 0 {
-		p.line("  flat              %8d  (%s; not trained: no advantage)", q.Flat, readable.Count(q.FlatSamples, "sample"))
+		p.Line("  flat              %8d  (%s; not trained: no advantage)", q.Flat, readable.Count(q.FlatSamples, "sample"))
 	}
 	if q.LeftOut > 0 {
-		p.line("  left out          %8d  (not trained: no credit could be given)", q.LeftOut)
-		p.lines(len(r.LeftOut), func(i int) { p.line("    %s", r.LeftOut[i]) })
+		p.Line("  left out          %8d  (not trained: no credit could be given)", q.LeftOut)
+		p.lines(len(r.LeftOut), func(i int) { p.Line("    %s", r.LeftOut[i]) })
 	}
 	if c := r.Replies; c.Masked > 0 {
-		p.line("  replies cut off   %8d  (of %d; %d of them not trained: credit.truncated is mask)", c.CutOff, c.Total, c.Masked)
+		p.Line("  replies cut off   %8d  (of %d; %d of them not trained: credit.truncated is mask)", c.CutOff, c.Total, c.Masked)
 	} else if c.CutOff > 0 {
-		p.line("  replies cut off   %8d  (of %d, by a limit of tokens)", c.CutOff, c.Total)
+		p.Line("  replies cut off   %8d  (of %d, by a limit of tokens)", c.CutOff, c.Total)
 	}
-	p.line("  skipped           %8d", q.Skipped)
-	p.line("  duplicated        %8d", q.Duplicated)
+	p.Line("  skipped           %8d", q.Skipped)
+	p.Line("  duplicated        %8d", q.Duplicated)
 	if q.Unexpected > 0 {
-		p.line("  unexpected        %8d", q.Unexpected)
+		p.Line("  unexpected        %8d", q.Unexpected)
 	}
 	if q.UnderWay > 0 {
-		p.line("  under way         %8d", q.UnderWay)
+		p.Line("  under way         %8d", q.UnderWay)
 	}
 	if q.Withdrawn > 0 {
-		p.line("  withdrawn         %8d  (no attempt counts: the run was retried)", q.Withdrawn)
+		p.Line("  withdrawn         %8d  (no attempt counts: the run was retried)", q.Withdrawn)
 	}
 	if q.Abandoned > 0 {
-		p.line("  abandoned         %8d  (begun in a step that was not finished when the run ended)", q.Abandoned)
+		p.Line("  abandoned         %8d  (begun in a step that was not finished when the run ended)", q.Abandoned)
 	}
 }
 
 func (p *page) writeAttempts(r Report) {
-	p.line("\nAttempts")
-	p.line("  %-17s %8s %9s %12s %11s %8s", "", "total", "completed", "agent failed", "infra fault", "lost")
+	p.Line("\nAttempts")
+	p.Line("  %-17s %8s %9s %12s %11s %8s", "", "total", "completed", "agent failed", "infra fault", "lost")
 	for _, kind := range slices.Sorted(maps.Keys(r.ByKind)) {
 		a := r.ByKind[kind]
-		p.line("  %-17s %8d %9d %12d %11d %8d", kind, a.Total, a.Completed, a.AgentFailed, a.InfraFault, a.Lost)
+		p.Line("  %-17s %8d %9d %12d %11d %8d", kind, a.Total, a.Completed, a.AgentFailed, a.InfraFault, a.Lost)
 	}
 	a := r.Attempts
-	p.line("  %-17s %8d %9d %12d %11d %8d", "all", a.Total, a.Completed, a.AgentFailed, a.InfraFault, a.Lost)
+	p.Line("  %-17s %8d %9d %12d %11d %8d", "all", a.Total, a.Completed, a.AgentFailed, a.InfraFault, a.Lost)
 	if len(a.Failures) > 0 {
-		p.line("  agents failed by: %s", kinds(a.Failures))
+		p.Line("  agents failed by: %s", kinds(a.Failures))
 	}
 	if len(a.Faults) > 0 {
-		p.line("  faults by: %s", kinds(a.Faults))
+		p.Line("  faults by: %s", kinds(a.Faults))
 	}
 	if a.Repeated > 0 {
-		p.line("  repeated although they had a result: %d", a.Repeated)
+		p.Line("  repeated although they had a result: %d", a.Repeated)
 	}
 	if a.Running > 0 {
-		p.line("  running: %d", a.Running)
+		p.Line("  running: %d", a.Running)
 	}
 	if a.Begun > 0 {
-		p.line("  begun, and nothing runs them at the moment: %d", a.Begun)
+		p.Line("  begun, and nothing runs them at the moment: %d", a.Begun)
 	}
 	if a.Unfinished > 0 {
-		p.line("  unfinished when the run ended: %d", a.Unfinished)
+		p.Line("  unfinished when the run ended: %d", a.Unfinished)
 	}
-	p.line("  model calls: %d recorded, %d of them replayed", a.Calls.Recorded, a.Calls.Replayed)
-	p.line("  tokens: %d recorded, %d not sampled again", a.Calls.Tokens, a.Calls.TokensSaved)
+	p.Line("  model calls: %d recorded, %d of them replayed", a.Calls.Recorded, a.Calls.Replayed)
+	p.Line("  tokens: %d recorded, %d not sampled again", a.Calls.Tokens, a.Calls.TokensSaved)
 	if a.Calls.CutOff > 0 {
-		p.line("  replies cut off at a limit of tokens, of all attempts: %d, in %s", a.Calls.CutOff, counted(a.Calls.AttemptsWithCutOff, "attempt"))
+		p.Line("  replies cut off at a limit of tokens, of all attempts: %d, in %s", a.Calls.CutOff, counted(a.Calls.AttemptsWithCutOff, "attempt"))
 	}
 	p.writeRefusals(r.Refusals)
 	if i := r.Interruptions; i.Count > 0 {
-		p.line("  interruptions: %d, %s lost in all, median %s, most %s", i.Count, duration(i.Seconds), duration(i.MedianSeconds), duration(i.MaxSeconds))
+		p.Line("  interruptions: %d, %s lost in all, median %s, most %s", i.Count, duration(i.Seconds), duration(i.MedianSeconds), duration(i.MaxSeconds))
 	}
 	if len(r.Divergences) > 0 {
-		p.line("  attempts that did not repeat what was recorded: %d", len(r.Divergences))
+		p.Line("  attempts that did not repeat what was recorded: %d", len(r.Divergences))
 		p.lines(len(r.Divergences), func(i int) {
 			d := r.Divergences[i]
-			p.line("    %s, call %d: %s", d.Attempt, d.Call, d.Difference)
+			p.Line("    %s, call %d: %s", d.Attempt, d.Call, d.Difference)
 		})
 	}
 }
@@ -165,22 +156,22 @@ func (p *page) writeQuarantines(r Report) {
 	if len(r.Quarantines) == 0 {
 		return
 	}
-	p.line("\nQuarantined")
+	p.Line("\nQuarantined")
 	p.lines(len(r.Quarantines), func(i int) {
 		q := r.Quarantines[i]
-		p.line("  %s, task %d of the split: %s", prompt{q.Kind, q.Step, q.Task}, q.Index, q.Reason)
+		p.Line("  %s, task %d of the split: %s", prompt{q.Kind, q.Step, q.Task}, q.Index, q.Reason)
 	})
 }
 
 func (p *page) writePointer(r Report) {
-	p.line("\nVersions: %d", r.Versions)
+	p.Line("\nVersions: %d", r.Versions)
 	if text := CollectedText(r.Collected); text != "" {
-		p.line("  %s", text)
+		p.Line("  %s", text)
 	}
 	lines := History(r.Promotions, r.Decisions)
-	p.lines(len(lines), func(i int) { p.line("  %s  %s", readable.Time(lines[i].At), lines[i].Text) })
+	p.lines(len(lines), func(i int) { p.Line("  %s  %s", readable.Time(lines[i].At), lines[i].Text) })
 	if r.Pinned {
-		p.line("  version %d is pinned", *r.Promoted)
+		p.Line("  version %d is pinned", *r.Promoted)
 	}
 }
 
@@ -208,23 +199,23 @@ func (p *page) writeEvaluations(r Report) {
 	if len(r.Evaluations) == 0 {
 		return
 	}
-	p.line("\n%8s  %-5s  %6s  %6s  %8s  %6s", "version", "split", "mean", "±", "rollouts", "greedy")
+	p.Line("\n%8s  %-5s  %6s  %6s  %8s  %6s", "version", "split", "mean", "±", "rollouts", "greedy")
 	for _, e := range r.Evaluations {
 		greedy := ""
 		if e.Greedy != nil {
 			greedy = fmt.Sprintf("%.3f", *e.Greedy)
 		}
-		p.line("%8d  %-5s  %6.3f  %6.3f  %8d  %6s", e.Version, e.Kind, e.Mean, e.StdError, e.Rollouts, greedy)
+		p.Line("%8d  %-5s  %6.3f  %6.3f  %8d  %6s", e.Version, e.Kind, e.Mean, e.StdError, e.Rollouts, greedy)
 	}
 	shown := slices.DeleteFunc(slices.Clone(r.Evaluations), func(e Evaluation) bool { return e.Pass == nil })
 	for _, e := range shown[max(0, len(shown)-mostPasses):] {
-		p.line("\nVersion %d on the %s split", e.Version, e.Kind)
-		if p.err == nil {
-			p.err = e.Pass.WriteText(p.w, "  ")
+		p.Line("\nVersion %d on the %s split", e.Version, e.Kind)
+		if p.Err == nil {
+			p.Err = e.Pass.WriteText(p.W, "  ")
 		}
 	}
 	if more := len(shown) - mostPasses; more > 0 {
-		p.line("  … and of %d evaluations before; --json has all", more)
+		p.Line("  … and of %d evaluations before; --json has all", more)
 	}
 }
 
@@ -233,11 +224,11 @@ func (p *page) writeFaults(r Report) {
 		return
 	}
 	if r.OK() {
-		p.line("\nEvery prompt is accounted for.")
+		p.Line("\nEvery prompt is accounted for.")
 		return
 	}
-	p.line("\nSomething is wrong with this run:")
-	p.lines(len(r.Faults), func(i int) { p.line("  %s", r.Faults[i]) })
+	p.Line("\nSomething is wrong with this run:")
+	p.lines(len(r.Faults), func(i int) { p.Line("  %s", r.Faults[i]) })
 }
 
 func duration(seconds float64) string {

@@ -16,32 +16,23 @@ const mostReasons = 5
 // unknown stands for an agent whose requests can't be read.
 const unknown = "unknown"
 
-// page keeps the first error of writing lines.
-type page struct {
-	w   io.Writer
-	err error
-}
-
-func (p *page) line(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintln(p.w, strings.TrimRight(fmt.Sprintf(format, args...), " "))
-	}
-}
+// page writes the lines of a text.
+type page struct{ readable.Lines }
 
 // WriteText writes the report for people.
 func (r *Report) WriteText(w io.Writer) error {
-	p := &page{w: w}
-	p.line("\nReplies of each agent by themselves, as if they were the results; intervals of %g %%, by resampling %s", 100*r.Level, cmp.Or(r.Cluster, "tasks"))
+	p := &page{readable.Lines{W: w}}
+	p.Line("\nReplies of each agent by themselves, as if they were the results; intervals of %g %%, by resampling %s", 100*r.Level, cmp.Or(r.Cluster, "tasks"))
 	if r.NotGraded != "" {
-		p.line("  %s", r.NotGraded)
+		p.Line("  %s", r.NotGraded)
 	}
 	if len(r.Evaluations) == 0 {
-		p.line("  no evaluation is on record")
+		p.Line("  no evaluation is on record")
 	}
 	for _, e := range r.Evaluations {
 		p.evaluation(e)
 	}
-	return p.err
+	return p.Err
 }
 
 func (p *page) evaluation(e Evaluation) {
@@ -49,15 +40,15 @@ func (p *page) evaluation(e Evaluation) {
 	if e.Greedy {
 		temperature = ", at temperature 0"
 	}
-	p.line("\n  version %d on %s%s: %s, mean reward %s", e.Version, e.Split, temperature, readable.Count(e.Attempts, "attempt"), e.Mean)
-	p.line("    %s", e.Ends.text(e.Attempts))
+	p.Line("\n  version %d on %s%s: %s, mean reward %s", e.Version, e.Split, temperature, readable.Count(e.Attempts, "attempt"), e.Mean)
+	p.Line("    %s", e.Ends.text(e.Attempts))
 	if e.Ungraded > 0 {
-		p.line("    the replies of %s can't be graded again:", readable.Count(e.Ungraded, "attempt"))
+		p.Line("    the replies of %s can't be graded again:", readable.Count(e.Ungraded, "attempt"))
 		for _, reason := range e.Reasons[:min(len(e.Reasons), mostReasons)] {
-			p.line("      %s", reason)
+			p.Line("      %s", reason)
 		}
 		if more := len(e.Reasons) - mostReasons; more > 0 {
-			p.line("      … and %d more; --json has all", more)
+			p.Line("      … and %d more; --json has all", more)
 		}
 	}
 	if len(e.Agents) == 0 {
@@ -67,7 +58,7 @@ func (p *page) evaluation(e Evaluation) {
 	for _, a := range e.Agents {
 		width = max(width, len(a.Agent))
 	}
-	p.line("    %-*s  %-5s  %8s  %-20s  %-20s  %-20s", width, "agent", "reply", "attempts", "as written", "without prose", "the attempts")
+	p.Line("    %-*s  %-5s  %8s  %-20s  %-20s  %-20s", width, "agent", "reply", "attempts", "as written", "without prose", "the attempts")
 	for _, a := range e.Agents {
 		p.row(width, a, "first", a.First)
 		if a.Last != nil && a.Replies > a.Attempts {
@@ -80,7 +71,7 @@ func (p *page) row(width int, a Agent, which string, r *Reply) {
 	if r == nil {
 		r, which = &Reply{}, ""
 	}
-	p.line("    %-*s  %-5s  %8d  %-20s  %-20s  %-20s", width, cmp.Or(a.Agent, unknown), which, a.Attempts, orNone(r.AsWritten), orNone(r.WithoutProse), orNone(a.Earned))
+	p.Line("    %-*s  %-5s  %8d  %-20s  %-20s  %-20s", width, cmp.Or(a.Agent, unknown), which, a.Attempts, orNone(r.AsWritten), orNone(r.WithoutProse), orNone(a.Earned))
 }
 
 func orNone(e *evaluation.Estimate) string {

@@ -11,32 +11,23 @@ import (
 // mostSteps is how many steps, the newest ones, a text shows one by one.
 const mostSteps = 20
 
-// page keeps the first error of writing lines.
-type page struct {
-	w   io.Writer
-	err error
-}
-
-func (p *page) line(format string, args ...any) {
-	if p.err == nil {
-		_, p.err = fmt.Fprintln(p.w, strings.TrimRight(fmt.Sprintf(format, args...), " "))
-	}
-}
+// page writes the lines of a text.
+type page struct{ readable.Lines }
 
 // WriteText writes the report for people.
 func (r *Report) WriteText(w io.Writer) error {
-	p := &page{w: w}
+	p := &page{readable.Lines{W: w}}
 	if r.Mean == nil {
-		p.line("\nWhere the time went: no step is finished")
+		p.Line("\nWhere the time went: no step is finished")
 	} else {
 		p.mean(*r.Mean, len(r.Steps))
 		p.steps(r.Steps)
 	}
 	if u := r.First; u != nil {
-		p.line("\nVersion 0: %.2f s, of it gradients %.2f, optimizer %.2f, loading %.2f, saving %.2f", u.Seconds, u.Gradient, u.Optimizer, u.Load, u.Save)
+		p.Line("\nVersion 0: %.2f s, of it gradients %.2f, optimizer %.2f, loading %.2f, saving %.2f", u.Seconds, u.Gradient, u.Optimizer, u.Load, u.Save)
 	}
 	p.evaluations(r.Evaluations)
-	return p.err
+	return p.Err
 }
 
 // row is a line of the table of parts. Attempts is its number of attempt-seconds, if it
@@ -67,8 +58,8 @@ func (p *page) mean(s Step, n int) {
 	if n > 1 {
 		of = fmt.Sprintf("mean of %d finished steps", n)
 	}
-	p.line("\nWhere the time of a step went: %s", of)
-	p.line("  %-34s  %9s  %6s  %15s", "", "seconds", "share", "attempt-seconds")
+	p.Line("\nWhere the time of a step went: %s", of)
+	p.Line("  %-34s  %9s  %6s  %15s", "", "seconds", "share", "attempt-seconds")
 	rows := []row{{0, "rollouts", s.Rollouts.Seconds, &s.Attempts.Seconds}}
 	rows = append(rows, rolloutRows(s.Rollouts, &s.Attempts.Rollouts)...)
 	rows = append(rows,
@@ -88,9 +79,9 @@ func (p *page) mean(s Step, n int) {
 	for _, r := range rows {
 		p.row(r, s.Seconds)
 	}
-	p.line("  %s and %s a step; %s of their prompts shared with others", readable.Count(s.Attempts.Count, "attempt"),
+	p.Line("  %s and %s a step; %s of their prompts shared with others", readable.Count(s.Attempts.Count, "attempt"),
 		readable.Count(s.Attempts.Calls, "call"), readable.Count(s.Attempts.SharedTokens, "token"))
-	p.line("  until the next step: %.2f s, of it evaluation %.2f", s.Next.Seconds, s.Next.Evaluation)
+	p.Line("  until the next step: %.2f s, of it evaluation %.2f", s.Next.Seconds, s.Next.Evaluation)
 }
 
 // leastShown is how many seconds a part of a step has at least that has a line: less is only
@@ -109,16 +100,16 @@ func (p *page) row(r row, whole float64) {
 	if r.attempts != nil {
 		attempts = fmt.Sprintf("%.2f", *r.attempts)
 	}
-	p.line("  %-34s  %9.2f  %6s  %15s", strings.Repeat("  ", r.indent)+r.name, r.seconds, share, attempts)
+	p.Line("  %-34s  %9.2f  %6s  %15s", strings.Repeat("  ", r.indent)+r.name, r.seconds, share, attempts)
 }
 
 func (p *page) steps(all []Step) {
-	p.line("\n  %5s  %9s  %9s  %9s  %9s  %9s", "step", "seconds", "rollouts", "batch", "update", "next")
+	p.Line("\n  %5s  %9s  %9s  %9s  %9s  %9s", "step", "seconds", "rollouts", "batch", "update", "next")
 	if more := len(all) - mostSteps; more > 0 {
-		p.line("  … %d before; --json has all", more)
+		p.Line("  … %d before; --json has all", more)
 	}
 	for _, s := range all[max(0, len(all)-mostSteps):] {
-		p.line("  %5d  %9.2f  %9.2f  %9.2f  %9.2f  %9.2f", s.Step, s.Seconds, s.Rollouts.Seconds, s.Batch.Seconds, s.Update.Seconds, s.Next.Seconds)
+		p.Line("  %5d  %9.2f  %9.2f  %9.2f  %9.2f  %9.2f", s.Step, s.Seconds, s.Rollouts.Seconds, s.Batch.Seconds, s.Update.Seconds, s.Next.Seconds)
 	}
 }
 
@@ -126,9 +117,9 @@ func (p *page) evaluations(all []Evaluation) {
 	if len(all) == 0 {
 		return
 	}
-	p.line("\nEvaluations\n  %7s  %-5s  %9s  %8s  %9s  %9s  %9s", "version", "split", "seconds", "attempts", "decoding", "grading", "starting")
+	p.Line("\nEvaluations\n  %7s  %-5s  %9s  %8s  %9s  %9s  %9s", "version", "split", "seconds", "attempts", "decoding", "grading", "starting")
 	for _, e := range all[max(0, len(all)-mostSteps):] {
 		r := e.Rollouts
-		p.line("  %7d  %-5s  %9.2f  %8d  %9.2f  %9.2f  %9.2f", e.Version, e.Split, r.Seconds, e.Attempts.Count, r.Decode, r.Grading, r.Starting)
+		p.Line("  %7d  %-5s  %9.2f  %8d  %9.2f  %9.2f  %9.2f", e.Version, e.Split, r.Seconds, e.Attempts.Count, r.Decode, r.Grading, r.Starting)
 	}
 }

@@ -48,9 +48,10 @@ func (p Plan) warnings() []string {
 	return out
 }
 
-// leastAdapterRate is a learning rate below which an adapter hardly changes in the hundreds
-// of updates of a run. The best rate of an adapter is about ten times that of the complete
-// model (Schulman et al. 2025, "LoRA Without Regret", Thinking Machines Lab).
+// leastAdapterRate is a learning rate below which plan warns of an adapter: rates around 1e-5
+// are usual for complete models, and the best rate of an adapter is about ten times that of
+// the complete model (Schulman et al. 2025, "LoRA Without Regret", Thinking Machines Lab).
+// The bound itself is a choice, not a measurement.
 const leastAdapterRate = 3e-5
 
 // departures lists where a spec departs from what is known to work. s has its defaults.
