@@ -40,6 +40,9 @@ func (r Row) Check(a Architecture) error {
 	if r.Allowed != nil && len(r.Allowed) != len(r.Tokens)-1 {
 		return fmt.Errorf("%w: %d allowed sets for %d tokens, want %d", ErrRow, len(r.Allowed), len(r.Tokens), len(r.Tokens)-1)
 	}
+	if r.Needed != nil && len(r.Needed) != len(r.Tokens)-1 {
+		return fmt.Errorf("%w: needed has %d values for %d tokens, want %d", ErrRow, len(r.Needed), len(r.Tokens), len(r.Tokens)-1)
+	}
 	for i, set := range r.Allowed {
 		if token := r.Tokens[i+1]; set != nil && !set.Has(token) {
 			return fmt.Errorf("%w: token %d is %d, which is not in its set", ErrRow, i+1, token)

@@ -67,6 +67,10 @@ type Row struct {
 	// Allowed[i] is the set from which Tokens[i+1] was chosen; the soft-max runs over
 	// this set alone. A nil set means all tokens. A nil slice restricts nothing.
 	Allowed []TokenSet
+	// Needed[i] says that the log-probability and the entropy of Tokens[i+1] are read. An
+	// engine may give any number for other tokens, which saves the output layer of
+	// prompts. A nil slice needs all. Critics ignore it.
+	Needed []bool
 }
 
 // Objective is a loss as an engine sees it. The engine calls it once for each row, with

@@ -42,6 +42,7 @@ func (p *policyUpdate) update(ctx context.Context, l learner, u int) (map[string
 	rows := make([]model.Row, len(m.rows))
 	for i, row := range m.rows {
 		rows[i] = p.batch.Rows[row].Row
+		rows[i].Needed = p.batch.Rows[row].Sampled[1:]
 	}
 	stats := make([]credit.Stats, len(rows))
 	norm, err := l.policy.Update(ctx, rows, func(i int, logprobs, entropies, gradient, entropyGradient []float32) {

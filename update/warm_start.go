@@ -85,7 +85,8 @@ func (w warmStart) update(ctx context.Context, l learner, u int) (map[string]flo
 		if rows[i].Tokens, trained[i], err = w.codec.Demonstration(d); err != nil {
 			return nil, Invalid(fmt.Errorf("demonstration %d: %w", i, err))
 		}
-		for _, t := range trained[i][1:] {
+		rows[i].Needed = trained[i][1:]
+		for _, t := range rows[i].Needed {
 			if t {
 				total++
 			}

@@ -51,7 +51,7 @@ func (s *shard) outputBackward(g []float32) {
 		}
 		// Nothing is learned from positions that no loss depends on.
 		clear(s.dh[first*s.d : (first+rows)*s.d])
-		for from, to := s.nextTrained(first, first+rows); from < to; from, to = s.nextTrained(to, first+rows) {
+		for from, to := s.next(first, first+rows, s.isTrained); from < to; from, to = s.next(to, first+rows, s.isTrained) {
 			s.someOutputBackward(g, first, from, to-from)
 		}
 	}
@@ -59,27 +59,12 @@ func (s *shard) outputBackward(g []float32) {
 	s.normBackward(s.parameters.norm, s.dh, s.x, s.inverse, g)
 }
 
-// nextTrained returns the first range of positions, from first on and before last, that
-// the loss depends on. The range may include short gaps.
-func (s *shard) nextTrained(first, last int) (from, to int) {
-	from, to = last, last
-	for r := first; r < last && (to == last || r-to < kernel.Lanes); r++ {
-		if slices.ContainsFunc(s.readers.of(r), func(of reader) bool { return !s.isMasked(of) }) {
-			from, to = min(from, r), r+1
-			if to == last {
-				break
-			}
-		}
-	}
-	return from, to
-}
-
 // someOutputBackward does the work of outputBackward for rows positions from from on,
 // which lie in the chunk that begins at first.
 func (s *shard) someOutputBackward(g []float32, first, from, rows int) {
 	if s.chunk < s.rows {
 		first = from
-		s.output(from, rows)
+		s.output(s.logits, s.tokenLogits, from, rows)
 	}
 	logits, dh, normed := s.logits[(from-first)*s.v:], s.dh[from*s.d:], s.normed[from*s.d:]
 	if s.ValueHead {
@@ -139,6 +124,9 @@ func (s *shard) positionGradient(thread *shardThread, logits []float32, all []re
 		}
 	}
 }
+
+// isTrained reports whether the loss depends on the outcome of a reader.
+func (s *shard) isTrained(r reader) bool { return !s.isMasked(r) }
 
 // isMasked reports whether the loss does not depend on the outcome of a reader.
 func (s *shard) isMasked(r reader) bool {

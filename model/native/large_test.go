@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -153,6 +154,47 @@ func BenchmarkSmolLM2UpdateLoRAGroups(b *testing.B) {
 			}
 			b.ReportMetric((processorTime(b)-began).Seconds()/float64(b.N), "processor-s/op")
 			b.ReportMetric(float64(64*68*b.N)/b.Elapsed().Seconds(), "tokens/s")
+			b.ReportMetric(residentMB("VmHWM"), "MB-peak")
+		})
+	}
+}
+
+// A step of GRPO with prompts of 200 tokens and 8 replies of 20 to each. In five of eight
+// groups all attempts got the same reward, so they have no gradient.
+func BenchmarkQwen05BUpdateLoRAFlatGroups(b *testing.B) {
+	a := qwen05B()
+	tr, batch := benchmarkTrainer(b, over(a, model.BF16)), batchOf(a, 64, 200+20)
+	needed := make([]bool, 219)
+	for i := 199; i < 219; i++ {
+		needed[i] = true
+	}
+	for i := range batch {
+		batch[i].Tokens[0] = int32(i / 8)
+		for j := range 20 {
+			batch[i].Tokens[200+j] = int32(i + j*j)
+		}
+	}
+	for _, v := range []struct {
+		name   string
+		learn  int // groups
+		needed []bool
+	}{{"all", 8, nil}, {"replies", 8, needed}, {"replies-of-three-groups", 3, needed}} {
+		b.Run(v.name, func(b *testing.B) {
+			rows := slices.Clone(batch)
+			for i := range rows {
+				rows[i].Needed = v.needed
+			}
+			replies := func(row int, _, _ []float32, gradient, _ []float32) {
+				for i := 199; row/8 < v.learn && i < len(gradient); i++ {
+					gradient[i] = -1.0 / (64 * 20)
+				}
+			}
+			began := processorTime(b)
+			for b.Loop() {
+				_, err := tr.Update(b.Context(), rows, replies, adamW())
+				require.NoError(b, err)
+			}
+			b.ReportMetric((processorTime(b)-began).Seconds()/float64(b.N), "processor-s/op")
 			b.ReportMetric(residentMB("VmHWM"), "MB-peak")
 		})
 	}

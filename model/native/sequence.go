@@ -17,6 +17,7 @@ type sequence struct {
 	prefix.Row
 	tokens    []int32
 	allowed   []model.TokenSet
+	needed    []bool  // nil for all
 	scale     float32 // 1/temperature
 	answers   int     // index of its first log-probability in those of the shard
 	attention int     // its offset in activations.attention; -1 if its attention is computed again
@@ -25,6 +26,9 @@ type sequence struct {
 
 // restricted reports whether position t may choose only among some tokens.
 func (q *sequence) restricted(t int) bool { return q.allowed != nil && q.allowed[t] != nil }
+
+// needs reports whether the outcome of position t is read.
+func (q *sequence) needs(t int) bool { return q.needed == nil || q.needed[t] }
 
 // end returns the index at which the sequence's log-probabilities end.
 func (q *sequence) end() int { return q.answers + q.N }
@@ -64,7 +68,7 @@ func (p *pass) cut(rows []model.Row, share bool) ([][]sequence, error) {
 		for _, at := range places {
 			row := rows[at.Index]
 			q := sequence{
-				Row: at, tokens: row.Tokens, allowed: row.Allowed, scale: scales[at.Index],
+				Row: at, tokens: row.Tokens, allowed: row.Allowed, needed: row.Needed, scale: scales[at.Index],
 				answers: answers, attention: attention, width: kernel.Pad(at.N),
 			}
 			if q.Own*q.width > keepPositions*keepPositions {

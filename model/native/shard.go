@@ -165,15 +165,42 @@ func (s *shard) forward() {
 		s.layer(l, next)
 	}
 	s.norm(s.parameters.norm, s.normed, s.x, s.inverse, s.rows)
+	clear(s.logprobs)
+	clear(s.entropies)
 	for first := 0; first < s.rows; first += s.chunk {
-		rows := min(s.chunk, s.rows-first)
-		s.output(first, rows)
-		if s.ValueHead {
-			s.values(first, rows)
-			continue
-		}
-		s.eachPosition(s.logits, first, rows, s.read)
+		s.outcomesOf(first, min(s.chunk, s.rows-first))
 	}
+}
+
+// outcomesOf computes the outcomes that are needed of a chunk of rows positions from first
+// on, or their values for a critic.
+func (s *shard) outcomesOf(first, rows int) {
+	if s.ValueHead {
+		s.output(s.logits, s.tokenLogits, first, rows)
+		s.values(first, rows)
+		return
+	}
+	needed := func(r reader) bool { return r.q.needs(r.t) }
+	for from, to := s.next(first, first+rows, needed); from < to; from, to = s.next(to, first+rows, needed) {
+		logits, own := s.logits[(from-first)*s.v:], s.tokenLogits[(from-first)*s.tokenWidth():]
+		s.output(logits, own, from, to-from)
+		s.eachPosition(logits, from, to-from, s.read)
+	}
+}
+
+// next returns the first range of positions, from first on and before last, for whose
+// readers is is true. The range may include short gaps.
+func (s *shard) next(first, last int, is func(reader) bool) (from, to int) {
+	from, to = last, last
+	for r := first; r < last && (to == last || r-to < kernel.Lanes); r++ {
+		if slices.ContainsFunc(s.readers.of(r), is) {
+			from, to = min(from, r), r+1
+			if to == last {
+				break
+			}
+		}
+	}
+	return from, to
 }
 
 // layer runs one layer. It writes the stream after the layer to next, unless next is nil.
@@ -185,9 +212,10 @@ func (s *shard) layer(l int, next []float32) {
 	s.feedForward(l, a, next, s.rows)
 }
 
-// output computes the logits of some rows.
-func (s *shard) output(first, rows int) {
-	s.pass.output(s.logits, s.tokenLogits, s.normed[first*s.d:], rows)
+// output computes the logits of rows positions from first on, those of trained tokens in
+// own.
+func (s *shard) output(logits, own []float32, first, rows int) {
+	s.pass.output(logits, own, s.normed[first*s.d:], rows)
 }
 
 // eachPlace calls do for each position of the shard with the first of its readers.
@@ -279,12 +307,15 @@ func (s *shard) outcome(thread *shardThread, q *sequence, t int, logits []float3
 	return s.tokenOutcome(thread.choice.gather(logits), n, thread.choice.indexOf(token), q.scale)
 }
 
-// applyObjective lets the objective write the gradients of all positions.
-func (s *shard) applyObjective(objective model.Objective) {
+// applyObjective lets the objective write the gradients of all positions. It reports
+// whether some are not 0; all are where each attempt of a group got the same reward.
+func (s *shard) applyObjective(objective model.Objective) bool {
 	clear(s.gradient)
 	clear(s.entropyGradient)
 	for _, q := range s.sequences {
 		from, to := q.answers, q.end()
 		objective(q.Index, s.logprobs[from:to:to], s.entropies[from:to:to], s.gradient[from:to:to], s.entropyGradient[from:to:to])
 	}
+	learns := func(x float32) bool { return x != 0 }
+	return slices.ContainsFunc(s.gradient, learns) || slices.ContainsFunc(s.entropyGradient, learns)
 }

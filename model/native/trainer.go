@@ -231,8 +231,9 @@ func (t *trainer) update(ctx context.Context, rows []model.Row, objective model.
 			s := t.shards[worker]
 			s.load(shards[i], true)
 			s.forward()
-			s.applyObjective(objective)
-			s.backward(lanes[lane])
+			if s.applyObjective(objective) { // a gradient of zeros would change no bit
+				s.backward(lanes[lane])
+			}
 		}
 	})
 	if err := ctx.Err(); err != nil {
