@@ -13,13 +13,28 @@ func endTexts() []string {
 }
 
 // fillTexts lists the texts of the tokens of code models that pad a text, and that begin a
-// repository and a file. llama.cpp ends a reply at one of each kind.
+// repository and a file. llama.cpp ends a reply at one of each kind, the first that it finds.
 func fillTexts() [][]string {
 	return [][]string{
 		{"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"},
 		{"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"},
 		{"<|file_sep|>"},
 	}
+}
+
+// endsByText reports whether llama.cpp ends a reply at the token with a text because of
+// that text, in a model with the given tokens.
+func endsByText(text string, tokens []string) bool {
+	if slices.Contains(endTexts(), text) {
+		return true
+	}
+	for _, kind := range fillTexts() {
+		if slices.Contains(kind, text) {
+			others := slices.DeleteFunc(kind, func(other string) bool { return other == text })
+			return !slices.ContainsFunc(others, func(other string) bool { return slices.Contains(tokens, other) })
+		}
+	}
+	return false
 }
 
 // lastEndText is a text that makes a token the end of a turn in a file that names none.

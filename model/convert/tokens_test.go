@@ -1,6 +1,7 @@
 package convert_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -254,4 +255,20 @@ func TestAnImportEndsRepliesWhereLlamaCppDoes(t *testing.T) {
 	got, err := dialog.ReadBundle(dir)
 	require.NoError(t, err)
 	require.Equal(t, []int32{700, 702, 707, 708}, got.Stop)
+
+	// What was imported is exported again, and ends replies at the same tokens.
+	again, dir := filepath.Join(t.TempDir(), "model.gguf"), t.TempDir()
+	require.NoError(t, convert.ToGGUF(again, "tiny", a, a.Init(1), got, gguf.F32))
+	_, err = convert.FromGGUF(again, dir, convert.Options{})
+	require.NoError(t, err)
+	second, err := dialog.ReadBundle(dir)
+	require.NoError(t, err)
+	require.Equal(t, got.Stop, second.Stop)
+
+	// llama.cpp takes one token of those that pad a text, so each of two needs a key, and there is one for both.
+	got.Tokenizer = bytes.ReplaceAll(got.Tokenizer, []byte("|other|"), []byte("fim_pad"))
+	got.Stop = append(got.Stop, 709)
+	err = convert.ToGGUF(filepath.Join(t.TempDir(), "model.gguf"), "tiny", a, a.Init(1), got, gguf.F32)
+	require.ErrorIs(t, err, convert.ErrUnsupported)
+	require.ErrorContains(t, err, "ends a reply too, and llama.cpp has keys for three such tokens")
 }

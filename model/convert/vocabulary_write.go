@@ -119,7 +119,7 @@ func end(ids map[string]int, codec dialog.Codec, after []int32, tokens []string)
 	ids[eotKey] = turn
 	for _, id := range stop[1:] {
 		switch {
-		case int(id) == ids[eosKey] || slices.Contains(endTexts(), tokens[id]):
+		case int(id) == ids[eosKey] || endsByText(tokens[id], tokens):
 		case ids[eomKey] == 0 || ids[eomKey] == int(id):
 			ids[eomKey] = int(id)
 		default:
