@@ -79,7 +79,7 @@ release: ## Build archives for linux and macOS, amd64 and arm64, with SHA256SUMS
 
 .PHONY: clean
 clean: ## Remove what was built or installed; runs and their data stay
-	rm -rf bin dist .examples .parity .tokenizers .torch
+	rm -rf bin dist .examples .exports .parity .tokenizers .torch .zoo
 
 ##@ Check
 

@@ -171,8 +171,8 @@ func TestCreditScalesWithRewardsUnlessItIsDivided(t *testing.T) {
 		// A power of two rounds nothing, but a number below 2e-308 has fewer bits than the
 		// same number eight times as large.
 		const by = 8
-		normal := func(x float64) float64 { return math.Round(x*(1<<40)) / (1 << 40) }
-		groups := changed(someGroups(t, true), func(_ int, r float64) float64 { return normal(r) }, normal)
+		rounded := func(x float64) float64 { return math.Round(x*(1<<40)) / (1 << 40) }
+		groups := changed(someGroups(t, true), func(_ int, r float64) float64 { return rounded(r) }, rounded)
 		scale := func(x float64) float64 { return by * x }
 		scaled := changed(groups, func(_ int, r float64) float64 { return by * r }, scale)
 		plan := credit.Plan{

@@ -1,4 +1,4 @@
-// Package readable writes numbers of things and times for people: "1 step", "12 steps",
+// Package readable writes lines, numbers of things and times for people: "1 step", "12 steps",
 // "2026-11-25 21:30:45 +01:00". Every package that tells such values uses it, so that no
 // text says "1 steps", or leaves open in which zone a time is. It is not for texts that
 // programs read.
@@ -6,6 +6,7 @@ package readable
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"time"
 )
@@ -59,4 +60,17 @@ func Name(n int, thing string) string {
 		return thing + "es"
 	}
 	return thing + "s"
+}
+
+// Lines writes lines of text, without white space at their ends, and keeps the first error.
+type Lines struct {
+	W   io.Writer
+	Err error
+}
+
+// Line writes a line, unless a line before it could not be written.
+func (l *Lines) Line(format string, args ...any) {
+	if l.Err == nil {
+		_, l.Err = fmt.Fprintln(l.W, strings.TrimRight(fmt.Sprintf(format, args...), " "))
+	}
 }

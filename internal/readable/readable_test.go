@@ -1,6 +1,8 @@
 package readable_test
 
 import (
+	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,4 +33,31 @@ func TestATimeSaysItsZone(t *testing.T) {
 	require.Equal(t, "2026-03-01 23:30:00 +00:00", readable.In(at, time.UTC))
 	require.Equal(t, "2026-03-02 05:15:00 +05:45", readable.In(at, time.FixedZone("", (5*60+45)*60)))
 	require.Equal(t, readable.In(at, time.Local), readable.Time(at))
+}
+
+// full accepts some writes, and then none.
+type full struct{ left int }
+
+func (f *full) Write(p []byte) (int, error) {
+	if f.left == 0 {
+		return 0, io.ErrShortWrite
+	}
+	f.left--
+	return len(p), nil
+}
+
+func TestLinesEndWithoutSpacesAndKeepTheFirstError(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	l := readable.Lines{W: &text}
+	l.Line("%-6s", "a")
+	l.Line("")
+	require.NoError(t, l.Err)
+	require.Equal(t, "a\n\n", text.String())
+
+	l = readable.Lines{W: &full{left: 1}}
+	for range 3 {
+		l.Line("a")
+	}
+	require.ErrorIs(t, l.Err, io.ErrShortWrite)
 }

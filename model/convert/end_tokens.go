@@ -13,7 +13,7 @@ func endTexts() []string {
 }
 
 // fillTexts lists the texts of the tokens of code models that pad a text, and that begin a
-// repository and a file. llama.cpp ends a reply at one of each kind, the first that it finds.
+// repository and a file. llama.cpp ends a reply at one of each kind.
 func fillTexts() [][]string {
 	return [][]string{
 		{"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"},

@@ -112,7 +112,7 @@ func (s *shard) positionGradient(thread *shardThread, logits []float32, all []re
 			}
 			return
 		}
-		if !slices.ContainsFunc(alike, func(r reader) bool { return !s.isMasked(r) }) {
+		if !slices.ContainsFunc(alike, s.isTrained) {
 			continue
 		}
 		thread.part = append(thread.part[:0], logits...)

@@ -188,12 +188,12 @@ func (s *shard) outcomesOf(first, rows int) {
 	}
 }
 
-// next returns the first range of positions, from first on and before last, for whose
-// readers is is true. The range may include short gaps.
-func (s *shard) next(first, last int, is func(reader) bool) (from, to int) {
+// next returns the first range of positions, from first on and before last, each with a
+// reader that counts. The range may include short gaps.
+func (s *shard) next(first, last int, counts func(reader) bool) (from, to int) {
 	from, to = last, last
 	for r := first; r < last && (to == last || r-to < kernel.Lanes); r++ {
-		if slices.ContainsFunc(s.readers.of(r), is) {
+		if slices.ContainsFunc(s.readers.of(r), counts) {
 			from, to = min(from, r), r+1
 			if to == last {
 				break

@@ -123,9 +123,7 @@ func TestGradientsOfSharedBeginningsMatchFiniteDifferences(t *testing.T) {
 
 func TestScoresOfRowsThatBeginAlikeAreThoseOfEachAlone(t *testing.T) {
 	t.Parallel()
-	models := architectures()
-	models["wide"] = wideModel()
-	for name, a := range models {
+	for name, a := range architecturesAndWide() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			batch := branches(a, 20, 50, 8)

@@ -17,6 +17,13 @@ func wideModel() model.Architecture {
 	}
 }
 
+// architecturesAndWide returns architectures, and wideModel as "wide".
+func architecturesAndWide() map[string]model.Architecture {
+	all := architectures()
+	all["wide"] = wideModel()
+	return all
+}
+
 // Shared products are the same for any number of threads, and agree with the reference.
 func TestThreadsShareTheProductsOfAWideModel(t *testing.T) {
 	t.Parallel()
@@ -82,9 +89,7 @@ func TestAWideModelDecodesWhatItScores(t *testing.T) {
 // some positions at a time.
 func TestWhatIsComputedAgainIsTheSame(t *testing.T) {
 	t.Parallel()
-	models := architectures()
-	models["wide"] = wideModel()
-	for name, a := range models {
+	for name, a := range architecturesAndWide() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a.MaxPositions = 700
