@@ -12,8 +12,7 @@ import urllib.request
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples/sql"))
-import control
-import prompts
+import controls
 
 TOKENS = 192
 
@@ -63,8 +62,9 @@ def main(name, base, exported, questions):
     reply = llama(exported) if name == "llama.cpp" else transformers(name, base, exported)
     for i, row in enumerate(json.loads(Path(questions).read_text())):
         database = Path(questions).parent / "database" / row["db_id"] / (row["db_id"] + ".sqlite")
-        said = reply(control.messages(0, prompts.schema(str(database)), row["question"]))
-        print(json.dumps({"id": str(i), "result": control.query(said)}), flush=True)
+        asked = controls.messages(0, {"input": row["question"], "metadata": {"database": str(database)}})
+        said = reply([{"role": role, "content": text} for role, text in asked])
+        print(json.dumps({"id": str(i), "result": controls.answer(said)}), flush=True)
     os._exit(0)  # llama.cpp's threads sometimes keep a process from ending
 
 

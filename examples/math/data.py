@@ -15,6 +15,7 @@ NAMES = ["Ada", "Ben", "Chen", "Dana", "Emil", "Fay"]
 THINGS = ["apples", "books", "coins", "pens"]
 COUNTS = {"train": 48, "dev": 12, "test": 24}
 
+SYSTEM = "Compute, then answer with the number alone."
 TOOL = {
     "type": "function",
     "function": {
@@ -40,18 +41,22 @@ def question(r: random.Random) -> tuple[str, str]:
     )
 
 
+def called(number: int, expression: str, result: str, words: str | None = None) -> list[dict]:
+    """A call of the calculator, the words before it, and its result."""
+    function = {"name": "calculator", "arguments": json.dumps({"expression": expression})}
+    return [
+        {"role": "assistant", "content": words, "tool_calls": [{"id": f"call_{number}", "type": "function", "function": function}]},
+        {"role": "tool", "tool_call_id": f"call_{number}", "content": result},
+    ]
+
+
 def demonstration(r: random.Random, text: str, expression: str) -> dict:
     answer = eval(expression)
-    messages = [{"role": "system", "content": "Compute, then answer with the number alone."}, {"role": "user", "content": text}]
+    messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": text}]
     if r.random() < 0.5:
         messages.append({"role": "assistant", "content": str(answer + r.choice([-10, -1, 1, 10]))})
     else:
-        function = {"name": "calculator", "arguments": json.dumps({"expression": expression})}
-        messages += [
-            {"role": "assistant", "content": None, "tool_calls": [{"id": "call_1", "type": "function", "function": function}]},
-            {"role": "tool", "tool_call_id": "call_1", "content": str(answer)},
-            {"role": "assistant", "content": str(answer)},
-        ]
+        messages += [*called(1, expression, str(answer)), {"role": "assistant", "content": str(answer)}]
     return {"messages": messages, "tools": [TOOL]}
 
 

@@ -1,16 +1,9 @@
-"""Asks the model once, with one of ten prompts, and prints its query without the prose around it.
+"""Ten prompts for one call of the untrained model, and the reading of its query without the prose around it (../recipe/control.py).
 
-    control.py NUMBER
-
-Number 0 is the writer's own prompt. It is a control: what training is worth must be measured against the best that
-words and a few lines of Python get out of the untrained model. Only Python's own modules are used, so an attempt costs nothing.
+Number 0 is the writer's own prompt.
 """
 
-import json
-import os
 import re
-import sys
-import urllib.request
 
 import prompts
 
@@ -43,33 +36,17 @@ PROMPTS = [
 ]
 
 
-def messages(number: int, schema: str, question: str) -> list[dict[str, str]]:
+def messages(number: int, task: dict) -> list[tuple[str, str]]:
+    schema, question = prompts.schema(task["metadata"]["database"]), task["input"]
     system, user = (
         text.format(schema=schema, question=question, schema_comment=schema.replace("\n", "\n-- ")) for text in PROMPTS[number]
     )
-    said = [("system", system)] if system else []
-    return [{"role": role, "content": text} for role, text in [*said, ("user", user)]]
+    return [(role, text) for role, text in [("system", system), ("user", user)] if text]
 
 
-def query(reply: str) -> str:
+def answer(reply: str) -> str:
     """The first fenced block, or what follows from the first SELECT or WITH to a semicolon outside of quotes or a blank line; on one line."""
     fence = re.search(r"```(?:\w+\n|\n)?(.*?)(?:```|\Z)", reply, re.DOTALL)
     text = fence.group(1) if fence else reply
     found = re.search(r"""\b(?:SELECT|WITH)\b(?:'[^']*'|"[^"]*"|`[^`]*`|(?!\n\s*\n)[^;])*""", text, re.IGNORECASE)
     return " ".join((found.group() if found else text).split())
-
-
-def main() -> None:
-    task = json.load(sys.stdin)
-    body = {"model": "m", "messages": messages(int(sys.argv[1]), prompts.schema(task["metadata"]["database"]), task["input"])}
-    request = urllib.request.Request(
-        os.environ["OPENAI_BASE_URL"] + "/chat/completions",
-        json.dumps(body).encode(),
-        {"Content-Type": "application/json", "Authorization": "Bearer " + os.environ["OPENAI_API_KEY"]},
-    )
-    with urllib.request.urlopen(request) as answer:
-        print(query(json.load(answer)["choices"][0]["message"]["content"] or ""))
-
-
-if __name__ == "__main__":
-    main()
