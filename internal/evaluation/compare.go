@@ -57,7 +57,8 @@ type Side struct {
 	Run     string     `json:"run"`
 	Version int        `json:"version"`
 	Split   trace.Kind `json:"split"`
-	Mean    float64    `json:"mean"`
+	// Estimate is the mean reward with its interval of the comparison's Level, by cluster.
+	Estimate
 	// Model is the evaluated version or server, if it is not a version of the run itself.
 	Model string  `json:"model,omitempty"`
 	Pass  *Passes `json:"pass,omitempty"`
@@ -82,7 +83,7 @@ func Compare(a, b Set, cluster string) (Comparison, error) {
 		return Comparison{}, fmt.Errorf("%s and %s %w", a.Name(), b.Name(), err)
 	}
 	c := Comparison{
-		A: a.side(), B: b.side(), Tasks: len(a.Rewards), Samples: len(a.Rewards[0]), Level: Level, Remarks: remarks(a, b),
+		A: a.side(by), B: b.side(by), Tasks: len(a.Rewards), Samples: len(a.Rewards[0]), Level: Level, Remarks: remarks(a, b),
 		Cluster: cluster, Clusters: len(by.sizes), Greedy: a.Greedy,
 	}
 	before, after := a.means(), b.means()
@@ -135,13 +136,13 @@ func (s Set) means() []float64 {
 	return out
 }
 
-func (s Set) side() Side {
-	mean := s.Mean
-	if s.Greedy {
-		mean = *s.Evaluation.Greedy
+func (s Set) side(by Clusters) Side {
+	mean := *by.Mean(s.Rewards)
+	if mean.Mean = s.Mean; s.Greedy { // as it was recorded, to the bit
+		mean.Mean = *s.Evaluation.Greedy
 	}
 	return Side{
-		Run: s.Run, Version: s.Version, Split: s.Kind, Mean: mean, Model: ModelOf(s.Spec),
+		Run: s.Run, Version: s.Version, Split: s.Kind, Estimate: mean, Model: ModelOf(s.Spec),
 		Pass: PassesOf(s.Rewards, s.Spec.Evaluation.SuccessThreshold()),
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"os"
 	"path/filepath"
 	"testing"
@@ -21,6 +22,7 @@ import (
 func set(run string, rewards ...[]float64) evaluation.Set {
 	s := evaluation.Set{Spec: spec.Spec{Grader: spec.Grader{Type: spec.GraderExact}}.WithDefaults(), Rewards: rewards}
 	s.Run, s.Kind, s.Policy = run, trace.Test, "main"
+	s.Mean, s.StdError = evaluation.MeanOf(slices.Concat(rewards...))
 	for i := range rewards {
 		s.Tasks = append(s.Tasks, tasks.Task{ID: fmt.Sprintf("t%d", i)})
 	}
@@ -40,6 +42,9 @@ func TestAComparisonIsPairedByTask(t *testing.T) {
 	require.Equal(t, "t1", c.ByTask[1].ID, "equal changes keep the order of the tasks")
 	require.LessOrEqual(t, c.Difference.Low, c.Difference.Mean)
 	require.GreaterOrEqual(t, c.Difference.High, c.Difference.Mean)
+	require.InDelta(t, 0.4, c.A.Mean, 1e-12)
+	require.Less(t, c.A.Low, c.A.Mean)
+	require.Greater(t, c.A.High, c.A.Mean)
 
 	back, err := evaluation.Compare(b, a, "")
 	require.NoError(t, err)

@@ -68,9 +68,9 @@ func (c Comparison) over() string {
 	return text
 }
 
-// String names the side and its mean.
+// String names the side and its mean with its interval.
 func (s Side) String() string {
-	text := fmt.Sprintf("%s@%d on %s: %.3f", s.Run, s.Version, s.Split, s.Mean)
+	text := fmt.Sprintf("%s@%d on %s: %.3f [%.3f, %.3f]", s.Run, s.Version, s.Split, s.Mean, s.Low, s.High)
 	if s.Model != "" {
 		text += " (" + s.Model + ")"
 	}
