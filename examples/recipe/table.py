@@ -33,7 +33,7 @@ def writer(report: dict, version: int) -> dict[str, dict[str, dict | None]]:
 def main(folder: Path, version: int, controls: dict[str, str], *, with_writer: bool) -> None:
     compared = {name: {at: json.loads((folder / f"{name}-{at}.json").read_text()) for at in AT} for name in controls}
     agent = compared["agent"]["sampled"]
-    about = f" about {agent['clusters']} databases; intervals of 95 %, by database." if agent.get("clusters") else "; intervals of 95 %."
+    about = f" about {agent['clusters']} databases; intervals of 95 %, by database." if agent.get("cluster") else "; intervals of 95 %."
     print(f"Test: {agent['tasks']} questions{about}")
     if version == 0:
         print("No version was better than version 0 on the gate, so version 0 is still the promoted one.")
