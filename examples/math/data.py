@@ -16,14 +16,15 @@ THINGS = ["apples", "books", "coins", "pens"]
 COUNTS = {"train": 48, "dev": 12, "test": 24}
 
 SYSTEM = "Compute, then answer with the number alone."
-TOOL = {
-    "type": "function",
-    "function": {
-        "name": "calculator",
-        "description": "Compute an arithmetic expression.",
-        "parameters": {"type": "object", "properties": {"expression": {"type": "string", "description": "expression"}}, "required": ["expression"]},
-    },
+# The calculator as AutoGen describes it to the model.
+PARAMETERS = {
+    "type": "object",
+    "properties": {"expression": {"description": "expression", "title": "Expression", "type": "string"}},
+    "required": ["expression"],
+    "additionalProperties": False,
 }
+FUNCTION = {"name": "calculator", "description": "Compute an arithmetic expression.", "parameters": PARAMETERS, "strict": False}
+TOOL = {"type": "function", "function": FUNCTION}
 
 
 def question(r: random.Random) -> tuple[str, str]:
