@@ -139,3 +139,9 @@ compare() {
 	bin/fulgurite compare --dir $state "$run" "$recipe@$version" --split test --greedy --json "$@" >"$folder/$name-greedy.json"
 	bin/fulgurite compare --dir $state "$run" "$recipe@$version" --split test --json "$@" >"$folder/$name-sampled.json"
 }
+
+# curve NAME=EVALUATION... draws the run's curve with the level of controls, $folder/curve.svg. $folder/report.json is there.
+curve() {
+	go run ./examples/recipe "$folder/report.json" "$folder/curve.svg" "$@"
+	printf 'Curve: %s\n' "$folder/curve.svg"
+}

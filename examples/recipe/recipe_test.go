@@ -1,4 +1,4 @@
-package recipe_test
+package main
 
 import (
 	"encoding/json"
@@ -213,4 +213,20 @@ func TestSolutionsBecomeDialogsWithTheCalculator(t *testing.T) {
 	out, err = python(t, "math", "split.py", source, into)
 	require.Error(t, err)
 	require.Contains(t, out, "test.jsonl is not there: give a folder with GSM8K's train.jsonl and test.jsonl")
+}
+
+func TestTheCurveHasTheAgentAndItsControls(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	report, control, svg := filepath.Join(dir, "report.json"), filepath.Join(dir, "control.json"), filepath.Join(dir, "curve.svg")
+	require.NoError(t, os.WriteFile(report, []byte(`{"evaluations": [{"kind": "gate", "version": 0, "mean": 0.1}, {"kind": "test", "version": 0, "mean": 0.9}, {"kind": "gate", "version": 16, "mean": 0.5}]}`), 0o600))
+	require.NoError(t, os.WriteFile(control, []byte(`{"mean": 0.4}`), 0o600))
+	require.NoError(t, draw(report, svg, []string{"the best prompt, untrained=" + control}))
+	text, err := os.ReadFile(svg)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "the agent, temperature 1")
+	require.Contains(t, string(text), "the best prompt, untrained")
+	require.NotContains(t, string(text), "0.9")
+	require.ErrorContains(t, draw(report, svg, []string{control}), "is not of the form NAME=EVALUATION")
+	require.ErrorContains(t, draw(control+"x", svg, nil), "control.jsonx")
 }
