@@ -40,7 +40,7 @@ def main(choice: str, seed: str, steps: int, tasks: int, port: int) -> None:
     spec["training"] |= {"steps": steps, "tasks_per_step": tasks}
     spec["seed"] = int(seed)
     evaluated = {key: spec[key] for key in ("model", "agent", "grader", "sampling")}
-    del spec["evaluation"]
+    del spec["evaluation"], spec["promotion"]  # there is no gate split while it trains
     run = name(choice, seed)
     files = {
         run: changed(spec | {"name": run, "tasks": {"train": "spider:../.sql/data/train.json"}}, choice),
