@@ -142,6 +142,6 @@ compare() {
 
 # curve NAME=EVALUATION... draws the run's curve with the level of controls, $folder/curve.svg. $folder/report.json is there.
 curve() {
-	go run ./examples/recipe "$folder/report.json" "$folder/curve.svg" "$@"
+	GOTOOLCHAIN=auto go run ./examples/recipe "$folder/report.json" "$folder/curve.svg" "$@"
 	printf 'Curve: %s\n' "$folder/curve.svg"
 }
