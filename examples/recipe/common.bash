@@ -68,12 +68,12 @@ import_model() {
 # placed FILE prints a spec of the example as it must be in $folder, since specs name files from where they lie.
 placed() { sed "s|\.\./\.\./\.$recipe/||; s|\.\./recipe/control\.py, \.|../examples/recipe/control.py, ../examples/$recipe|" "examples/$recipe/$1"; }
 
-# start [FLAG...] starts the agent, which stays in memory, and Fulgurite, and waits until both answer.
+# start [FLAG...] AGENT [ARGUMENT...] starts the agent, which stays in memory, and Fulgurite, as process `dev`, and waits until both answer.
 start() {
-	local serve dev
+	local serve
 	# What the last stack said must not be taken for this one's.
 	rm -f "$folder/dev.log" "$folder/serve.log"
-	"$python" sdk/python/fulgurite_serve.py --port "$port" "$@" "examples/$recipe/agent.py" >"$folder/serve.log" 2>&1 &
+	"$python" sdk/python/fulgurite_serve.py --port "$port" "$@" >"$folder/serve.log" 2>&1 &
 	serve=$!
 	bin/fulgurite dev --dir "$state" >"$folder/dev.log" 2>&1 &
 	dev=$!

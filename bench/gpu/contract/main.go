@@ -114,6 +114,9 @@ func (f *found) hold(b bounds) {
 	}
 }
 
+// gumbelMean is the mean of model.GumbelNoise: Euler's constant.
+const gumbelMean = 0.5772
+
 func architecture() model.Architecture {
 	return model.Architecture{
 		VocabSize: 500, HiddenSize: 128, Layers: 4, Heads: 4, KVHeads: 2, HeadDim: 32, FeedForward: 256,
@@ -121,8 +124,9 @@ func architecture() model.Architecture {
 	}
 }
 
-// adapted returns an adapter of rank 4 over base, with random numbers in both of its
-// matrices.
+// adapted returns an adapter of rank 4 over base, with random numbers of mean 0 in both of
+// its matrices. With another mean, hidden states of the small model all but cancel, and
+// rounding to bfloat16 alone turns gradients of the first layer around.
 func adapted(base model.Checkpoint) model.Checkpoint {
 	l := model.LoRA{Rank: 4, Alpha: 8, Targets: model.LoRATargets()}
 	c := model.Checkpoint{Architecture: base.Architecture, Weights: base.Architecture.AdapterTensors(l), Adapter: &model.Adapter{LoRA: l, Base: &model.Base{
@@ -140,7 +144,7 @@ func adapted(base model.Checkpoint) model.Checkpoint {
 		w.Data = make([]float32, w.Size())
 		model.GumbelNoise(3, i, w.Data)
 		for j := range w.Data {
-			w.Data[j] *= 0.05
+			w.Data[j] = 0.05 * (w.Data[j] - gumbelMean)
 		}
 	}
 	return c
