@@ -17,13 +17,13 @@ import (
 var errGone = errors.New("gone")
 
 // proberLimit is longer than any delay of an answer on a busy machine.
-const proberLimit = time.Second
+const proberLimit = 3 * time.Second
 
 func prober(t *testing.T, handler http.HandlerFunc, healthy func(int) bool) *health.Prober {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
-	return health.New(health.Config{URL: server.URL + "/", Every: 20 * time.Millisecond, Patience: proberLimit, Gone: errGone, Healthy: healthy})
+	return health.New(health.Config{URL: server.URL + "/", Every: 50 * time.Millisecond, Patience: proberLimit, Gone: errGone, Healthy: healthy})
 }
 
 func TestAPeerThatFallsSilentEndsEveryRequest(t *testing.T) {
@@ -50,7 +50,7 @@ func TestAPeerThatAnswersIsWaitedFor(t *testing.T) {
 		if r.URL.Path != health.Path {
 			t.Errorf("asked at %s", r.URL.Path)
 		}
-		if probed.Add(1) == 60 {
+		if probed.Add(1) == 70 {
 			close(probes)
 		}
 	}, nil)

@@ -21,11 +21,13 @@ func (d *Database) Progress(ctx context.Context) (int64, error) {
 	return n, err
 }
 
-// Midway counts the open attempts of a run that have a call on record.
-func (d *Database) Midway(ctx context.Context, run string) (int, error) {
+// Midway counts the open attempts of a run whose last call was recorded after a time.
+// Attempts of killed workers stay open, so the time tells which agents are at work.
+func (d *Database) Midway(ctx context.Context, run string, after time.Time) (int, error) {
 	var n int
 	err := d.db.QueryRowContext(ctx, `SELECT COUNT(*) FROM attempts a WHERE a.run = $1 AND a.outcome = '' AND EXISTS (SELECT 1 FROM calls c
-WHERE c.run = a.run AND c.kind = a.kind AND c.step = a.step AND c.task = a.task AND c.sample = a.sample AND c.attempt = a.attempt)`, run).Scan(&n)
+WHERE c.run = a.run AND c.kind = a.kind AND c.step = a.step AND c.task = a.task AND c.sample = a.sample AND c.attempt = a.attempt AND c.recorded > $2)`,
+		run, after.UnixNano()).Scan(&n)
 	return n, err
 }
 

@@ -119,9 +119,11 @@ func readAndCompare(t *testing.T, url string, began time.Time) {
 	progress, err := d.Progress(ctx)
 	require.NoError(t, err)
 	require.EqualValues(t, 4+4+1+1+2+1, progress, "calls, attempts, a seal, a batch, versions, a judgment")
-	midway, err := d.Midway(ctx, "chaos")
-	require.NoError(t, err)
-	require.Equal(t, 1, midway)
+	for after, want := range map[time.Time]int{began: 1, time.Now(): 0} {
+		midway, err := d.Midway(ctx, "chaos", after)
+		require.NoError(t, err)
+		require.Equal(t, want, midway)
+	}
 	again, err := d.TriedAgain(ctx, "chaos", began)
 	require.NoError(t, err)
 	require.Equal(t, 1, again)
