@@ -111,7 +111,7 @@ purego: ## Test the CPU engine as it is on processors for which there is no asse
 .PHONY: race
 race: ## Run the tests where goroutines meet with the race detector, in another order each time (needs a C compiler)
 	$(GOBUILD) -o bin/temporal-server ./internal/devserver/server
-	CGO_ENABLED=1 $(GOTEST) $(PARALLEL) -race $(RACEFLAGS) -vet=off -short -shuffle=on -timeout=40m $$(.ci/raced)
+	CGO_ENABLED=1 $(GOTEST) $(PARALLEL) -race $(RACEFLAGS) -vet=off -short -shuffle=on -timeout=40m $(or $(RACED),$$(.ci/raced))
 
 # How long `make fuzz` runs each target, and which: a regular expression of their names.
 T    ?= 30s

@@ -6,8 +6,10 @@ import (
 	"flag"
 	"fmt"
 	"go/ast"
+	"go/parser"
 	"go/token"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
@@ -147,11 +149,15 @@ func fieldNames(path string, of reflect.Type) []string {
 func constantNames(t *testing.T) []string {
 	t.Helper()
 	var out []string
-	for _, s := range sources(t) {
-		if s.folder != "workflows" || s.isTest() {
+	files, err := filepath.Glob("../workflows/*.go")
+	require.NoError(t, err)
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		ast.Inspect(s.file, func(n ast.Node) bool {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.FuncDecl:
 				if strings.HasSuffix(n.Name.Name, "ID") && n.Recv == nil {

@@ -1,7 +1,6 @@
-package testsuite_test
+package rules_test
 
 import (
-	"bytes"
 	"cmp"
 	"go/ast"
 	"go/parser"
@@ -19,21 +18,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The tests of *_rules_test.go and of this file hold the rules of the repository that a
-// compiler does not. They read the files themselves: a test that ran `go list` would be
-// served from the cache although a file has changed.
+const module = "github.com/fulgurite/fulgurite/"
 
-const (
-	module = "github.com/fulgurite/fulgurite/"
-	// mostLines is the maximum length of a file. A longer file usually has more than one
-	// subject.
-	mostLines = 700
-)
+// mostLines is the maximum length of a file. A longer file usually has more than one
+// subject.
 
 // source is one Go file, its folder relative to the root of the repository.
 type source struct {
 	folder, name string
-	lines        int
 	file         *ast.File
 }
 
@@ -57,7 +49,7 @@ func (s source) imports() []string {
 func sources(t *testing.T) []source {
 	t.Helper()
 	var all []source
-	root := os.DirFS("..")
+	root := os.DirFS("../..")
 	require.NoError(t, fs.WalkDir(root, ".", func(p string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -80,7 +72,7 @@ func sources(t *testing.T) []source {
 		if err != nil {
 			return err
 		}
-		all = append(all, source{path.Dir(p), path.Base(p), bytes.Count(text, []byte("\n")), file})
+		all = append(all, source{path.Dir(p), path.Base(p), file})
 		return nil
 	}))
 	require.NotEmpty(t, all)
@@ -148,15 +140,6 @@ func isTestFunction(name string) bool {
 	return slices.ContainsFunc([]string{"Test", "Benchmark", "Fuzz", "Example"}, func(kind string) bool { return strings.HasPrefix(name, kind) })
 }
 
-func TestFilesAreShort(t *testing.T) {
-	t.Parallel()
-	for _, s := range sources(t) {
-		if s.lines > mostLines && !ast.IsGenerated(s.file) {
-			t.Errorf("%s has %d lines, more than %d", s, s.lines, mostLines)
-		}
-	}
-}
-
 // hasFakeClock reports whether the tests of a file may sleep: in a bubble of synctest
 // that takes no time.
 func (s source) hasFakeClock() bool {
@@ -185,15 +168,15 @@ func TestNothingRunsBeforeMainAndNoTestSleeps(t *testing.T) {
 
 func TestDocumentedTargetsExist(t *testing.T) {
 	t.Parallel()
-	makefile, err := os.ReadFile("../Makefile")
+	makefile, err := os.ReadFile("../../Makefile")
 	require.NoError(t, err)
 	targets := map[string]bool{}
 	for _, m := range regexp.MustCompile(`(?m)^([a-z][a-z0-9-]*):([^=]|$)`).FindAllSubmatch(makefile, -1) {
 		targets[string(m[1])] = true
 	}
-	documents, err := filepath.Glob("../*.md")
+	documents, err := filepath.Glob("../../*.md")
 	require.NoError(t, err)
-	more, err := filepath.Glob("../docs/*.md")
+	more, err := filepath.Glob("../../docs/*.md")
 	require.NoError(t, err)
 	command := regexp.MustCompile("(?m)(?:^\\$? *|`)make ((?:[a-z][a-z0-9-]* ?)+)")
 	found := 0

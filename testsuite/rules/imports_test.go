@@ -1,4 +1,4 @@
-package testsuite_test
+package rules_test
 
 import (
 	"slices"

@@ -1,4 +1,4 @@
-package testsuite_test
+package rules_test
 
 import (
 	"go/ast"
@@ -14,7 +14,7 @@ import (
 // .ci/raced.
 func sequential(t *testing.T) []string {
 	t.Helper()
-	text, err := os.ReadFile("../.ci/raced")
+	text, err := os.ReadFile("../../.ci/raced")
 	require.NoError(t, err)
 	_, rest, found := strings.Cut(string(text), "sequential='")
 	require.True(t, found)
