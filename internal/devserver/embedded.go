@@ -128,9 +128,6 @@ func (s *Server) awaitNamespace(ctx context.Context) error {
 
 // end stops what was started, in reverse.
 func (s *Server) end() (err error) {
-	if s.stopDraining != nil {
-		s.stopDraining()
-	}
 	if s.inner.ui != nil {
 		s.inner.ui.stop()
 	}

@@ -9,6 +9,15 @@ import (
 	"path/filepath"
 )
 
+// databaseFile is the name of the database in the directory of a server.
+const databaseFile = "temporal.db"
+
+// uriPath writes a path for SQLite's file URIs, in which ?, # and % mean
+// something.
+func uriPath(path string) string {
+	return (&url.URL{Path: path}).EscapedPath()
+}
+
 // The mark has a table of its own, which the server does not know.
 const (
 	createMark = `CREATE TABLE IF NOT EXISTS fulgurite_mark (one INTEGER PRIMARY KEY, mark INTEGER NOT NULL)`

@@ -71,9 +71,6 @@ func (s *Server) start(ctx context.Context) error {
 
 // end makes the other process stop as this one would.
 func (s *Server) end() (err error) {
-	if s.stopDraining != nil {
-		s.stopDraining()
-	}
 	if s.inner.process != nil {
 		_, err = io.WriteString(s.inner.control, "stop\n")
 		err = errors.Join(err, s.inner.control.Close(), s.inner.process.Wait())

@@ -158,7 +158,7 @@ func TestTasksOfADeadWorkerAreBegunAgainAtOnce(t *testing.T) {
 	c, err := client.Dial(client.Options{HostPort: address})
 	require.NoError(t, err)
 	begin := func(id string, w any) {
-		_, err := c.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: id, TaskQueue: queue}, w)
+		_, err := c.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: id, TaskQueue: queue, WorkflowTaskTimeout: 2 * time.Second}, w)
 		require.NoError(t, err)
 	}
 	doomed, foreign := startWorker(t, doomedWorker, address), startWorker(t, foreignWorker, address)
@@ -172,16 +172,22 @@ func TestTasksOfADeadWorkerAreBegunAgainAtOnce(t *testing.T) {
 	}, 30*time.Second, 10*time.Millisecond)
 	begin("activity", CallHanging)
 	doomed.awaitStarted(t)
-	begin("tied", AwaitSignal)
-	require.Eventually(t, func() bool { return eventCount(t, c, "tied", enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED) == 1 },
-		30*time.Second, 10*time.Millisecond)
+	for _, id := range []string{"tied", "waiting"} {
+		begin(id, AwaitSignal)
+		require.Eventually(t, func() bool { return eventCount(t, c, id, enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED) == 1 },
+			30*time.Second, 10*time.Millisecond)
+	}
 	begin("task", Hang)
 	doomed.awaitStarted(t)
+	require.Eventually(t, func() bool {
+		n, err := c.CountWorkflow(ctx, &workflowservice.CountWorkflowExecutionsRequest{Query: "ExecutionStatus = 'Running'"})
+		return err == nil && n.Count == 6
+	}, 30*time.Second, 10*time.Millisecond, "visibility follows")
 	require.NoError(t, doomed.Process.Kill())
 	_ = doomed.Wait() // "signal: killed"
 	// The worker has its own queue, in which tasks for this workflow now wait.
-	require.NoError(t, c.SignalWorkflow(ctx, "tied", "", signal, "late"))
-	awaitBacklog(t, c, "tied")
+	require.NoError(t, c.SignalWorkflow(ctx, "waiting", "", signal, "late"))
+	awaitBacklog(t, c, "waiting")
 	c.Close()
 	require.NoError(t, process.Kill())
 	_, err = process.Wait()
@@ -191,12 +197,17 @@ func TestTasksOfADeadWorkerAreBegunAgainAtOnce(t *testing.T) {
 	require.Equal(t, address, s.Address(), "somebody else's worker finds it again")
 	done, err := s.Recover(ctx, func(identity string) bool { return identity == doomedWorker+"/1" })
 	require.NoError(t, err)
-	require.Equal(t, devserver.Recovery{Workflows: 5, Activities: 1, Delayed: 1, WorkflowTasks: 1}, done)
+	require.Equal(t, devserver.Recovery{Workflows: 6, Activities: 1, Delayed: 1, Untied: 6}, done)
 	c = connect(t, s)
 	w := recoveryWorker(c, doomedWorker+"/2")
 	require.NoError(t, w.Start())
 	t.Cleanup(w.Stop)
-	for _, id := range []string{"tied", "delayed", "activity", "task"} {
+	require.NoError(t, c.SignalWorkflow(ctx, "tied", "", signal, "later"))
+	// A task that the dead worker had taken, or that lay in its queue, waits for a timeout.
+	for _, id := range []string{"waiting", "task"} {
+		require.NoError(t, c.GetWorkflow(ctx, id, "").Get(ctx, nil), id)
+	}
+	for _, id := range []string{"tied", "delayed", "activity"} {
 		require.NoError(t, c.GetWorkflow(ctx, id, "").Get(ctx, nil), id)
 		for _, timeout := range []enums.EventType{enums.EVENT_TYPE_WORKFLOW_TASK_TIMED_OUT, enums.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT} {
 			require.Zero(t, eventCount(t, c, id, timeout), "%s of %s", timeout, id)

@@ -32,11 +32,9 @@ type Server struct {
 	ports   ports
 	lock    *os.File // nil in memory
 	inner   inner
-	// stopDraining ends what Recover left in the background; nil if there is nothing.
-	stopDraining func()
-	stopped      chan struct{}
-	claimed      atomic.Bool
-	err          error // of stopping; read after stopped
+	stopped chan struct{}
+	claimed atomic.Bool
+	err     error // of stopping; read after stopped
 }
 
 // Start starts a server and returns when it answers. The context bounds only the start;

@@ -330,6 +330,6 @@ func (s *Stack) recover(ctx context.Context, own string) {
 	}
 	if done.Workflows > 0 {
 		s.log.Info("open workflows go on", zap.Int("workflows", done.Workflows), zap.Int("activities", done.Activities),
-			zap.Int("delayed_activities", done.Delayed), zap.Int("workflow_tasks", done.WorkflowTasks))
+			zap.Int("delayed_activities", done.Delayed), zap.Int("untied", done.Untied))
 	}
 }
