@@ -2,7 +2,6 @@ package activities
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -10,13 +9,7 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/tasks"
 )
-
-// largestTask limits the size, in bytes of JSON, of a task that goes to an agent through
-// Temporal. Temporal accepts 2 MiB for a whole message.
-const largestTask = 1 << 20
 
 // lendFor is how long an attempt may take beyond the agent's own limit before the
 // forwarder closes its session. Most of that time is waiting for a worker.
@@ -98,22 +91,4 @@ func faultBefore(in BeginAttemptInput, try int) error {
 	}
 	return temporal.NewApplicationErrorWithOptions(fmt.Sprintf("the attempt before does not count, trying again: %s", in.Fault), "fault",
 		temporal.ApplicationErrorOptions{NextRetryDelay: wait})
-}
-
-// checkTaskSizes reports a task that is too large for an agent that is a workflow or an
-// activity.
-func checkTaskSizes(a spec.Agent, list []tasks.Task) error {
-	if a.Temporal == nil {
-		return nil
-	}
-	for _, t := range list {
-		data, err := json.Marshal(agentTask(t))
-		if err != nil {
-			return fmt.Errorf("task %s: %w", t.ID, err)
-		}
-		if len(data) > largestTask {
-			return fmt.Errorf("task %s has %d bytes: agent.temporal takes at most %d through Temporal; give the agent a path or an address in its place", t.ID, len(data), largestTask)
-		}
-	}
-	return nil
 }

@@ -12,7 +12,6 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/internal/curriculum"
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
@@ -191,45 +190,15 @@ func unknown(faults, known []spec.Fault) []spec.Fault {
 
 // snapshot stores the tasks of each split, if all splits can be used.
 func (c *Coordinator) snapshot(ctx context.Context, s spec.Spec) (map[trace.Kind]record.Split, error) {
-	sources := map[trace.Kind]string{trace.Train: s.Tasks.Train, trace.Gate: s.Tasks.Gate, trace.Test: s.Tasks.Test}
-	lists := map[trace.Kind][]tasks.Task{}
-	known := grading.Splits{Spec: s}
-	var parts []int // numbers of tasks of the train split's sources
-	var faults []error
-	var graders grading.Graders
-	defer graders.Close()
-	for _, kind := range []trace.Kind{trace.Train, trace.Gate, trace.Test} {
-		if sources[kind] == "" {
-			continue
-		}
-		var list []tasks.Task
-		var err error
-		if kind == trace.Train {
-			if list, parts, err = graders.OpenTrain(ctx, s); err == nil {
-				known.AddTrain(list, parts)
-			}
-		} else if list, err = graders.Open(ctx, s.Tasks, s.Grader, sources[kind]); err == nil {
-			err = known.Add(string(kind), sources[kind], list)
-		}
-		if errors.Is(err, sqlmatch.ErrDatabase) || ctx.Err() != nil {
-			return nil, fmt.Errorf("tasks.%s: %w", kind, err)
-		}
-		if err == nil {
-			err = checkTaskSizes(s.Agent, list)
-		}
-		if kind == trace.Train && err == nil {
-			_, err = curriculum.NewPool(s, list, parts)
-		}
-		if err != nil {
-			faults = append(faults, fmt.Errorf("tasks.%s: %w", kind, err))
-		}
-		lists[kind] = list
-	}
-	if err := errors.Join(faults...); err != nil {
+	splits, err := grading.ReadSplits(ctx, s)
+	switch {
+	case errors.Is(err, sqlmatch.ErrDatabase) || ctx.Err() != nil:
+		return nil, err // another try may read it
+	case err != nil:
 		return nil, invalid(err)
 	}
 	out := map[trace.Kind]record.Split{}
-	for kind, list := range lists {
+	for kind, list := range splits.Tasks {
 		data, err := tasks.Encode(list)
 		if err != nil {
 			return nil, invalid(fmt.Errorf("tasks.%s: %w", kind, err))
@@ -240,7 +209,7 @@ func (c *Coordinator) snapshot(ctx context.Context, s spec.Spec) (map[trace.Kind
 		}
 		split := record.Split{Digest: digest, Count: len(list)}
 		if kind == trace.Train {
-			split.Parts = parts
+			split.Parts = splits.Parts
 		}
 		out[kind] = split
 	}

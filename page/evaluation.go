@@ -58,7 +58,7 @@ func specOf(run record.Run) spec.Spec {
 	if err != nil {
 		return spec.Spec{}
 	}
-	return sp.WithDefaults()
+	return sp
 }
 
 // lastAttempts returns the attempts that count: the last one at each rollout.

@@ -197,7 +197,7 @@ func (s *Server) runRow(ctx context.Context, run record.Run) (runRow, error) {
 		if err != nil {
 			return row, fmt.Errorf("read what people did to run %s: %w", run.Name, err)
 		}
-		row.Planned = report.PlannedSteps(sp.WithDefaults().Training.Total(run.Splits[trace.Train].Count), acted)
+		row.Planned = report.PlannedSteps(sp.Training.Total(run.Splits[trace.Train].Count), acted)
 	}
 	steps, err := s.history(ctx, run)
 	if err != nil {

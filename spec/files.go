@@ -131,6 +131,13 @@ func (s Spec) Check() error {
 	return f.err()
 }
 
+// Complete fills in the defaults and checks the result, the files that it names included.
+// A spec with faults is complete, too.
+func (s Spec) Complete() (Spec, error) {
+	s = s.WithDefaults()
+	return s, s.Check()
+}
+
 // CheckFiles reports, as *Faults, the files and programs that s names but that are missing
 // on this machine. It looks for the agent's programs and directory only if the agent uses
 // the default queue: the workers of another queue may be on other machines.

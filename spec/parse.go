@@ -107,10 +107,12 @@ func LoadText(data []byte, name, directory string) (Spec, error) {
 	return s, nil
 }
 
-// Stored reads the spec in a run's row of the store. PrepareRun wrote it with all defaults
-// of its release, so keys that a later release added are absent.
+// Stored reads the spec in a run's row of the store and completes it. PrepareRun wrote it
+// with all defaults of its release, so only keys that a later release added are absent.
 func Stored(raw json.RawMessage) (Spec, error) {
 	var s Spec
-	err := json.Unmarshal(raw, &s)
-	return s, err
+	if err := json.Unmarshal(raw, &s); err != nil {
+		return s, err
+	}
+	return s.WithDefaults(), nil
 }

@@ -59,7 +59,6 @@ func Open(ctx context.Context, s Store, blobs assign.Blobs, run, policy string, 
 	if out.Spec, err = spec.Stored(r.Spec); err != nil {
 		return nil, fmt.Errorf("decode the spec of run %s: %w", run, err)
 	}
-	out.Spec = out.Spec.WithDefaults()
 	if err := out.checkBatch(ctx, s); err != nil {
 		return nil, err
 	}

@@ -93,7 +93,6 @@ func (s Source) batches(ctx context.Context, use func(digest string, b model.Bat
 	if err != nil {
 		return fmt.Errorf("decode the spec of run %s: %w", s.Run, err)
 	}
-	of = of.WithDefaults()
 	list, err := s.Store.Batches(ctx, s.Run, s.Policy)
 	if err != nil {
 		return fmt.Errorf("list batches of %s: %w", s.Run, err)

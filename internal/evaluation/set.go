@@ -167,7 +167,6 @@ func Load(ctx context.Context, s Store, blobs Blobs, e record.Evaluation, greedy
 	if out.Spec, err = spec.Stored(run.Spec); err != nil {
 		return out, fmt.Errorf("decode the spec of run %s: %w", e.Run, err)
 	}
-	out.Spec = out.Spec.WithDefaults()
 	text, err := blobs.Get(ctx, run.Splits[e.Kind].Digest)
 	if err != nil {
 		return out, fmt.Errorf("read the tasks of %s: %w", out.Name(), err)

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -168,6 +167,6 @@ func (b *Builtin) engineOf(ctx context.Context, run string) (string, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.engines[run] = cmp.Or(sp.Sampling.Engine, spec.EngineNative)
+	b.engines[run] = sp.Sampling.Engine
 	return b.engines[run], nil
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // Without PyTorch, a run that samples with it can't be served, and says what to install.
-// The others go on, including runs on record from before the key existed.
+// The others go on.
 func TestEachRunIsSampledByTheEngineOfItsSpec(t *testing.T) {
 	t.Setenv("FULGURITE_TORCH", "no-such-python")
 	dir := t.TempDir()
@@ -25,8 +25,8 @@ func TestEachRunIsSampledByTheEngineOfItsSpec(t *testing.T) {
 	sampler := records.Sampler(1)
 	t.Cleanup(sampler.Close)
 	for name, spec := range map[string]string{
-		"torch": `{"model": {"engine": "torch"}, "sampling": {"engine": "torch"}}`,
-		"early": `{"model": {"engine": "torch"}}`, "native": `{"model": {"engine": "torch"}, "sampling": {"engine": "native"}}`,
+		"torch":  `{"model": {"engine": "torch"}, "sampling": {"engine": "torch"}}`,
+		"native": `{"model": {"engine": "torch"}, "sampling": {"engine": "native"}}`,
 	} {
 		_, _, err := records.Store.CreateRun(t.Context(), record.Run{Name: name, Spec: []byte(spec), SpecDigest: "sha256:spec"})
 		require.NoError(t, err)

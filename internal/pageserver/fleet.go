@@ -81,7 +81,7 @@ func (l *live) queueNames(ctx context.Context) ([]string, error) {
 		if err != nil {
 			continue // a spec that can't be read names no queue to poll
 		}
-		if queue := sp.WithDefaults().Agent.Queue; queue != "" && !slices.Contains(names, queue) {
+		if queue := sp.Agent.Queue; queue != "" && !slices.Contains(names, queue) {
 			names = append(names, queue)
 		}
 	}

@@ -76,7 +76,6 @@ func readRecords(ctx context.Context, s Store, blobs Blobs, run, policy string) 
 	if m.spec, err = spec.Stored(m.run.Spec); err != nil {
 		return m, fmt.Errorf("decode its spec: %w", err)
 	}
-	m.spec = m.spec.WithDefaults()
 	if split := m.run.Splits[trace.Train]; split.Digest != "" {
 		data, err := blobs.Get(ctx, split.Digest)
 		if err != nil {

@@ -65,7 +65,7 @@ func (p *Pages) progressOf(ctx context.Context, run record.Run) (*progress, erro
 	}
 	out.Finished = last.Step
 	acted, err := p.Records.Actions(ctx, run.Name, mostActions)
-	out.Planned = report.PlannedSteps(sp.WithDefaults().Training.Total(run.Splits[trace.Train].Count), acted)
+	out.Planned = report.PlannedSteps(sp.Training.Total(run.Splits[trace.Train].Count), acted)
 	return out, err
 }
 

@@ -67,7 +67,7 @@ func flatSpec(raw json.RawMessage) map[string]string {
 	if err != nil {
 		return map[string]string{"(spec)": "can't be read"}
 	}
-	shown, err := text(sp.WithDefaults())
+	shown, err := text(sp)
 	var tree any
 	if err == nil {
 		err = json.Unmarshal([]byte(shown), &tree)

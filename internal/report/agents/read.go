@@ -65,7 +65,6 @@ func (s Source) Report(ctx context.Context) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("decode the spec of run %s: %w", s.Run, err)
 	}
-	of = of.WithDefaults()
 	out.Grader = of.Grader.Type
 	if !grading.GradesTexts(of.Grader) {
 		out.NotGraded = fmt.Sprintf("grader.type %s needs more than a text, so replies can't be graded by themselves", of.Grader.Type)

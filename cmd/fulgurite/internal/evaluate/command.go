@@ -138,8 +138,7 @@ func (c *Command) prepare(ctx context.Context, t *terminal.Terminal, records fle
 	if label, err = c.choose(ctx, t, records, sp); err != nil {
 		return "", err
 	}
-	*sp = sp.WithDefaults()
-	if err := sp.Check(); err != nil {
+	if *sp, err = sp.Complete(); err != nil {
 		return "", terminal.Usage(fmt.Errorf("%s: %w", c.Spec, err))
 	}
 	return label, nil

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -20,7 +19,6 @@ import (
 	"github.com/fulgurite/fulgurite/model/torch"
 	"github.com/fulgurite/fulgurite/model/upstream"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/grading"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/update"
@@ -98,8 +96,7 @@ func OfText(ctx context.Context, text []byte, name, directory string) (Plan, err
 	if err != nil {
 		return Plan{}, terminal.Usage(err)
 	}
-	sp = sp.WithDefaults()
-	if err := sp.Check(); err != nil {
+	if sp, err = sp.Complete(); err != nil {
 		return Plan{}, terminal.Usage(err)
 	}
 	return Of(ctx, sp)
@@ -227,36 +224,12 @@ func planCodec(s spec.Spec) (dialog.Codec, error) {
 // readTasks counts the tasks of each split, and reports the mistakes of all splits
 // together.
 func (p *Plan) readTasks(ctx context.Context) error {
-	var faults []error
-	var graders grading.Graders
-	defer graders.Close()
-	splits := []struct {
-		kind   trace.Kind
-		source string
-	}{{trace.Train, p.Spec.Tasks.Train}, {trace.Gate, p.Spec.Tasks.Gate}, {trace.Test, p.Spec.Tasks.Test}}
-	known := grading.Splits{Spec: p.Spec}
-	for _, split := range splits {
-		if split.source == "" {
-			continue
-		}
-		var list []tasks.Task
-		var err error
-		if split.kind == trace.Train {
-			var parts []int
-			if list, parts, err = graders.OpenTrain(ctx, p.Spec); err == nil {
-				known.AddTrain(list, parts)
-				p.pool, err = curriculum.NewPool(p.Spec, list, parts)
-			}
-		} else if list, err = graders.Open(ctx, p.Spec.Tasks, p.Spec.Grader, split.source); err == nil {
-			err = known.Add(string(split.kind), split.source, list)
-		}
-		if err != nil {
-			faults = append(faults, fmt.Errorf("tasks.%s: %w", split.kind, err))
-		}
-		p.Tasks[split.kind] = len(list)
+	splits, err := grading.ReadSplits(ctx, p.Spec)
+	for kind, list := range splits.Tasks {
+		p.Tasks[kind] = len(list)
 	}
-	p.Shared = known.Warnings
-	return errors.Join(faults...)
+	p.pool, p.Shared = splits.Pool, splits.Warnings
+	return err
 }
 
 // WarnOfTasks prints what splits share and repeat, and what the codec can't do, for
@@ -414,8 +387,7 @@ func loadSpec(path string) (spec.Spec, error) {
 	if err != nil {
 		return sp, terminal.Usage(err)
 	}
-	sp = sp.WithDefaults()
-	if err := sp.Check(); err != nil {
+	if sp, err = sp.Complete(); err != nil {
 		return sp, terminal.Usage(fmt.Errorf("%s: %w", path, err))
 	}
 	return sp, nil

@@ -20,7 +20,7 @@ import (
 func ended(ctx context.Context, db *store.Store, run record.Run, sp spec.Spec, steps []record.Step) (*workflows.Progress, error) {
 	p := workflows.Progress{
 		Run: run.Name, Phase: phaseOf(run.Status), Stop: run.Stop(),
-		Steps: sp.WithDefaults().Training.Total(run.Splits[trace.Train].Count),
+		Steps: sp.Training.Total(run.Splits[trace.Train].Count),
 	}
 	var result workflows.TrainingResult
 	if len(run.Result) > 0 && json.Unmarshal(run.Result, &result) == nil { // a failure has other keys

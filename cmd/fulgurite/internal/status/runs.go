@@ -94,7 +94,6 @@ func listed(ctx context.Context, db *store.Store, r record.Run) (listedRun, erro
 		SpecDigest: r.SpecDigest, WorkflowID: r.WorkflowID, Created: r.Created, Finished: r.Finished,
 	}
 	if sp, err := spec.Stored(r.Spec); err == nil { // one that was refused may be anything
-		sp = sp.WithDefaults()
 		if out.Only = sp.Evaluation.Only; out.Only == "" {
 			out.Steps = sp.Training.Total(r.Splits[trace.Train].Count)
 		}

@@ -101,12 +101,12 @@ func loadTasks(path string) (spec.Spec, error) {
 	if err != nil {
 		return s, err
 	}
-	s = s.WithDefaults()
+	s, err = s.Complete()
 	if len(s.TrainSources()) == 0 && s.Tasks.Gate == "" && s.Tasks.Test == "" {
 		return s, fmt.Errorf("%s: it names no tasks: give tasks.train, tasks.gate or tasks.test", path)
 	}
 	var faults *spec.Faults
-	if err := s.Check(); err != nil && !errors.As(err, &faults) {
+	if err != nil && !errors.As(err, &faults) {
 		return s, err
 	}
 	if faults == nil {

@@ -169,7 +169,7 @@ func (r trialReader) recorded(ctx context.Context, given spec.Spec) (spec.Spec, 
 	if errors.Is(err, trace.ErrNotFound) {
 		return given, nil
 	}
-	return s.WithDefaults(), err
+	return s, err
 }
 
 // firstLine returns the first line of a text, for a list of causes.
