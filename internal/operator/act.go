@@ -13,7 +13,6 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/temporal"
 
-	"github.com/fulgurite/fulgurite/internal/pointer"
 	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/internal/runstate"
 	"github.com/fulgurite/fulgurite/model"
@@ -175,7 +174,7 @@ func (o Operator) retryWith(ctx context.Context, retrier runstate.Retrier, run r
 
 // move moves the promoted pointer, even if the run has ended.
 func (o Operator) move(ctx context.Context, a record.Action) (out record.ActionResult, err error) {
-	m := pointer.Mover{Store: o.Store, Run: a.Run, Policy: model.DefaultPolicy, By: a.By, ID: a.ID, Moves: a.Input.Moves}
+	m := mover{Store: o.Store, Run: a.Run, Policy: model.DefaultPolicy, By: a.By, ID: a.ID, Moves: a.Input.Moves}
 	var p record.Promotion
 	switch a.Name {
 	case record.ActionPromote:
@@ -190,8 +189,6 @@ func (o Operator) move(ctx context.Context, a record.Action) (out record.ActionR
 	switch {
 	case errors.Is(err, trace.ErrNotFound):
 		return out, Refuse("there is no run of that name")
-	case errors.Is(err, pointer.ErrRefused):
-		return out, Refuse("%s", strings.TrimPrefix(err.Error(), pointer.ErrRefused.Error()+": "))
 	case err != nil:
 		return out, err
 	}

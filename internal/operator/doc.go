@@ -2,8 +2,9 @@
 // stop and retry them, set keys of their spec, approve and reject candidates, and move
 // their promoted pointer. Both the commands and the page use it.
 //
-// It decides nothing: a run's workflow validates a request (an Update), and package
-// pointer checks what may be promoted. It starts no runs.
+// It decides nothing about a run under way: the run's workflow validates a request (an
+// Update). What may be promoted by hand it checks itself: a version that exists and was
+// evaluated. It starts no runs.
 //
 // Guarantees: each action is in the store before it is done, with the person and the
 // reason, and afterwards with the answer. Without a store, only Temporal's history has

@@ -9,8 +9,8 @@ import (
 
 	"go.temporal.io/sdk/client"
 
-	"github.com/fulgurite/fulgurite/internal/pointer"
 	"github.com/fulgurite/fulgurite/internal/runstate"
+	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -33,8 +33,11 @@ const answerTimeout = 30 * time.Second
 
 // Store records actions and holds the promoted pointer.
 type Store interface {
-	pointer.Store
 	runstate.Store
+	Version(ctx context.Context, id model.VersionID) (model.Version, error)
+	Evaluations(ctx context.Context, run string) ([]record.Evaluation, error)
+	Promotions(ctx context.Context, run, policy string) ([]record.Promotion, error)
+	Promote(ctx context.Context, p record.Promotion) error
 	ForgetQuarantines(ctx context.Context, run string) error
 	RebindRun(ctx context.Context, r record.Run, execution string) error
 	BeginAction(ctx context.Context, a record.Action) (record.Action, error)

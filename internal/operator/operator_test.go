@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fulgurite/fulgurite/internal/operator"
-	"github.com/fulgurite/fulgurite/internal/pointer"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
@@ -80,7 +79,7 @@ func TestWhoeverIsKilledInTheMiddleMayAskAgain(t *testing.T) {
 
 	_, err = s.BeginAction(t.Context(), rollback("killed-after"))
 	require.NoError(t, err)
-	moved, err := pointer.Mover{Store: s, Run: "demo", Policy: "main", By: "ada@host", ID: "killed-after"}.Rollback(t.Context(), nil, "it swears")
+	moved, err := operator.Mover{Store: s, Run: "demo", Policy: "main", By: "ada@host", ID: "killed-after"}.Rollback(t.Context(), nil, "it swears")
 	require.NoError(t, err)
 	require.Equal(t, 1, moved.Version)
 	a, err := o.Act(t.Context(), rollback("killed-after"))

@@ -1,4 +1,4 @@
-package pointer
+package operator
 
 import (
 	"cmp"
@@ -14,21 +14,11 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// ErrRefused is wrapped when a version can't be promoted, or is promoted already.
-// Its text says what to do.
-var ErrRefused = errors.New("refused")
-
-// Store records promotions.
-type Store interface {
-	Run(ctx context.Context, name string) (record.Run, error)
-	Version(ctx context.Context, id model.VersionID) (model.Version, error)
-	Evaluations(ctx context.Context, run string) ([]record.Evaluation, error)
-	Promotions(ctx context.Context, run, policy string) ([]record.Promotion, error)
-	Promote(ctx context.Context, p record.Promotion) error
-}
-
-// Mover moves the pointer of one policy for a person.
-type Mover struct {
+// mover moves the promoted pointer of one policy for a person: it promotes a version, goes
+// back to an earlier one, pins a version, and unpins it. It is not the promotion rule, which
+// decides between a candidate and the promoted version. It uses only the store, so it also
+// works on runs that have ended; the promotions of a running run yield to a person's.
+type mover struct {
 	Store  Store
 	Run    string
 	Policy string
@@ -43,7 +33,7 @@ type Mover struct {
 
 // Promote promotes a version that the run's own rule did not promote, or promoted
 // earlier. The run's rule may move the pointer further from there.
-func (m Mover) Promote(ctx context.Context, version int, reason string) (record.Promotion, error) {
+func (m mover) Promote(ctx context.Context, version int, reason string) (record.Promotion, error) {
 	history, last, err := m.history(ctx)
 	if err != nil {
 		return record.Promotion{}, err
@@ -55,14 +45,14 @@ func (m Mover) Promote(ctx context.Context, version int, reason string) (record.
 		return record.Promotion{}, err
 	}
 	if version == last.Version {
-		return record.Promotion{}, fmt.Errorf("%w: version %d of run %s is promoted already", ErrRefused, version, m.Run)
+		return record.Promotion{}, Refuse("version %d of run %s is promoted already", version, m.Run)
 	}
 	return m.move(ctx, record.SourcePromote, version, history, reason)
 }
 
 // Rollback promotes version to instead of the promoted one; nil is the version that was
 // promoted before.
-func (m Mover) Rollback(ctx context.Context, to *int, reason string) (record.Promotion, error) {
+func (m mover) Rollback(ctx context.Context, to *int, reason string) (record.Promotion, error) {
 	history, last, err := m.history(ctx)
 	if err != nil {
 		return record.Promotion{}, err
@@ -79,16 +69,16 @@ func (m Mover) Rollback(ctx context.Context, to *int, reason string) (record.Pro
 	} else if before, ok := record.Before(history); ok {
 		target = before
 	} else {
-		return record.Promotion{}, fmt.Errorf("%w: no version of run %s was promoted before version %d: name the one to go back to", ErrRefused, m.Run, last.Version)
+		return record.Promotion{}, Refuse("no version of run %s was promoted before version %d: name the one to go back to", m.Run, last.Version)
 	}
 	if target == last.Version {
-		return record.Promotion{}, fmt.Errorf("%w: version %d of run %s is promoted already", ErrRefused, target, m.Run)
+		return record.Promotion{}, Refuse("version %d of run %s is promoted already", target, m.Run)
 	}
 	return m.move(ctx, record.SourceRollback, target, history, reason)
 }
 
 // Pin promotes a version. The pointer does not move from there until Unpin.
-func (m Mover) Pin(ctx context.Context, version int, reason string) (record.Promotion, error) {
+func (m mover) Pin(ctx context.Context, version int, reason string) (record.Promotion, error) {
 	history, last, err := m.history(ctx)
 	if err != nil {
 		return record.Promotion{}, err
@@ -100,13 +90,13 @@ func (m Mover) Pin(ctx context.Context, version int, reason string) (record.Prom
 		return record.Promotion{}, err
 	}
 	if last.Pinned() && last.Version == version {
-		return record.Promotion{}, fmt.Errorf("%w: version %d of run %s is pinned already, by %s", ErrRefused, version, m.Run, last.By)
+		return record.Promotion{}, Refuse("version %d of run %s is pinned already, by %s", version, m.Run, last.By)
 	}
 	return m.move(ctx, record.SourcePin, version, history, reason)
 }
 
 // Unpin allows a pinned pointer to move again. It does not move the pointer.
-func (m Mover) Unpin(ctx context.Context, reason string) (record.Promotion, error) {
+func (m mover) Unpin(ctx context.Context, reason string) (record.Promotion, error) {
 	history, last, err := m.history(ctx)
 	if err != nil {
 		return record.Promotion{}, err
@@ -118,13 +108,13 @@ func (m Mover) Unpin(ctx context.Context, reason string) (record.Promotion, erro
 		return record.Promotion{}, err
 	}
 	if !last.Pinned() {
-		return record.Promotion{}, fmt.Errorf("%w: no version of run %s is pinned", ErrRefused, m.Run)
+		return record.Promotion{}, Refuse("no version of run %s is pinned", m.Run)
 	}
 	return m.move(ctx, record.SourceUnpin, last.Version, history, reason)
 }
 
 // history returns every move so far, and the last one. There is at least one.
-func (m Mover) history(ctx context.Context) ([]record.Promotion, record.Promotion, error) {
+func (m mover) history(ctx context.Context) ([]record.Promotion, record.Promotion, error) {
 	if _, err := m.Store.Run(ctx, m.Run); err != nil {
 		return nil, record.Promotion{}, err
 	}
@@ -133,30 +123,30 @@ func (m Mover) history(ctx context.Context) ([]record.Promotion, record.Promotio
 		return nil, record.Promotion{}, err
 	}
 	if len(all) == 0 {
-		return nil, record.Promotion{}, fmt.Errorf("%w: no version of run %s is promoted yet", ErrRefused, m.Run)
+		return nil, record.Promotion{}, Refuse("no version of run %s is promoted yet", m.Run)
 	}
 	return all, all[len(all)-1], nil
 }
 
 // unmoved returns an error if the pointer has moved since the person saw it.
-func (m Mover) unmoved(history []record.Promotion) error {
+func (m mover) unmoved(history []record.Promotion) error {
 	if m.Moves == nil || *m.Moves == len(history) {
 		return nil
 	}
-	return fmt.Errorf("%w: the pointer of run %s has moved meanwhile: version %d is promoted now", ErrRefused, m.Run, history[len(history)-1].Version)
+	return Refuse("the pointer of run %s has moved meanwhile: version %d is promoted now", m.Run, history[len(history)-1].Version)
 }
 
 // movable returns an error if the pointer is pinned.
-func (m Mover) movable(last record.Promotion) error {
+func (m mover) movable(last record.Promotion) error {
 	if !last.Pinned() {
 		return nil
 	}
-	return fmt.Errorf("%w: version %d of run %s is pinned by %s: unpin it first, or pin another one", ErrRefused, last.Version, m.Run, last.By)
+	return Refuse("version %d of run %s is pinned by %s: unpin it first, or pin another one", last.Version, m.Run, last.By)
 }
 
 // decision returns the key of a move: it contains the caller's ID or, without one, the
 // next number of the history.
-func (m Mover) decision(source record.Source, history []record.Promotion) string {
+func (m mover) decision(source record.Source, history []record.Promotion) string {
 	if m.ID != "" {
 		return fmt.Sprintf("%s-%s", source, m.ID)
 	}
@@ -164,7 +154,7 @@ func (m Mover) decision(source record.Source, history []record.Promotion) string
 }
 
 // made returns the move that was already made under the ID.
-func (m Mover) made(history []record.Promotion, source record.Source) (record.Promotion, bool) {
+func (m mover) made(history []record.Promotion, source record.Source) (record.Promotion, bool) {
 	if m.ID == "" {
 		return record.Promotion{}, false
 	}
@@ -178,7 +168,7 @@ func (m Mover) made(history []record.Promotion, source record.Source) (record.Pr
 
 // move adds the next move to the history. It moves the pointer by compare-and-swap, so it
 // fails if another move was made since the history was read.
-func (m Mover) move(ctx context.Context, source record.Source, version int, history []record.Promotion, reason string) (record.Promotion, error) {
+func (m mover) move(ctx context.Context, source record.Source, version int, history []record.Promotion, reason string) (record.Promotion, error) {
 	if source != record.SourceUnpin {
 		if err := m.check(ctx, version); err != nil {
 			return record.Promotion{}, err
@@ -190,20 +180,20 @@ func (m Mover) move(ctx context.Context, source record.Source, version int, hist
 	}
 	err := m.Store.Promote(ctx, p)
 	if errors.Is(err, trace.ErrConflict) || errors.Is(err, record.ErrPinned) {
-		return p, fmt.Errorf("%w: somebody else moved the pointer of run %s; see `%s` and try again (%w)", ErrRefused, m.Run, shell.Command("versions", m.Run), err)
+		return p, Refuse("somebody else moved the pointer of run %s; see `%s` and try again (%s)", m.Run, shell.Command("versions", m.Run), err)
 	}
 	return p, err
 }
 
 // check returns an error for a version that does not exist, or that has no evaluation on
 // the gate split if the run has one.
-func (m Mover) check(ctx context.Context, version int) error {
+func (m mover) check(ctx context.Context, version int) error {
 	run, err := m.Store.Run(ctx, m.Run)
 	if err != nil {
 		return err
 	}
 	if _, err := m.Store.Version(ctx, model.VersionID{Run: m.Run, Policy: m.Policy, Number: version}); errors.Is(err, trace.ErrNotFound) {
-		return fmt.Errorf("%w: run %s has no version %d: `%s` lists them", ErrRefused, m.Run, version, shell.Command("versions", m.Run))
+		return Refuse("run %s has no version %d: `%s` lists them", m.Run, version, shell.Command("versions", m.Run))
 	} else if err != nil {
 		return err
 	}
@@ -217,7 +207,7 @@ func (m Mover) check(ctx context.Context, version int) error {
 	if !slices.ContainsFunc(evaluations, func(e record.Evaluation) bool {
 		return e.Policy == m.Policy && e.Kind == trace.Gate && e.Version == version
 	}) {
-		return fmt.Errorf("%w: version %d of run %s was not evaluated on the gate split: choose one that `%s` shows a gate reward for", ErrRefused, version, m.Run, shell.Command("versions", m.Run))
+		return Refuse("version %d of run %s was not evaluated on the gate split: choose one that `%s` shows a gate reward for", version, m.Run, shell.Command("versions", m.Run))
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package pointer_test
+package operator_test
 
 import (
 	"path/filepath"
@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/fulgurite/fulgurite/internal/pointer"
+	"github.com/fulgurite/fulgurite/internal/operator"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
@@ -17,7 +17,7 @@ import (
 
 // run returns a mover and the store of a run with versions 0 to 4. Of these, 0, 2 and 4
 // were evaluated and promoted, one after the other.
-func run(t *testing.T, gate int) (pointer.Mover, *store.Store) {
+func run(t *testing.T, gate int) (operator.Mover, *store.Store) {
 	t.Helper()
 	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "store.db"), nil)
 	require.NoError(t, err)
@@ -38,7 +38,7 @@ func run(t *testing.T, gate int) (pointer.Mover, *store.Store) {
 		}))
 		previous = v
 	}
-	return pointer.Mover{Store: s, Run: "demo", Policy: "main", By: "ada@host"}, s
+	return operator.Mover{Store: s, Run: "demo", Policy: "main", By: "ada@host"}, s
 }
 
 func promoted(t *testing.T, s *store.Store) record.Promotion {
@@ -59,7 +59,7 @@ func TestARollbackGoesBackOneVersionAtATime(t *testing.T) {
 		require.Equal(t, []any{want, record.SourceRollback, "ada@host", "it swears"}, []any{got.Version, got.Source, got.By, got.Reason})
 	}
 	_, err := h.Rollback(t.Context(), nil, "")
-	require.ErrorIs(t, err, pointer.ErrRefused)
+	require.ErrorIs(t, err, operator.ErrRefused)
 	require.ErrorContains(t, err, "name the one to go back to")
 	four := 4
 	_, err = h.Rollback(t.Context(), &four, "back again")
@@ -72,7 +72,7 @@ func TestOnlyEvaluatedVersionsArePromotedByHand(t *testing.T) {
 	h, s := run(t, 8)
 	for version, words := range map[int]string{3: "was not evaluated on the gate split", 9: "has no version 9"} {
 		_, err := h.Rollback(t.Context(), &version, "")
-		require.ErrorIs(t, err, pointer.ErrRefused)
+		require.ErrorIs(t, err, operator.ErrRefused)
 		require.ErrorContains(t, err, words)
 		_, err = h.Pin(t.Context(), version, "")
 		require.ErrorContains(t, err, words)
