@@ -33,7 +33,7 @@ func (h *heldStreams) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		default:
 		}
 		return
-	case r.Header.Get(protocol.ExchangeHeader) != "":
+	case r.Header.Get(protocol.RequestNameHeader) != "":
 		h.asked.Add(1)
 		w = &heldConnection{ResponseWriter: w, pass: h.closed}
 	}

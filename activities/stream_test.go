@@ -29,7 +29,7 @@ type breakingStreams struct {
 
 func (c *breakingStreams) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
-	exchange := r.Header.Get(protocol.ExchangeHeader)
+	exchange := r.Header.Get(protocol.RequestNameHeader)
 	again := c.seen[exchange]
 	c.seen[exchange] = true
 	c.mu.Unlock()

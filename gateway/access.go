@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/fulgurite/fulgurite/gateway/inflight"
+	"github.com/fulgurite/fulgurite/gateway/conversation"
 	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/wire"
@@ -16,7 +16,7 @@ import (
 const maxAgent = 128
 
 // inAttempt admits requests that present the key of the attempt in their path.
-func (g *Gateway) inAttempt(handle func(http.ResponseWriter, *http.Request, *inflight.Attempt) error) func(http.ResponseWriter, *http.Request) error {
+func (g *Gateway) inAttempt(handle func(http.ResponseWriter, *http.Request, *conversation.Conversation) error) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var parts []string
 		for _, name := range []string{"run", "step", "task", "sample", "attempt"} {
@@ -33,19 +33,19 @@ func (g *Gateway) inAttempt(handle func(http.ResponseWriter, *http.Request, *inf
 		if key == "" {
 			return missingKey()
 		}
-		a := g.attempts.enter(address, g.config.Now())
-		defer func() { g.attempts.leave(address, g.config.Now(), !a.Exists()) }()
-		if err := a.Enter(r.Context(), key); err != nil {
+		c := g.conversations.enter(address, g.config.Now())
+		defer func() { g.conversations.leave(address, g.config.Now(), !c.Exists()) }()
+		if err := c.Enter(r.Context(), key); err != nil {
 			return err
 		}
-		g.attempts.weigh(address, g.config.Now())
-		return handle(w, r, a)
+		g.conversations.weigh(address, g.config.Now())
+		return handle(w, r, c)
 	}
 }
 
 // outOfAttempt adapts a handler that does not depend on the attempt.
-func outOfAttempt(handle func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request, *inflight.Attempt) error {
-	return func(w http.ResponseWriter, r *http.Request, _ *inflight.Attempt) error { return handle(w, r) }
+func outOfAttempt(handle func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request, *conversation.Conversation) error {
+	return func(w http.ResponseWriter, r *http.Request, _ *conversation.Conversation) error { return handle(w, r) }
 }
 
 // serving admits requests that present the serving key, if there is one.

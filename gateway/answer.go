@@ -7,13 +7,12 @@ import (
 	"net/http"
 
 	"github.com/fulgurite/fulgurite/gateway/conversation"
-	"github.com/fulgurite/fulgurite/gateway/inflight"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
 // ask returns the handler of an API's model calls in attempts.
-func (g *Gateway) ask(api wire.API) func(http.ResponseWriter, *http.Request, *inflight.Attempt) error {
-	return func(w http.ResponseWriter, r *http.Request, a *inflight.Attempt) error {
+func (g *Gateway) ask(api wire.API) func(http.ResponseWriter, *http.Request, *conversation.Conversation) error {
+	return func(w http.ResponseWriter, r *http.Request, c *conversation.Conversation) error {
 		decoded, err := g.readRequest(w, r, api)
 		if err != nil {
 			return err
@@ -21,27 +20,27 @@ func (g *Gateway) ask(api wire.API) func(http.ResponseWriter, *http.Request, *in
 		if err := decoded.CheckPrefill(); err != nil {
 			return err
 		}
-		terms := a.Begun().Terms
+		terms := c.Begun().Terms
 		if decoded.Model == "" {
 			decoded.Model = terms.Policy
 		}
-		request, err := conversation.NewRequest(terms.Codec, a.Codec(), decoded)
+		request, err := conversation.NewRequest(terms.Codec, c.Codec(), decoded)
 		if err != nil {
 			return err
 		}
 		identify(r, request)
-		return g.answer(w, r, request, g.calls.ForAttempt(a, request))
+		return g.answer(w, r, request, c.Calls(request))
 	}
 }
 
 // answer gives a request its reply, streamed or whole.
-func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, request *conversation.Request, calls inflight.Calls) error {
+func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, request *conversation.Request, calls conversation.Calls) error {
 	if request.Stream {
 		return g.stream(w, r, request, calls)
 	}
 	for {
 		err := answerOnce(w, r, request, calls)
-		if !errors.Is(err, inflight.ErrAgain) {
+		if !errors.Is(err, conversation.ErrAgain) {
 			return err
 		}
 		if err := r.Context().Err(); err != nil {
@@ -50,12 +49,12 @@ func (g *Gateway) answer(w http.ResponseWriter, r *http.Request, request *conver
 	}
 }
 
-func answerOnce(w http.ResponseWriter, r *http.Request, request *conversation.Request, h inflight.Calls) error {
+func answerOnce(w http.ResponseWriter, r *http.Request, request *conversation.Request, h conversation.Calls) error {
 	slots, err := h.Admit(r.Context())
 	if err != nil {
 		return err
 	}
-	got := inflight.Nothing
+	got := conversation.Nothing
 	defer func() { h.Release(slots, got) }()
 	calls, err := waitAll(r.Context(), slots)
 	if err != nil {
@@ -73,12 +72,12 @@ func answerOnce(w http.ResponseWriter, r *http.Request, request *conversation.Re
 	// before the write.
 	there := r.Context().Err() == nil
 	if err := write(w, http.StatusOK, body); there && err == nil {
-		got = inflight.Whole
+		got = conversation.Whole
 	}
 	return nil
 }
 
-func waitAll(ctx context.Context, slots []inflight.Slot) ([]*conversation.Call, error) {
+func waitAll(ctx context.Context, slots []conversation.Slot) ([]*conversation.Call, error) {
 	calls := make([]*conversation.Call, len(slots))
 	for i := range slots {
 		var err error
@@ -90,17 +89,17 @@ func waitAll(ctx context.Context, slots []inflight.Slot) ([]*conversation.Call, 
 }
 
 // countTokens returns the number of tokens in the prompt of a Messages request.
-func (g *Gateway) countTokens(w http.ResponseWriter, r *http.Request, a *inflight.Attempt) error {
+func (g *Gateway) countTokens(w http.ResponseWriter, r *http.Request, c *conversation.Conversation) error {
 	decoded, err := g.readRequest(w, r, wire.Messages)
 	if err != nil {
 		return err
 	}
-	if conversation.Relays(a.Codec()) {
+	if conversation.Relays(c.Codec()) {
 		return uncountable()
 	}
-	request := conversation.Unchecked(a.Codec(), decoded)
+	request := conversation.NewFreeRequest(c.Codec(), decoded)
 	identify(r, request)
-	n, err := a.CountPrompt(r.Context(), request)
+	n, err := c.CountPrompt(r.Context(), request)
 	if err != nil {
 		return err
 	}

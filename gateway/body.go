@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// mostBody is the most bytes of a request if the configuration does not say.
-	mostBody = 32 << 20
+	// maxBody is the most bytes of a request if the configuration does not say.
+	maxBody = 32 << 20
 	// bodyTimeout is how long a client may pause while it sends a request.
 	bodyTimeout = time.Minute
 )

@@ -59,13 +59,13 @@ func TestSeveralChoicesAreSeveralCalls(t *testing.T) {
 func TestARetryOfSeveralChoicesGetsThemAll(t *testing.T) {
 	t.Parallel()
 	for name, headers := range map[string][]string{
-		"by the forwarder": {exchange, "e1", retry, "1"},
+		"by the forwarder": {requestName, "e1", retry, "1"},
 		"by the SDK":       {"X-Stainless-Retry-Count", "1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			onJournals(t, func(t *testing.T, s *testEnv) {
-				first := s.ask(t, 1, several(3), exchange, "e1")
+				first := s.ask(t, 1, several(3), requestName, "e1")
 				require.Equal(t, first.body, s.ask(t, 1, several(3), headers...).body)
 				s.restart(t)
 				require.Equal(t, first.body, s.ask(t, 1, several(3), headers...).body)
@@ -81,12 +81,12 @@ func TestARetryOfSeveralChoicesInFlightJoinsThemAll(t *testing.T) {
 	s.gate = gate.gate
 	g := gateway.New(s.config)
 	p := protocols()[0]
-	first := listen(t.Context(), g, address, p.path, several(3), exchange, "e1")
+	first := listen(t.Context(), g, address, p.path, several(3), requestName, "e1")
 	for range 3 {
 		<-gate.arrived
 	}
 	inside := make(chan struct{})
-	again := listen(watched{t.Context(), inside}, g, address, p.path, several(3), exchange, "e1", retry, "1")
+	again := listen(watched{t.Context(), inside}, g, address, p.path, several(3), requestName, "e1", retry, "1")
 	<-inside
 	for range 3 {
 		gate.pass <- struct{}{}
@@ -101,9 +101,9 @@ func TestSeveralChoicesAreStreamedOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	s := newTestEnv(t, nil)
 	body := strings.Replace(several(3), `"n"`, `"stream":true,"n"`, 1)
-	streamed := s.ask(t, 1, body, exchange, "e1")
+	streamed := s.ask(t, 1, body, requestName, "e1")
 	require.Equal(t, http.StatusOK, streamed.status, streamed.body)
-	whole := s.ask(t, 1, several(3), exchange, "e1", retry, "1")
+	whole := s.ask(t, 1, several(3), requestName, "e1", retry, "1")
 	said, last := make([]string, 3), 0
 	for _, e := range events(t, streamed.body) {
 		for _, c := range e["choices"].([]any) {
@@ -118,7 +118,7 @@ func TestSeveralChoicesAreStreamedOneAfterTheOther(t *testing.T) {
 	}
 	require.Equal(t, choices(t, whole.body), said)
 	s.restart(t)
-	require.Equal(t, streamed.body, s.ask(t, 1, body, exchange, "e1", retry, "1").body)
+	require.Equal(t, streamed.body, s.ask(t, 1, body, requestName, "e1", retry, "1").body)
 	require.Len(t, s.requests(), 3)
 }
 
@@ -136,10 +136,10 @@ func TestAChoiceThatFailsFailsTheReplyAndARetryKeepsTheOthers(t *testing.T) {
 	t.Parallel()
 	s := newTestEnv(t, nil)
 	s.replies = [][]int32{say("1", tokenizer.End), append([]int32{poison}, say(tokenizer.End)...), say("3", tokenizer.End)}
-	a := s.ask(t, 1, several(3), exchange, "e1")
+	a := s.ask(t, 1, several(3), requestName, "e1")
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
 	require.Len(t, s.recorded(t), 2)
-	again := s.ask(t, 1, several(3), exchange, "e1", retry, "1")
+	again := s.ask(t, 1, several(3), requestName, "e1", retry, "1")
 	require.Equal(t, http.StatusOK, again.status, again.body)
 	require.Len(t, s.recorded(t), 3)
 	require.Len(t, s.requests(), 4)

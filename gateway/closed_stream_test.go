@@ -162,10 +162,10 @@ func TestAStreamOfAForwarderThatBreaksIsNoOtherSample(t *testing.T) {
 		s.beforeToken = d.beforeToken
 		g := gateway.New(s.config)
 		d <- struct{}{}
-		<-s.closeAfter(t, g, p, p.streaming("q"), "data: ", exchange, "e1")
+		<-s.closeAfter(t, g, p, p.streaming("q"), "data: ", requestName, "e1")
 		require.Empty(t, s.recorded(t))
 		close(d)
-		require.Contains(t, listen(t.Context(), g, address, p.path, p.streaming("q"), exchange, "e1", retry, "1").all(), p.end)
+		require.Contains(t, listen(t.Context(), g, address, p.path, p.streaming("q"), requestName, "e1", retry, "1").all(), p.end)
 		require.Len(t, s.recorded(t), 1)
 		require.False(t, s.recorded(t)[0].PartlyRead)
 		require.Zero(t, s.recorded(t)[0].Occurrence)

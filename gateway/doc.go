@@ -26,19 +26,18 @@
 //
 // # The path of a call
 //
-//	route.go, access.go       find the attempt and check its key
-//	answer.go, request.go     read the body; package wire decodes it
-//	conversation.NewRequest   refuses a form that the codec can't hold a reply to
-//	inflight: Admit           finds the recorded or pending call that answers the request,
-//	                          or reserves a new one, with its prompt and seed
-//	inflight: start, sample   asks the sampler
-//	inflight: record          commits the call to the journal
-//	answer.go, stream.go      write the reply; a stream writes text while it is sampled
-//	inflight: Release         notes whether the reply was delivered
+//	route.go, access.go          find the attempt and check its key
+//	answer.go, request.go        read the body; package wire decodes it
+//	conversation.NewRequest      refuses a form that the codec can't hold a reply to
+//	conversation: Calls.Admit    finds the recorded or pending call that answers the
+//	                             request, or reserves a new one, with its prompt and seed
+//	conversation: sample.go      asks the sampler, and commits the call to the journal
+//	answer.go, stream.go         write the reply; a stream writes text while it is sampled
+//	conversation: Calls.Release  notes whether the reply was delivered
 //
 // This package is the HTTP side: routes, keys, bodies and failures. Package conversation
-// holds the recorded calls of an attempt and decides which call a request continues.
-// Package inflight makes calls and lets requests wait for them. Package otlp reads traces.
+// holds the calls of an attempt, recorded and in flight: it decides which call a request
+// continues, makes calls, and lets requests wait for them. Package otlp reads traces.
 //
 // # Guarantees
 //

@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	exchange = "X-Fulgurite-Exchange"
-	retry    = "X-Fulgurite-Retry"
+	requestName = "X-Fulgurite-Exchange"
+	retry       = "X-Fulgurite-Retry"
 )
 
-func TestAGatewayThatDiedLeavesEachExchangeItsOwnReply(t *testing.T) {
+func TestAGatewayThatDiedLeavesEachRequestItsOwnReply(t *testing.T) {
 	t.Parallel()
 	onJournals(t, func(t *testing.T, s *testEnv) {
-		first := s.ask(t, 1, ask("a"), exchange, "e1")
-		second := s.ask(t, 1, ask("a"), exchange, "e2")
+		first := s.ask(t, 1, ask("a"), requestName, "e1")
+		second := s.ask(t, 1, ask("a"), requestName, "e2")
 		require.NotEqual(t, first.body, second.body)
 		s.restart(t) // neither reply had arrived
-		require.Equal(t, first.body, s.ask(t, 1, ask("a"), exchange, "e1", retry, "1", "X-Stainless-Retry-Count", "1").body)
-		require.Equal(t, second.body, s.ask(t, 1, ask("a"), exchange, "e2", retry, "1", "X-Stainless-Retry-Count", "1").body)
-		third := s.ask(t, 1, ask("a"), exchange, "e3", retry, "1", "X-Stainless-Retry-Count", "1")
+		require.Equal(t, first.body, s.ask(t, 1, ask("a"), requestName, "e1", retry, "1", "X-Stainless-Retry-Count", "1").body)
+		require.Equal(t, second.body, s.ask(t, 1, ask("a"), requestName, "e2", retry, "1", "X-Stainless-Retry-Count", "1").body)
+		third := s.ask(t, 1, ask("a"), requestName, "e3", retry, "1", "X-Stainless-Retry-Count", "1")
 		require.NotContains(t, []string{first.body, second.body}, third.body, "this one was lost before it was recorded")
 		require.Len(t, s.calls(t, 1), 3)
 		require.Len(t, s.requests(), 3)
@@ -37,9 +37,9 @@ func TestAClientThatNeverRetriesGetsTheReplyOfADeadGateway(t *testing.T) {
 	t.Parallel()
 	onJournals(t, func(t *testing.T, s *testEnv) {
 		// The forwarder holds the client's connection and asks the next gateway.
-		first := s.ask(t, 1, ask("a"), exchange, "e1")
+		first := s.ask(t, 1, ask("a"), requestName, "e1")
 		s.restart(t)
-		require.Equal(t, first.body, s.ask(t, 1, ask("a"), exchange, "e1", retry, "1").body)
+		require.Equal(t, first.body, s.ask(t, 1, ask("a"), requestName, "e1", retry, "1").body)
 		require.Len(t, s.requests(), 1)
 	})
 }
@@ -47,9 +47,9 @@ func TestAClientThatNeverRetriesGetsTheReplyOfADeadGateway(t *testing.T) {
 func TestASecondRequestAfterAGatewayDiedIsASecondSample(t *testing.T) {
 	t.Parallel()
 	onJournals(t, func(t *testing.T, s *testEnv) {
-		first := s.ask(t, 1, ask("a"), exchange, "e1")
+		first := s.ask(t, 1, ask("a"), requestName, "e1")
 		s.restart(t)
-		second := s.ask(t, 1, ask("a"), exchange, "e2")
+		second := s.ask(t, 1, ask("a"), requestName, "e2")
 		require.NotEqual(t, first.body, second.body)
 		s.next(t, 2)
 		require.Equal(t, first.body, s.ask(t, 2, ask("a")).body)
@@ -60,10 +60,10 @@ func TestASecondRequestAfterAGatewayDiedIsASecondSample(t *testing.T) {
 func TestARetryBySDKMeansTheRequestBefore(t *testing.T) {
 	t.Parallel()
 	s := newTestEnv(t, nil)
-	first := s.ask(t, 1, ask("a"), exchange, "e1")
-	require.Equal(t, first.body, s.ask(t, 1, ask("a"), exchange, "e2", "X-Stainless-Retry-Count", "1").body)
-	require.Equal(t, first.body, s.ask(t, 1, ask("a"), exchange, "e2", retry, "1", "X-Stainless-Retry-Count", "2").body)
-	require.NotEqual(t, first.body, s.ask(t, 1, ask("a"), exchange, "e3", retry, "1", "X-Stainless-Retry-Count", "1").body,
+	first := s.ask(t, 1, ask("a"), requestName, "e1")
+	require.Equal(t, first.body, s.ask(t, 1, ask("a"), requestName, "e2", "X-Stainless-Retry-Count", "1").body)
+	require.Equal(t, first.body, s.ask(t, 1, ask("a"), requestName, "e2", retry, "1", "X-Stainless-Retry-Count", "2").body)
+	require.NotEqual(t, first.body, s.ask(t, 1, ask("a"), requestName, "e3", retry, "1", "X-Stainless-Retry-Count", "1").body,
 		"the forwarder asks again for a request that is none")
 	require.Len(t, s.calls(t, 1), 2)
 }
@@ -74,7 +74,7 @@ func TestAReplyThatNobodyHasGoesToWhoAsksNext(t *testing.T) {
 	g := gateway.New(s.config)
 	send := func(w http.ResponseWriter, name, tries string) {
 		r := chatRequest(t.Context(), ask("a"))
-		r.Header.Set(exchange, name)
+		r.Header.Set(requestName, name)
 		r.Header.Set(retry, tries)
 		g.ServeHTTP(w, r)
 	}
@@ -88,14 +88,14 @@ func TestAReplyThatNobodyHasGoesToWhoAsksNext(t *testing.T) {
 	require.Len(t, s.recorded(t), 2)
 }
 
-func TestAnExchangeJoinsItsOwnCallInFlight(t *testing.T) {
+func TestARequestJoinsItsOwnCallInFlight(t *testing.T) {
 	t.Parallel()
 	s, gate := newTestEnv(t, nil), newSamplingGate()
 	s.gate = gate.gate
 	g := gateway.New(s.config)
 	send := func(name, tries string) *http.Request {
 		r := chatRequest(t.Context(), ask("a"))
-		r.Header.Set(exchange, name)
+		r.Header.Set(requestName, name)
 		r.Header.Set(retry, tries)
 		return r
 	}
@@ -123,9 +123,9 @@ func TestAnExchangeJoinsItsOwnCallInFlight(t *testing.T) {
 	require.Len(t, s.recorded(t), 2)
 }
 
-func TestNamesOfExchangesAreBounded(t *testing.T) {
+func TestNamesOfRequestsAreBounded(t *testing.T) {
 	t.Parallel()
 	s := newTestEnv(t, nil)
-	s.ask(t, 1, ask("a"), exchange, strings.Repeat("e", 65))
-	require.Empty(t, s.recorded(t)[0].Exchange)
+	s.ask(t, 1, ask("a"), requestName, strings.Repeat("e", 65))
+	require.Empty(t, s.recorded(t)[0].RequestName)
 }

@@ -41,7 +41,7 @@ func TestStopTextsEndAReplyAndAreCutFromIt(t *testing.T) {
 		if p.end == "message_stop" {
 			field = `"stop_sequences":["===","never"],`
 		}
-		streamed := s.send(t, p, p.asking("q", field+`"stream":true,`), exchange, "e1")
+		streamed := s.send(t, p, p.asking("q", field+`"stream":true,`), requestName, "e1")
 		require.Equal(t, http.StatusOK, streamed.status, streamed.body)
 		require.Equal(t, "1=2==3", p.streamedText(t, streamed.body))
 		c := s.recorded(t)[0]
@@ -51,9 +51,9 @@ func TestStopTextsEndAReplyAndAreCutFromIt(t *testing.T) {
 		require.Equal(t, formOf(t, c.Form), s.requests()[0].Form)
 
 		s.restart(t)
-		whole := s.send(t, p, p.asking("q", field), exchange, "e1", retry, "1")
+		whole := s.send(t, p, p.asking("q", field), requestName, "e1", retry, "1")
 		require.Equal(t, "1=2==3", p.said(t, whole.body))
-		require.Equal(t, streamed.body, s.send(t, p, p.asking("q", field+`"stream":true,`), exchange, "e1", retry, "1").body)
+		require.Equal(t, streamed.body, s.send(t, p, p.asking("q", field+`"stream":true,`), requestName, "e1", retry, "1").body)
 		if p.end == "message_stop" {
 			require.Contains(t, whole.body, `"stop_sequence":"==="`)
 		}

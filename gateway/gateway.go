@@ -10,7 +10,6 @@ import (
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway/conversation"
-	"github.com/fulgurite/fulgurite/gateway/inflight"
 	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/trace"
@@ -78,10 +77,10 @@ type Config struct {
 // Gateway answers model calls. It is safe for concurrent use and starts no
 // goroutine that outlives its request.
 type Gateway struct {
-	config   Config
-	attempts *table
-	mux      *http.ServeMux
-	calls    *inflight.Maker
+	config        Config
+	mux           *http.ServeMux
+	calls         *conversation.Maker
+	conversations *table
 }
 
 var _ http.Handler = (*Gateway)(nil)
@@ -101,7 +100,7 @@ func New(config Config) *Gateway {
 		config.Idle = 10 * time.Minute
 	}
 	if config.BodyBytes == 0 {
-		config.BodyBytes = mostBody
+		config.BodyBytes = maxBody
 	}
 	if config.Keepalive == 0 {
 		config.Keepalive = 10 * time.Second
@@ -115,13 +114,12 @@ func New(config Config) *Gateway {
 	if config.Embeddings.Client == nil {
 		config.Embeddings.Client = newEmbeddingsClient()
 	}
-	calls := inflight.New(inflight.Config{
-		Config:  conversation.Config{Journal: config.Journal, Codecs: config.Codecs, NoReplay: config.NoReplay, Log: config.Log},
-		Sampler: config.Sampler, Now: config.Now,
+	calls := conversation.New(conversation.Config{
+		Journal: config.Journal, Sampler: config.Sampler, Codecs: config.Codecs, NoReplay: config.NoReplay, Now: config.Now, Log: config.Log,
 	})
 	g := &Gateway{
 		config: config, calls: calls, mux: http.NewServeMux(),
-		attempts: newTable(config.Attempts, config.Memory, config.Idle, calls.NewAttempt),
+		conversations: newTable(config.Attempts, config.Memory, config.Idle, calls.Open),
 	}
 	g.routes()
 	return g
@@ -144,9 +142,9 @@ func (g *Gateway) routes() {
 			g.route(base+one.path, one.api, g.inCall(outOfAttempt(postsOnly)))
 		}
 		g.route("POST "+base+"/v1/messages/count_tokens", wire.Messages, g.inCall(g.countTokens))
-		g.route("GET "+base+"/v1/responses/{id}", wire.Responses, g.inCall(recalled((*conversation.Call).Body)))
-		g.route("DELETE "+base+"/v1/responses/{id}", wire.Responses, g.inCall(recalled(forget)))
-		g.route("GET "+base+"/v1/responses/{id}/input_items", wire.Responses, g.inCall(recalled((*conversation.Call).InputItems)))
+		g.route("GET "+base+"/v1/responses/{id}", wire.Responses, g.inCall(recall((*conversation.Call).Body)))
+		g.route("DELETE "+base+"/v1/responses/{id}", wire.Responses, g.inCall(recall(forget)))
+		g.route("GET "+base+"/v1/responses/{id}/input_items", wire.Responses, g.inCall(recall((*conversation.Call).InputItems)))
 		g.route("GET "+base+"/v1/models", "", g.inCall(g.attemptModels))
 		g.route("GET "+base+"/v1/models/{id...}", "", g.inCall(g.attemptModel))
 		g.route("POST "+base+"/v1/embeddings", "", g.inCall(outOfAttempt(g.embeddings)))
@@ -176,7 +174,7 @@ func (g *Gateway) routes() {
 }
 
 // Stats counts what a gateway did since it was made.
-type Stats = inflight.Stats
+type Stats = conversation.Stats
 
 // Stats returns the counts of this moment.
 func (g *Gateway) Stats() Stats { return g.calls.Stats() }

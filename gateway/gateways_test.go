@@ -53,9 +53,9 @@ func TestAGatewayThatWakesUpLateAnswersFromTheRecord(t *testing.T) {
 		z.replies = [][]int32{say("other bits", tokenizer.End)} // of an engine that does not repeat itself
 		var late *httptest.ResponseRecorder
 		var all sync.WaitGroup
-		all.Go(func() { late = z.asked(t, 1, ask("a"), exchange, "e1") })
+		all.Go(func() { late = z.asked(t, 1, ask("a"), requestName, "e1") })
 		<-gate.arrived // here it stops, and the forwarder turns to another
-		want := s.ask(t, 1, ask("a"), exchange, "e1", retry, "1")
+		want := s.ask(t, 1, ask("a"), requestName, "e1", retry, "1")
 		s.ask(t, 1, ask("b"))
 		gate.pass <- struct{}{}
 		all.Wait()
@@ -73,9 +73,9 @@ func TestTwoGatewaysThatSampleTheSameRecordOneCall(t *testing.T) {
 		z.gate = gate.gate
 		var late *httptest.ResponseRecorder
 		var all sync.WaitGroup
-		all.Go(func() { late = z.asked(t, 1, ask("a"), exchange, "e1") })
+		all.Go(func() { late = z.asked(t, 1, ask("a"), requestName, "e1") })
 		<-gate.arrived
-		want := s.ask(t, 1, ask("a"), exchange, "e1", retry, "1")
+		want := s.ask(t, 1, ask("a"), requestName, "e1", retry, "1")
 		gate.pass <- struct{}{}
 		all.Wait()
 		require.Equal(t, want.body, late.Body.String(), "no clock is in a reply")
@@ -110,8 +110,8 @@ func TestTwoGatewaysCountOccurrencesTogether(t *testing.T) {
 		onJournals(t, func(t *testing.T, s *testEnv) {
 			z := s.zombie(late)
 			z.asked(t, 1, ask("hello"))
-			first := s.ask(t, 1, ask("a"), exchange, "e1")
-			second := z.asked(t, 1, ask("a"), exchange, "e2")
+			first := s.ask(t, 1, ask("a"), requestName, "e1")
+			second := z.asked(t, 1, ask("a"), requestName, "e2")
 			require.Equal(t, http.StatusOK, second.Code, second.Body)
 			require.NotEqual(t, first.body, second.Body.String())
 			calls := s.calls(t, 1)
@@ -126,8 +126,8 @@ func TestARetryThatMemoryDoesNotKnowIsLookedUp(t *testing.T) {
 	onJournals(t, func(t *testing.T, s *testEnv) {
 		z := s.zombie(time.Minute)
 		z.asked(t, 1, ask("hello"))
-		want := s.ask(t, 1, ask("a"), exchange, "e1")
-		require.Equal(t, want.body, z.asked(t, 1, ask("a"), exchange, "e1", retry, "1").Body.String())
+		want := s.ask(t, 1, ask("a"), requestName, "e1")
+		require.Equal(t, want.body, z.asked(t, 1, ask("a"), requestName, "e1", retry, "1").Body.String())
 		require.Len(t, z.requests(), 1, "it sampled nothing but its own call")
 	})
 }
@@ -160,9 +160,9 @@ func TestTwoGatewaysReplayACallOnce(t *testing.T) {
 		want := []string{s.ask(t, 1, ask("a")).body, s.ask(t, 1, ask("b")).body}
 		s.next(t, 2)
 		z := s.zombie(time.Minute)
-		require.Equal(t, want[0], z.asked(t, 2, ask("a"), exchange, "e1").Body.String())
-		require.Equal(t, want[1], s.ask(t, 2, ask("b"), exchange, "e2").body)
-		require.Equal(t, want[1], z.asked(t, 2, ask("b"), exchange, "e2").Body.String())
+		require.Equal(t, want[0], z.asked(t, 2, ask("a"), requestName, "e1").Body.String())
+		require.Equal(t, want[1], s.ask(t, 2, ask("b"), requestName, "e2").body)
+		require.Equal(t, want[1], z.asked(t, 2, ask("b"), requestName, "e2").Body.String())
 		require.Equal(t, []int{1, 1}, s.from(t, 2))
 		require.Empty(t, z.requests())
 		require.Len(t, s.requests(), 2)

@@ -85,7 +85,7 @@ func testJournal(t *testing.T, open func() journalUnderTest) {
 		require.NoError(t, j.AppendCall(t.Context(), &next))
 		j.Begin(second)
 		replayed, fresh := first, next
-		replayed.Address, replayed.ReplayedFrom, replayed.Exchange = second.Address, 1, "e1"
+		replayed.Address, replayed.ReplayedFrom, replayed.RequestName = second.Address, 1, "e1"
 		fresh.Address, fresh.Key = second.Address, "l"
 		fresh.Divergence = &trace.Divergence{Address: second.Address, Seq: 1, Earlier: 1, EarlierSeq: 1, Difference: "d"}
 		require.NoError(t, j.AppendCall(t.Context(), &replayed))
@@ -101,7 +101,7 @@ func testJournal(t *testing.T, open func() journalUnderTest) {
 		got, err := j.Exchanges(t.Context(), second.Address)
 		require.NoError(t, err)
 		require.Equal(t, replayed.ReplayedFrom, got[0].ReplayedFrom)
-		require.Equal(t, replayed.Exchange, got[0].Exchange)
+		require.Equal(t, replayed.RequestName, got[0].RequestName)
 	})
 	t.Run("rewards are given once", func(t *testing.T) {
 		t.Parallel()

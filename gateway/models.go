@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/fulgurite/fulgurite/gateway/inflight"
+	"github.com/fulgurite/fulgurite/gateway/conversation"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/wire"
 )
@@ -21,16 +21,16 @@ func shapeOf(r *http.Request) wire.API {
 }
 
 // attemptModels lists the one version that answers in an attempt.
-func (g *Gateway) attemptModels(w http.ResponseWriter, r *http.Request, a *inflight.Attempt) error {
-	terms := a.Begun().Terms
-	version := model.VersionID{Run: a.Address().Run, Policy: terms.Policy, Number: terms.Version}
+func (g *Gateway) attemptModels(w http.ResponseWriter, r *http.Request, c *conversation.Conversation) error {
+	terms := c.Begun().Terms
+	version := model.VersionID{Run: c.Address().Run, Policy: terms.Policy, Number: terms.Version}
 	_ = write(w, http.StatusOK, shapeOf(r).Models([]string{version.String()})) // an error means that the client has left
 	return nil
 }
 
 // attemptModel accepts any name: the attempt's version answers, whatever model an agent
 // names.
-func (g *Gateway) attemptModel(w http.ResponseWriter, r *http.Request, _ *inflight.Attempt) error {
+func (g *Gateway) attemptModel(w http.ResponseWriter, r *http.Request, _ *conversation.Conversation) error {
 	_ = write(w, http.StatusOK, shapeOf(r).Model(r.PathValue("id"))) // an error means that the client has left
 	return nil
 }

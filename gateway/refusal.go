@@ -8,7 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/fulgurite/fulgurite/gateway/inflight"
+	"github.com/fulgurite/fulgurite/gateway/conversation"
 	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/wire"
@@ -20,17 +20,17 @@ const refusalTimeout = 250 * time.Millisecond
 
 // callError is an error of a model call that presented the key of its attempt.
 type callError struct {
-	attempt *inflight.Attempt
+	conversation *conversation.Conversation
 	error
 }
 
 func (e *callError) Unwrap() error { return e.error }
 
 // inCall is inAttempt for model calls; it also counts refused ones.
-func (g *Gateway) inCall(handle func(http.ResponseWriter, *http.Request, *inflight.Attempt) error) func(http.ResponseWriter, *http.Request) error {
-	return g.inAttempt(func(w http.ResponseWriter, r *http.Request, a *inflight.Attempt) error {
-		if err := handle(w, r, a); err != nil {
-			return &callError{a, err}
+func (g *Gateway) inCall(handle func(http.ResponseWriter, *http.Request, *conversation.Conversation) error) func(http.ResponseWriter, *http.Request) error {
+	return g.inAttempt(func(w http.ResponseWriter, r *http.Request, c *conversation.Conversation) error {
+		if err := handle(w, r, c); err != nil {
+			return &callError{c, err}
 		}
 		return nil
 	})
@@ -47,9 +47,9 @@ func counts(r *http.Request, f *wire.Failure) bool {
 // beyond refusalTimeout nor changes it. The caller has to call wait after its answer.
 func (g *Gateway) countRefusal(r *http.Request, address trace.Address, f *wire.Failure) (wait func()) {
 	done := make(chan struct{})
-	wait = inflight.GoSafely(func() {
+	wait = conversation.GoSafely(func() {
 		defer close(done)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), inflight.RecordLimit)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), conversation.RecordLimit)
 		defer cancel()
 		if err := g.config.Journal.AddRefusal(ctx, trace.Refusal{Address: address, Code: f.Code, Message: withField(f)}); err != nil {
 			g.config.Log.Warn("refusal not recorded", zap.Stringer("rollout", address), zap.String("code", f.Code), zap.Error(err))

@@ -9,8 +9,8 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// maxExchange is the most bytes of an exchange's name; longer names are ignored.
-const maxExchange = 64
+// maxName is the most bytes of a request's name; longer names are ignored.
+const maxName = 64
 
 // readRequest reads and decodes a request of an API.
 func (g *Gateway) readRequest(w http.ResponseWriter, r *http.Request, api wire.API) (*wire.Request, error) {
@@ -29,10 +29,10 @@ func identify(r *http.Request, request *conversation.Request) {
 		return n
 	}
 	request.Agent = r.PathValue("agent")
-	if name := r.Header.Get(protocol.ExchangeHeader); len(name) <= maxExchange {
-		request.Exchange = name
+	if name := r.Header.Get(protocol.RequestNameHeader); len(name) <= maxName {
+		request.Name = name
 	}
 	reasked := count(protocol.RetryHeader)
 	request.Reasked = reasked > 0
-	request.Again = count(protocol.SDKRetryHeader) > reasked || request.Reasked && request.Exchange == ""
+	request.Again = count(protocol.SDKRetryHeader) > reasked || request.Reasked && request.Name == ""
 }

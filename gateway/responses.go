@@ -5,19 +5,18 @@ import (
 	"net/http"
 
 	"github.com/fulgurite/fulgurite/gateway/conversation"
-	"github.com/fulgurite/fulgurite/gateway/inflight"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// recalled answers requests about a recorded reply of Responses.
-func recalled(answer func(c *conversation.Call) []byte) func(http.ResponseWriter, *http.Request, *inflight.Attempt) error {
-	return func(w http.ResponseWriter, r *http.Request, a *inflight.Attempt) error {
+// recall answers requests about a recorded reply of Responses.
+func recall(answer func(c *conversation.Call) []byte) func(http.ResponseWriter, *http.Request, *conversation.Conversation) error {
+	return func(w http.ResponseWriter, r *http.Request, c *conversation.Conversation) error {
 		id := r.PathValue("id")
-		body, known, err := a.Recalled(r.Context(), id, answer)
+		body, ok, err := c.Recall(r.Context(), id, answer)
 		switch {
 		case err != nil:
 			return err
-		case !known:
+		case !ok:
 			return &wire.Failure{Status: http.StatusNotFound, Code: "response_not_found", Param: "id", Message: fmt.Sprintf("the attempt has no reply %q", id)}
 		}
 		_ = write(w, http.StatusOK, body) // an error means that the client has left

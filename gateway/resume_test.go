@@ -38,11 +38,11 @@ func TestAStreamHasTheSameBytesWheneverItIsAskedFor(t *testing.T) {
 			s.beforeToken = d.beforeToken
 			s.replies = [][]int32{long()}
 			g := gateway.New(s.config)
-			live := listen(t.Context(), g, address, p.path, p.richly("q"), exchange, "e1")
+			live := listen(t.Context(), g, address, p.path, p.richly("q"), requestName, "e1")
 			d <- struct{}{}
 			d <- struct{}{}
 			live.await(t, `"+"`)
-			joined := listen(t.Context(), g, address, p.path, p.richly("q"), exchange, "e1", retry, "1")
+			joined := listen(t.Context(), g, address, p.path, p.richly("q"), requestName, "e1", retry, "1")
 			joined.await(t, `"+"`)
 			close(d)
 			want := live.all()
@@ -52,10 +52,10 @@ func TestAStreamHasTheSameBytesWheneverItIsAskedFor(t *testing.T) {
 			ask := func(attempt int, headers ...string) string {
 				return listen(t.Context(), gateway.New(s.config), at(attempt), p.path, p.richly("q"), headers...).all()
 			}
-			require.Equal(t, want, ask(1, exchange, "e1", retry, "1"), "from the record, after a restart")
+			require.Equal(t, want, ask(1, requestName, "e1", retry, "1"), "from the record, after a restart")
 			s.next(t, 2)
 			require.Equal(t, want, ask(2), "replayed")
-			require.Equal(t, want, ask(2, exchange, "e2", "X-Stainless-Retry-Count", "1"), "and asked for again")
+			require.Equal(t, want, ask(2, requestName, "e2", "X-Stainless-Retry-Count", "1"), "and asked for again")
 			require.Equal(t, []int{1}, s.from(t, 2))
 			require.Len(t, s.requests(), 1)
 		})
@@ -72,7 +72,7 @@ func TestAStreamGoesOnWhereAGatewayDied(t *testing.T) {
 				d := make(tokenGate)
 				s.beforeToken = d.beforeToken
 				s.replies = [][]int32{long(), long()}
-				dying := listen(t.Context(), gateway.New(s.config), address, p.path, p.richly("q"), exchange, "e1")
+				dying := listen(t.Context(), gateway.New(s.config), address, p.path, p.richly("q"), requestName, "e1")
 				for range died {
 					d <- struct{}{}
 				}
@@ -80,7 +80,7 @@ func TestAStreamGoesOnWhereAGatewayDied(t *testing.T) {
 				// goes on.
 				z := s.zombie(time.Hour)
 				z.replies = [][]int32{long()}
-				whole := listen(t.Context(), z, address, p.path, p.richly("q"), exchange, "e1", retry, "1").all()
+				whole := listen(t.Context(), z, address, p.path, p.richly("q"), requestName, "e1", retry, "1").all()
 				require.Contains(t, whole, p.end)
 				require.True(t, strings.HasPrefix(whole, dying.String()), "%s\n\n%s", dying, whole)
 				close(d)
@@ -97,12 +97,12 @@ func TestALateStreamThatToldOtherTokensBreaksOff(t *testing.T) {
 		s, d := newUnservedEnv(nil), make(tokenGate)
 		s.beforeToken = d.beforeToken
 		s.replies = [][]int32{say("12", tokenizer.End)}
-		late := listen(t.Context(), gateway.New(s.config), address, p.path, p.streaming("q"), exchange, "e1")
+		late := listen(t.Context(), gateway.New(s.config), address, p.path, p.streaming("q"), requestName, "e1")
 		d <- struct{}{}
 		late.await(t, `"1"`)
 		z := s.zombie(0)
 		z.replies = [][]int32{say("34", tokenizer.End)} // of an engine that does not repeat itself
-		require.Contains(t, listen(t.Context(), z, address, p.path, p.streaming("q"), exchange, "e1", retry, "1").all(), p.end)
+		require.Contains(t, listen(t.Context(), z, address, p.path, p.streaming("q"), requestName, "e1", retry, "1").all(), p.end)
 		close(d)
 		require.Contains(t, late.all(), `"error"`)
 		require.True(t, late.broken)
@@ -116,17 +116,17 @@ func TestAStreamIsNotContinuedWithAnotherCall(t *testing.T) {
 		s, d := newUnservedEnv(nil), make(tokenGate)
 		s.beforeToken = d.beforeToken
 		s.replies = [][]int32{say("12", tokenizer.End)}
-		late := listen(t.Context(), gateway.New(s.config), address, p.path, p.streaming("q"), exchange, "e1")
+		late := listen(t.Context(), gateway.New(s.config), address, p.path, p.streaming("q"), requestName, "e1")
 		d <- struct{}{}
 		late.await(t, `"1"`)
 		z := s.zombie(0)
-		other := listen(t.Context(), z, address, p.path, p.streaming("q"), exchange, "e2").all()
+		other := listen(t.Context(), z, address, p.path, p.streaming("q"), requestName, "e2").all()
 		require.Contains(t, other, p.end)
 		close(d)
 		require.Contains(t, late.all(), `"error"`, "its occurrence is another exchange's now")
 		require.True(t, late.broken)
 		require.NotContains(t, late.String(), p.end)
-		again := listen(t.Context(), z, address, p.path, p.streaming("q"), exchange, "e1", retry, "1").all()
+		again := listen(t.Context(), z, address, p.path, p.streaming("q"), requestName, "e1", retry, "1").all()
 		require.Contains(t, again, p.end)
 		require.NotEqual(t, other, again)
 		require.Len(t, s.recorded(t), 2)
@@ -156,10 +156,10 @@ func TestACallThatWasAskedForWholeIsStreamedFromTheRecord(t *testing.T) {
 	t.Parallel()
 	onProtocols(t, func(t *testing.T, p protocol) {
 		s := newTestEnv(t, nil)
-		whole := s.send(t, p, p.asking("q", ""), exchange, "e1")
-		streamed := s.send(t, p, p.streaming("q"), exchange, "e1", retry, "1")
+		whole := s.send(t, p, p.asking("q", ""), requestName, "e1")
+		streamed := s.send(t, p, p.streaming("q"), requestName, "e1", retry, "1")
 		require.Equal(t, p.said(t, whole.body), p.streamedText(t, streamed.body))
-		again := s.send(t, p, p.asking("q", ""), exchange, "e1", retry, "2")
+		again := s.send(t, p, p.asking("q", ""), requestName, "e1", retry, "2")
 		require.Equal(t, whole.body, again.body)
 		require.Len(t, s.requests(), 1)
 	})
@@ -170,14 +170,14 @@ func TestThoughtsAreStreamedBeforeTheTextAndTheSameAgain(t *testing.T) {
 	onProtocols(t, func(t *testing.T, p protocol) {
 		s := newTestEnv(t, nil, think)
 		s.replies = [][]int32{say("hmm", tokenizer.Argument, "42", tokenizer.End)}
-		want := s.send(t, p, p.streaming("q"), exchange, "e1")
+		want := s.send(t, p, p.streaming("q"), requestName, "e1")
 		require.Contains(t, want.body, p.end)
 		if p.api != "completions" {
 			require.Equal(t, "42", p.streamedText(t, want.body))
 			require.Less(t, strings.Index(want.body, "hmm"), strings.Index(want.body, `"4"`), want.body)
 		}
 		s.restart(t)
-		require.Equal(t, want.body, s.send(t, p, p.streaming("q"), exchange, "e1", retry, "1").body)
+		require.Equal(t, want.body, s.send(t, p, p.streaming("q"), requestName, "e1", retry, "1").body)
 	})
 }
 

@@ -12,7 +12,7 @@ import (
 	"strconv"
 
 	"github.com/fulgurite/fulgurite/credit"
-	"github.com/fulgurite/fulgurite/gateway/inflight"
+	"github.com/fulgurite/fulgurite/gateway/conversation"
 	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/wire"
@@ -21,22 +21,22 @@ import (
 // reward records a reward that an agent gives its own attempt: {"name", "value",
 // "call_id"}, or {"reward"} for the final one. A reward with a call_id is about that call,
 // and never the attempt's final one.
-func (g *Gateway) reward(w http.ResponseWriter, r *http.Request, a *inflight.Attempt) error {
+func (g *Gateway) reward(w http.ResponseWriter, r *http.Request, c *conversation.Conversation) error {
 	body, err := g.readBody(w, r)
 	if err != nil {
 		return err
 	}
-	return g.recordReward(w, r, a, body)
+	return g.recordReward(w, r, c, body)
 }
 
 // recordReward records the reward in body, or that it is refused.
-func (g *Gateway) recordReward(w http.ResponseWriter, r *http.Request, a *inflight.Attempt, body []byte) error {
-	err := g.takeReward(w, r, a, body)
+func (g *Gateway) recordReward(w http.ResponseWriter, r *http.Request, c *conversation.Conversation, body []byte) error {
+	err := g.takeReward(w, r, c, body)
 	if err == nil {
 		return nil
 	}
 	if f := explain("", err); f.Status < http.StatusInternalServerError && f.Code != protocol.CodeFenced {
-		if err := g.recordRewardRefusal(context.WithoutCancel(r.Context()), a, isFinal(body), f.Message); err != nil {
+		if err := g.recordRewardRefusal(context.WithoutCancel(r.Context()), c, isFinal(body), f.Message); err != nil {
 			return err
 		}
 	}
@@ -45,12 +45,12 @@ func (g *Gateway) recordReward(w http.ResponseWriter, r *http.Request, a *inflig
 
 // recordRewardRefusal records that a reward was refused. The refusal may decide the
 // outcome of the attempt, so it has to be on record before the agent knows of it.
-func (g *Gateway) recordRewardRefusal(ctx context.Context, a *inflight.Attempt, final bool, message string) error {
+func (g *Gateway) recordRewardRefusal(ctx context.Context, c *conversation.Conversation, final bool, message string) error {
 	code := trace.RewardRefused
 	if final {
 		code = trace.FinalRewardRefused
 	}
-	return g.config.Journal.AddRefusal(ctx, trace.Refusal{Address: a.Address(), Code: code, Message: message})
+	return g.config.Journal.AddRefusal(ctx, trace.Refusal{Address: c.Address(), Code: code, Message: message})
 }
 
 // isFinal reports whether a post gives the final reward. A post that can't be read may.
@@ -65,9 +65,9 @@ func isFinal(body []byte) bool {
 	return posted.CallID == "" && (posted.Name == nil || posted.Name == credit.Final)
 }
 
-func (g *Gateway) takeReward(w http.ResponseWriter, r *http.Request, a *inflight.Attempt, body []byte) error {
-	graded := a.Begun().Terms.Graded
-	reward, err := decodeReward(body, a.Begun().Terms.RewardLimit)
+func (g *Gateway) takeReward(w http.ResponseWriter, r *http.Request, c *conversation.Conversation, body []byte) error {
+	graded := c.Begun().Terms.Graded
+	reward, err := decodeReward(body, c.Begun().Terms.RewardLimit)
 	if graded && (err == nil && reward.Name == credit.Final && reward.CallID == "" || err != nil && isFinal(body)) {
 		return &wire.Failure{
 			Status: http.StatusForbidden, Code: "graded",
@@ -78,14 +78,14 @@ func (g *Gateway) takeReward(w http.ResponseWriter, r *http.Request, a *inflight
 		return err
 	}
 	if reward.CallID != "" {
-		switch known, err := a.Has(r.Context(), reward.CallID); {
+		switch known, err := c.Has(r.Context(), reward.CallID); {
 		case err != nil:
 			return err
 		case !known:
 			return wire.Invalid("call_id", "the attempt has recorded no call %q", reward.CallID)
 		}
 	}
-	reward.Address = a.Address()
+	reward.Address = c.Address()
 	switch err := g.config.Journal.PutReward(r.Context(), reward); {
 	case errors.Is(err, trace.ErrConflict):
 		about := "the attempt"
@@ -94,7 +94,7 @@ func (g *Gateway) takeReward(w http.ResponseWriter, r *http.Request, a *inflight
 		}
 		return &wire.Failure{Status: http.StatusConflict, Code: "conflict", Message: fmt.Sprintf("the reward %q of %s was given before, with another value", reward.Name, about), Cause: err}
 	case err != nil:
-		return noticeFence(a, err)
+		return noticeFence(c, err)
 	}
 	return writeJSON(w, reward)
 }
@@ -104,7 +104,7 @@ var eventOfReward = regexp.MustCompile(`"event_type"\s*:\s*"reward"`)
 
 // event records a fact that an agent reports: {"name", "fields"}, or {"event_type",
 // "data"} as Agent Lightning's agents write it, whose event "reward" is the final reward.
-func (g *Gateway) event(w http.ResponseWriter, r *http.Request, a *inflight.Attempt) error {
+func (g *Gateway) event(w http.ResponseWriter, r *http.Request, c *conversation.Conversation) error {
 	body, err := g.readBody(w, r)
 	if err != nil {
 		return err
@@ -117,30 +117,30 @@ func (g *Gateway) event(w http.ResponseWriter, r *http.Request, a *inflight.Atte
 	}
 	if err := wire.Unmarshal(body, &posted); err != nil {
 		if eventOfReward.Match(body) { // for example {"event_type": "reward", "data": {"value": NaN}}
-			return g.recordReward(w, r, a, body)
+			return g.recordReward(w, r, c, body)
 		}
 		return err
 	}
 	if posted.Name == "" && posted.Type != "" {
 		if posted.Type == "reward" {
-			return g.recordReward(w, r, a, posted.Data)
+			return g.recordReward(w, r, c, posted.Data)
 		}
 		posted.Name, posted.Fields = posted.Type, map[string]any{"data": posted.Data}
 	}
 	if posted.Name == "" {
 		return wire.Invalid("name", "name is missing: what happened?")
 	}
-	event := trace.Event{Address: a.Address(), Name: posted.Name, Fields: posted.Fields, At: g.config.Now().UTC()}
+	event := trace.Event{Address: c.Address(), Name: posted.Name, Fields: posted.Fields, At: g.config.Now().UTC()}
 	if err := g.config.Journal.PutEvent(r.Context(), event); err != nil {
-		return noticeFence(a, err)
+		return noticeFence(c, err)
 	}
 	return writeJSON(w, map[string]string{"status": "recorded"})
 }
 
 // noticeFence remembers that the attempt is over.
-func noticeFence(a *inflight.Attempt, err error) error {
+func noticeFence(c *conversation.Conversation, err error) error {
 	if errors.Is(err, trace.ErrFenced) {
-		a.Fence()
+		c.Fence()
 	}
 	return err
 }

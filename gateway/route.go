@@ -37,7 +37,7 @@ func (g *Gateway) answerError(w http.ResponseWriter, r *http.Request, shape wire
 	g.logFault(r, f, err)
 	var call *callError
 	if errors.As(err, &call) && counts(r, f) {
-		defer g.countRefusal(r, call.attempt.Address(), f)()
+		defer g.countRefusal(r, call.conversation.Address(), f)()
 	}
 	if errors.Is(err, errBrokenOff) {
 		panic(http.ErrAbortHandler)

@@ -36,7 +36,7 @@ func (g *Gateway) serve(api wire.API) func(http.ResponseWriter, *http.Request) e
 		if decode.Prompt, err = request.Prompt(); err != nil {
 			return err
 		}
-		return g.answer(w, r, request, g.calls.Served(request, version, decode))
+		return g.answer(w, r, request, g.calls.Serve(request, version, decode))
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/fulgurite/fulgurite/credit"
-	"github.com/fulgurite/fulgurite/gateway/inflight"
+	"github.com/fulgurite/fulgurite/gateway/conversation"
 	"github.com/fulgurite/fulgurite/gateway/otlp"
 	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/trace"
@@ -42,12 +42,12 @@ func writeExport(w http.ResponseWriter, status int, encoding otlp.Encoding, body
 }
 
 // spans records a trace export of the attempt in the path.
-func (g *Gateway) spans(w http.ResponseWriter, r *http.Request, a *inflight.Attempt) error {
+func (g *Gateway) spans(w http.ResponseWriter, r *http.Request, c *conversation.Conversation) error {
 	encoding, batch, err := g.readExport(w, r)
 	if err != nil {
 		return err
 	}
-	rejected, why, err := g.recordSpans(r.Context(), a, batch)
+	rejected, why, err := g.recordSpans(r.Context(), c, batch)
 	if err != nil {
 		return err
 	}
@@ -96,31 +96,31 @@ func (g *Gateway) RecordSpans(ctx context.Context, key string, batch otlp.Batch)
 	if key == "" {
 		return 0, "", missingKey()
 	}
-	a := g.attempts.enter(address, g.config.Now())
-	defer func() { g.attempts.leave(address, g.config.Now(), !a.Exists()) }()
-	if err := a.Enter(ctx, key); err != nil {
+	c := g.conversations.enter(address, g.config.Now())
+	defer func() { g.conversations.leave(address, g.config.Now(), !c.Exists()) }()
+	if err := c.Enter(ctx, key); err != nil {
 		return 0, "", err
 	}
-	g.attempts.weigh(address, g.config.Now())
-	return g.recordSpans(ctx, a, batch)
+	g.conversations.weigh(address, g.config.Now())
+	return g.recordSpans(ctx, c, batch)
 }
 
 // recordSpans records spans and the rewards in them. Spans are accepted even after the
 // end of the attempt, since exporters send late; rewards are not.
-func (g *Gateway) recordSpans(ctx context.Context, a *inflight.Attempt, batch otlp.Batch) (rejected int, why string, err error) {
+func (g *Gateway) recordSpans(ctx context.Context, c *conversation.Conversation, batch otlp.Batch) (rejected int, why string, err error) {
 	if len(batch.Spans) > 0 {
-		if err := g.config.Journal.PutSpans(ctx, a.Address(), batch.Spans); err != nil {
+		if err := g.config.Journal.PutSpans(ctx, c.Address(), batch.Spans); err != nil {
 			return 0, "", err
 		}
 	}
 	for _, reward := range batch.Rewards {
-		refusal, err := g.recordSpanReward(ctx, a, &reward)
+		refusal, err := g.recordSpanReward(ctx, c, &reward)
 		if err != nil {
 			return 0, "", err
 		}
 		if refusal != "" {
 			final := reward.Name == credit.Final && reward.CallID == ""
-			if err := g.recordRewardRefusal(ctx, a, final, refusal); err != nil {
+			if err := g.recordRewardRefusal(ctx, c, final, refusal); err != nil {
 				return 0, "", err
 			}
 			why = fmt.Sprintf("reward %q: %s", reward.Name, refusal) // its span is taken
@@ -132,8 +132,8 @@ func (g *Gateway) recordSpans(ctx context.Context, a *inflight.Attempt, batch ot
 // recordSpanReward gives a span's reward to the attempt by the rules for posted rewards.
 // If the exporter could do nothing about a problem, it returns a refusal and no error. It
 // takes away the id of a call that is not on record.
-func (g *Gateway) recordSpanReward(ctx context.Context, a *inflight.Attempt, reward *otlp.Reward) (refusal string, err error) {
-	terms := a.Begun().Terms
+func (g *Gateway) recordSpanReward(ctx context.Context, c *conversation.Conversation, reward *otlp.Reward) (refusal string, err error) {
+	terms := c.Begun().Terms
 	switch {
 	case reward.Refusal != "":
 		return reward.Refusal, nil
@@ -141,7 +141,7 @@ func (g *Gateway) recordSpanReward(ctx context.Context, a *inflight.Attempt, rew
 		return fmt.Sprintf("%g is beyond the largest reward of this run, %g", reward.Value, terms.RewardLimit), nil
 	}
 	if reward.CallID != "" {
-		known, err := a.Has(ctx, reward.CallID)
+		known, err := c.Has(ctx, reward.CallID)
 		if err != nil && !errors.Is(err, trace.ErrFenced) && explain("", err).Status >= http.StatusInternalServerError {
 			return "", err
 		}
@@ -156,7 +156,7 @@ func (g *Gateway) recordSpanReward(ctx context.Context, a *inflight.Attempt, rew
 	if terms.Graded && reward.Name == credit.Final && reward.CallID == "" {
 		return "a grader decides the final reward of this attempt", nil
 	}
-	reward.Address = a.Address()
+	reward.Address = c.Address()
 	err = g.config.Journal.PutReward(ctx, reward.Reward)
 	switch {
 	case errors.Is(err, trace.ErrConflict), errors.Is(err, trace.ErrFenced):

@@ -11,7 +11,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/gateway/conversation"
-	"github.com/fulgurite/fulgurite/gateway/inflight"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
@@ -39,7 +38,7 @@ type streamWriter struct {
 // stream streams the reply of a request. It returns an error if nothing was written yet;
 // later, it ends the stream with an event that reports the error, and breaks the
 // connection, so that the forwarder asks again.
-func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, request *conversation.Request, calls inflight.Calls) error {
+func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, request *conversation.Request, calls conversation.Calls) error {
 	s := &streamWriter{Gateway: g, w: w, request: request, silence: time.NewTimer(g.config.Keepalive)}
 	defer s.silence.Stop()
 	for {
@@ -47,9 +46,9 @@ func (g *Gateway) stream(w http.ResponseWriter, r *http.Request, request *conver
 		switch {
 		case err == nil:
 			return nil
-		case errors.Is(err, inflight.ErrAgain) && !s.begun && r.Context().Err() == nil:
+		case errors.Is(err, conversation.ErrAgain) && !s.begun && r.Context().Err() == nil:
 			continue
-		case errors.Is(err, inflight.ErrAgain):
+		case errors.Is(err, conversation.ErrAgain):
 			err = fault(err)
 		}
 		if !s.written {
@@ -80,7 +79,7 @@ func (g *Gateway) logFault(r *http.Request, f *wire.Failure, err error) {
 	}
 }
 
-func (s *streamWriter) once(ctx context.Context, h inflight.Calls) error {
+func (s *streamWriter) once(ctx context.Context, h conversation.Calls) error {
 	slots, err := h.Admit(ctx)
 	if err != nil {
 		return err
@@ -109,19 +108,19 @@ func (s *streamWriter) once(ctx context.Context, h inflight.Calls) error {
 	return nil
 }
 
-func (s *streamWriter) delivery(whole bool) inflight.Delivery {
+func (s *streamWriter) delivery(whole bool) conversation.Delivery {
 	switch {
 	case whole:
-		return inflight.Whole
+		return conversation.Whole
 	case s.read:
-		return inflight.Part
+		return conversation.Part
 	}
-	return inflight.Nothing
+	return conversation.Nothing
 }
 
 // follow writes one choice as its tokens come, and returns its call.
-func (s *streamWriter) follow(ctx context.Context, choice int, slot *inflight.Slot) (*conversation.Call, error) {
-	c := choiceWriter{streamWriter: s, choice: choice, transcript: inflight.NewTranscript(s.request)}
+func (s *streamWriter) follow(ctx context.Context, choice int, slot *conversation.Slot) (*conversation.Call, error) {
+	c := choiceWriter{streamWriter: s, choice: choice, transcript: conversation.NewTranscript(s.request)}
 	for slot.Call() == nil {
 		tokens, logprobs, more := slot.Since(len(c.transcript.Tokens()))
 		c.write(tokens, logprobs)
@@ -193,7 +192,7 @@ func (s *streamWriter) flush() error {
 type choiceWriter struct {
 	*streamWriter
 	choice     int
-	transcript *inflight.Transcript
+	transcript *conversation.Transcript
 	tokens     []int32   // not yet written as text
 	logprobs   []float32 // of these tokens
 	reasoned   bool      // the reasoning was written

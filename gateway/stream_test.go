@@ -129,7 +129,7 @@ func TestAStreamWhoseCallCannotBeRecordedBreaksOffWithoutItsEnd(t *testing.T) {
 		s.replies = [][]int32{say("12", tokenizer.End), say("12", tokenizer.End)}
 		g := gateway.New(s.config)
 		s.before = func() error { return errors.New("disk on fire") }
-		l := listen(t.Context(), g, address, p.path, p.streaming("q"), exchange, "e1")
+		l := listen(t.Context(), g, address, p.path, p.streaming("q"), requestName, "e1")
 		broken := l.all()
 		require.Equal(t, http.StatusOK, l.status, "it had begun")
 		require.True(t, l.broken)
@@ -140,7 +140,7 @@ func TestAStreamWhoseCallCannotBeRecordedBreaksOffWithoutItsEnd(t *testing.T) {
 		sent = sent[:strings.LastIndex(sent, "\n\n")+2]
 
 		s.before = nil
-		again := listen(t.Context(), g, address, p.path, p.streaming("q"), exchange, "e1", retry, "1")
+		again := listen(t.Context(), g, address, p.path, p.streaming("q"), requestName, "e1", retry, "1")
 		require.True(t, strings.HasPrefix(again.all(), sent), "%s\n\n%s", sent, again)
 		require.Contains(t, again.String(), p.end)
 		require.Len(t, s.recorded(t), 1)
@@ -171,10 +171,10 @@ func TestAStreamThatWasJoinedOutlivesTheClientThatBeganIt(t *testing.T) {
 	g := gateway.New(s.config)
 	p := protocols()[0]
 	ctx, leave := context.WithCancel(t.Context())
-	first := listen(ctx, g, address, p.path, p.streaming("q"), exchange, "e1")
+	first := listen(ctx, g, address, p.path, p.streaming("q"), requestName, "e1")
 	d <- struct{}{}
 	first.await(t, `"1"`)
-	second := listen(t.Context(), g, address, p.path, p.streaming("q"), exchange, "e1", retry, "1")
+	second := listen(t.Context(), g, address, p.path, p.streaming("q"), requestName, "e1", retry, "1")
 	second.await(t, `"1"`)
 	leave()
 	close(d)
@@ -190,9 +190,9 @@ func TestAStreamThatJoinsACallAskedForWholeIsToldItAll(t *testing.T) {
 		s.beforeToken = d.beforeToken
 		s.replies = [][]int32{say("12", tokenizer.End)}
 		g := gateway.New(s.config)
-		whole := listen(t.Context(), g, address, p.path, p.asking("q", ""), exchange, "e1")
+		whole := listen(t.Context(), g, address, p.path, p.asking("q", ""), requestName, "e1")
 		d <- struct{}{}
-		streamed := listen(t.Context(), g, address, p.path, p.streaming("q"), exchange, "e1", retry, "1")
+		streamed := listen(t.Context(), g, address, p.path, p.streaming("q"), requestName, "e1", retry, "1")
 		close(d)
 		require.Equal(t, p.said(t, whole.all()), p.streamedText(t, streamed.all()))
 		require.Len(t, s.requests(), 1)

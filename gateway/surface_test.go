@@ -161,7 +161,7 @@ func TestLogprobsAreToldOnRequestWholeAndStreamed(t *testing.T) {
 	s := newTestEnv(t, nil)
 	s.replies = [][]int32{say("12", tokenizer.End)}
 	const asked = `"logprobs":true,"messages":[{"role":"user","content":"q"}]}`
-	streamed := s.chat(t, `{"stream":true,`+asked, exchange, "e1")
+	streamed := s.chat(t, `{"stream":true,`+asked, requestName, "e1")
 	var tokens []string
 	for _, e := range events(t, streamed.body) {
 		if token := textAt(e, "choices", 0, "logprobs", "content", 0, "token"); token != "" {
@@ -169,7 +169,7 @@ func TestLogprobsAreToldOnRequestWholeAndStreamed(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{"1", "2"}, tokens)
-	whole := s.chat(t, `{`+asked, exchange, "e1", retry, "1")
+	whole := s.chat(t, `{`+asked, requestName, "e1", retry, "1")
 	require.Contains(t, whole.body, `"token":"2","logprob":-1`)
 	require.NotContains(t, s.chat(t, ask("q")).body, `"token"`)
 }
@@ -191,7 +191,7 @@ func FuzzEveryAPI(f *testing.F) {
 		send := func(headers ...string) *listener {
 			return listen(t.Context(), gateway.New(s.config), address, p.path, string(body), headers...)
 		}
-		first := send(exchange, "e1")
+		first := send(requestName, "e1")
 		sent := first.all()
 		if first.status != http.StatusOK {
 			require.GreaterOrEqual(t, first.status, 400, sent)
@@ -202,7 +202,7 @@ func FuzzEveryAPI(f *testing.F) {
 		require.False(t, first.broken, sent)
 		require.NotEmpty(t, s.recorded(t))
 		sampled := len(s.requests())
-		require.Equal(t, sent, send(exchange, "e1", retry, "1").all(), "read back, it is the same")
+		require.Equal(t, sent, send(requestName, "e1", retry, "1").all(), "read back, it is the same")
 		require.Len(t, s.requests(), sampled)
 	})
 }

@@ -5,19 +5,18 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fulgurite/fulgurite/gateway/inflight"
+	"github.com/fulgurite/fulgurite/gateway/conversation"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// table holds the attempts in memory. It drops the least recently used ones when they are
-// too many, take too much memory, or have been idle for long. It never drops an attempt
-// with a request in flight, because a second copy of the attempt would count calls
-// separately.
+// table holds the conversations in memory. It drops the least recently used ones when they
+// are too many, take too much memory, or have been idle for long. It never drops one with
+// a request in flight, because a second copy of it would count calls separately.
 type table struct {
 	limit  int
-	memory int64 // the most bytes that attempts may take
+	memory int64 // the most bytes that conversations may take
 	idle   time.Duration
-	open   func(trace.Address) *inflight.Attempt
+	open   func(trace.Address) *conversation.Conversation
 
 	mu      sync.Mutex
 	entries map[trace.Address]*list.Element
@@ -26,24 +25,24 @@ type table struct {
 }
 
 type entry struct {
-	attempt *inflight.Attempt
-	users   int
-	used    time.Time
-	weight  int64 // as it was when a request last began or ended
+	conversation *conversation.Conversation
+	users        int
+	used         time.Time
+	weight       int64 // as it was when a request last began or ended
 }
 
-func newTable(limit int, memory int64, idle time.Duration, open func(trace.Address) *inflight.Attempt) *table {
+func newTable(limit int, memory int64, idle time.Duration, open func(trace.Address) *conversation.Conversation) *table {
 	return &table{limit: limit, memory: memory, idle: idle, open: open, entries: map[trace.Address]*list.Element{}, recent: list.New()}
 }
 
-// enter returns the attempt, which stays in memory until leave has been called as often
+// enter returns the conversation, which stays in memory until leave has been called as often
 // as enter.
-func (t *table) enter(address trace.Address, now time.Time) *inflight.Attempt {
+func (t *table) enter(address trace.Address, now time.Time) *conversation.Conversation {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e, ok := t.entries[address]
 	if !ok {
-		e = t.recent.PushFront(&entry{attempt: t.open(address)})
+		e = t.recent.PushFront(&entry{conversation: t.open(address)})
 		t.entries[address] = e
 	}
 	p := e.Value.(*entry)
@@ -51,10 +50,10 @@ func (t *table) enter(address trace.Address, now time.Time) *inflight.Attempt {
 	p.used = now
 	t.recent.MoveToFront(e)
 	t.sweep(now)
-	return p.attempt
+	return p.conversation
 }
 
-// weigh makes room for an attempt that was read from the journal.
+// weigh makes room for a conversation that was read from the journal.
 func (t *table) weigh(address trace.Address, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -64,11 +63,11 @@ func (t *table) weigh(address trace.Address, now time.Time) {
 
 func (t *table) update(p *entry) {
 	t.weight -= p.weight
-	p.weight = p.attempt.Weight()
+	p.weight = p.conversation.Weight()
 	t.weight += p.weight
 }
 
-// leave ends what enter began. With forget, it drops the attempt if no request is in
+// leave ends what enter began. With forget, it drops the conversation if no request is in
 // flight any more.
 func (t *table) leave(address trace.Address, now time.Time, forget bool) {
 	t.mu.Lock()
@@ -100,6 +99,6 @@ func (t *table) sweep(now time.Time) {
 func (t *table) drop(e *list.Element) {
 	p := e.Value.(*entry)
 	t.weight -= p.weight
-	delete(t.entries, p.attempt.Address())
+	delete(t.entries, p.conversation.Address())
 	t.recent.Remove(e)
 }

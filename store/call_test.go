@@ -83,7 +83,7 @@ func TestAnotherCallUnderTheSameNumberIsAConflict(t *testing.T) {
 			"request":     func(c *trace.Exchange) { c.Request = json.RawMessage(`{}`) },
 			"response":    func(c *trace.Exchange) { c.Response = nil },
 			"provenance":  func(c *trace.Exchange) { c.ReplayedFrom = 1 },
-			"exchange":    func(c *trace.Exchange) { c.Exchange = "e2" },
+			"name":        func(c *trace.Exchange) { c.RequestName = "e2" },
 		} {
 			c := recorded
 			change(&c)

@@ -56,7 +56,7 @@ var calls = database.NewTable("calls c", append(addressed(func(r *callRow) *trac
 	database.Loose("started", func(r *callRow) any { return (*database.Moment)(&r.call.Started) }),
 	database.Loose("duration", func(r *callRow) any { return (*int64)(&r.call.Duration) }),
 	database.Col("replayed_from", func(r *callRow) any { return &r.call.ReplayedFrom }),
-	database.Col("exchange", func(r *callRow) any { return &r.call.Exchange }),
+	database.Col("exchange", func(r *callRow) any { return &r.call.RequestName }),
 	database.Loose("recorded", func(r *callRow) any { return (*database.Moment)(&r.call.Recorded) }),
 	database.Loose("diverged_from", func(r *callRow) any { return &r.divergence.Earlier }),
 	database.Loose("diverged_seq", func(r *callRow) any { return &r.divergence.EarlierSeq }),

@@ -16,7 +16,7 @@ func TestASealMarksTheCallsThatTheAgentReadInPart(t *testing.T) {
 		names := []string{"A", "A/1", "AB", "", "B"}
 		for i, name := range names {
 			c := call(a, i, []int32{int32(i)}, []int32{2})
-			c.Call.Exchange = name
+			c.RequestName = name
 			c.PartlyRead = name == "B" // as a gateway without a forwarder knows it
 			appendCalls(t, s, c)
 		}
@@ -28,7 +28,7 @@ func TestASealMarksTheCallsThatTheAgentReadInPart(t *testing.T) {
 		var marked []string
 		for _, c := range got {
 			if c.PartlyRead {
-				marked = append(marked, c.Exchange)
+				marked = append(marked, c.RequestName)
 			}
 		}
 		require.Equal(t, []string{"A", "A/1", "B"}, marked)

@@ -61,9 +61,9 @@ type Call struct {
 	// Divergence is set on an attempt's first call that no earlier attempt had made, if
 	// calls of earlier attempts were left to replay.
 	Divergence *Divergence `json:"divergence,omitempty"`
-	// Exchange names the one request of the agent that the call answers, however often
+	// RequestName names the one request of the agent that the call answers, however often
 	// the request was repeated on the way; empty if the client does not say.
-	Exchange string `json:"exchange,omitempty"`
+	RequestName string `json:"exchange,omitempty"`
 
 	Started  time.Time     `json:"started"`
 	Duration time.Duration `json:"duration"`

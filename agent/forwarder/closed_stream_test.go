@@ -76,7 +76,7 @@ func TestAStreamThatTheAgentClosesIsReadToItsEnd(t *testing.T) {
 			within(t, closed)
 			require.NoError(t, s.Fault())
 			require.Zero(t, s.Calls(), "the agent did not get it whole")
-			exchange := within(t, g.asked).request.Header.Get(protocol.ExchangeHeader)
+			exchange := within(t, g.asked).request.Header.Get(protocol.RequestNameHeader)
 			require.Equal(t, []string{exchange}, s.PartlyRead())
 			require.Empty(t, g.asked, "asked once")
 		})
@@ -124,7 +124,7 @@ func TestAClosedStreamSurvivesTheDeathOfItsGateway(t *testing.T) {
 	require.Len(t, s.PartlyRead(), 1)
 	var names []string
 	for range 3 {
-		names = append(names, within(t, g.asked).request.Header.Get(protocol.ExchangeHeader))
+		names = append(names, within(t, g.asked).request.Header.Get(protocol.RequestNameHeader))
 	}
 	require.Equal(t, []string{names[0], names[0], names[0]}, names)
 }
@@ -213,5 +213,5 @@ func TestAnExternalSessionReportsTheStreamsThatItsAgentClosed(t *testing.T) {
 	close(pieces)
 	got := within(t, report)
 	require.Empty(t, got.Fault)
-	require.Equal(t, []string{within(t, g.asked).request.Header.Get(protocol.ExchangeHeader)}, got.PartlyRead)
+	require.Equal(t, []string{within(t, g.asked).request.Header.Get(protocol.RequestNameHeader)}, got.PartlyRead)
 }

@@ -312,7 +312,7 @@ func (x *exchange) request(ctx context.Context) (*http.Request, error) {
 	if request.Header.Get("User-Agent") == "" {
 		request.Header["User-Agent"] = nil // don't add one
 	}
-	request.Header.Set(protocol.ExchangeHeader, x.name)
+	request.Header.Set(protocol.RequestNameHeader, x.name)
 	if x.retries > 0 {
 		request.Header.Set(protocol.RetryHeader, strconv.Itoa(x.retries))
 		asked, _ := strconv.Atoi(x.r.Header.Get(protocol.SDKRetryHeader)) // absent or malformed: 0

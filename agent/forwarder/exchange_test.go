@@ -17,7 +17,7 @@ func TestAnExchangeKeepsItsNameHoweverOftenItIsAsked(t *testing.T) {
 	ask(t.Context(), s, "a question")
 	var names []string
 	for range 3 {
-		names = append(names, within(t, g.asked).request.Header.Get(protocol.ExchangeHeader))
+		names = append(names, within(t, g.asked).request.Header.Get(protocol.RequestNameHeader))
 	}
 	require.NotEmpty(t, names[0])
 	require.Equal(t, names[0], names[1], "asked again")

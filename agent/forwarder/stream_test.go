@@ -95,7 +95,7 @@ func TestStreamGoesOnAfterTheDeathOfItsGateway(t *testing.T) {
 				again := within(t, g.asked)
 				require.Equal(t, "a question", again.body)
 				require.Equal(t, retry, again.request.Header.Get(protocol.RetryHeader))
-				require.Equal(t, first.Get(protocol.ExchangeHeader), again.request.Header.Get(protocol.ExchangeHeader))
+				require.Equal(t, first.Get(protocol.RequestNameHeader), again.request.Header.Get(protocol.RequestNameHeader))
 			}
 		})
 	}

@@ -18,7 +18,7 @@ import (
 func (r *reader) repeated(i int) bool {
 	c := r.History[i]
 	for _, p := range r.History[:i] {
-		if p.Key == c.Key && p.Key != "" && (c.Exchange == "" || origin(p.Exchange) != origin(c.Exchange)) {
+		if p.Key == c.Key && p.Key != "" && (c.RequestName == "" || origin(p.RequestName) != origin(c.RequestName)) {
 			return true
 		}
 	}
@@ -38,7 +38,7 @@ func (r *reader) preceding(i int) int {
 	}
 	for k := i - 1; k >= 0; k-- {
 		p := r.History[k]
-		if r.callers[k] == r.callers[i] && (p.Exchange == "" || origin(p.Exchange) != origin(c.Exchange)) {
+		if r.callers[k] == r.callers[i] && (p.RequestName == "" || origin(p.RequestName) != origin(c.RequestName)) {
 			return k
 		}
 	}

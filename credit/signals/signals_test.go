@@ -150,9 +150,9 @@ func TestRepetitionsAreSeenWhateverTheIds(t *testing.T) {
 	require.Equal(t, [][]string{nil, nil, nil}, names(a), "two replies without tools are no repetition")
 	a.History[2].Key = a.History[0].Key
 	require.Equal(t, [][]string{nil, nil, {spec.SignalRepeatedCall}}, names(a), "the same request")
-	a.History[0].Exchange, a.History[2].Exchange = "e", "e/1"
+	a.History[0].RequestName, a.History[2].RequestName = "e", "e/1"
 	require.Equal(t, [][]string{nil, nil, nil}, names(a), "two choices of one request")
-	a.History[2].Exchange = "f"
+	a.History[2].RequestName = "f"
 	require.Equal(t, [][]string{nil, nil, {spec.SignalRepeatedCall}}, names(a))
 
 	a = attempt(`1`, `1`)
@@ -210,7 +210,7 @@ func FuzzRecordsOfAnythingAreRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, api, request, response, id, parent, toolCall string, kinds []byte) {
 		a := attempt("1", "2")
 		c := &a.History[1]
-		c.API, c.Request, c.Response, c.Exchange = api, json.RawMessage(request), json.RawMessage(response), id
+		c.API, c.Request, c.Response, c.RequestName = api, json.RawMessage(request), json.RawMessage(response), id
 		a.Terms.Ignore = []string{"(", parent}
 		for i, k := range kinds[:min(len(kinds), 16)] {
 			kind := []trace.SpanKind{trace.ModelSpan, trace.ToolSpan, trace.AgentSpan, trace.OtherSpan}[k%4]

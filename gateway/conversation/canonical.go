@@ -7,7 +7,10 @@ import (
 	"encoding/json"
 	jsonv2 "encoding/json/v2"
 	"fmt"
+	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/dialog"
@@ -17,19 +20,19 @@ import (
 // digest is a SHA-256.
 type digest = [sha256.Size]byte
 
-// Canonical is the form of a request in which equal requests are equal. The ids of tool
-// calls are replaced by positions. A recorded reply has its recorded text, even if the
-// client reformatted it.
-type Canonical struct {
+// canonicalRequest is the form of a request in which equal requests are equal. The ids of
+// tool calls are replaced by positions. A recorded reply has its recorded text, even if
+// the client reformatted it.
+type canonicalRequest struct {
 	turns []dialog.Message
 	// nodes[i] is the recorded call whose reply is turn i; nil if there is none.
 	nodes []*Call
 	// chain[i] is a digest of the tools and the first i turns.
 	chain []digest
-	// Key is a digest, in hex, of everything that decides the reply. Unlike chain it
+	// key is a digest, in hex, of everything that decides the reply. Unlike chain it
 	// leaves out the text that the run's ignored patterns match. Two requests that differ
 	// only there are equal to the record, but the policy reads the text unchanged.
-	Key string
+	key string
 
 	tools   []dialog.Tool
 	forms   []turnForm // the parts of the turns that the key covers
@@ -37,7 +40,7 @@ type Canonical struct {
 }
 
 // last returns the last recorded call in the dialog, nil if there is none.
-func (c *Canonical) last() *Call {
+func (c *canonicalRequest) last() *Call {
 	for _, node := range slices.Backward(c.nodes) {
 		if node != nil {
 			return node
@@ -65,16 +68,16 @@ type callForm struct {
 
 // canonicalize brings a request into its canonical form, given the calls recorded so far.
 // If several calls match a turn, it prefers the one that the request names.
-func canonicalize(r *wire.Request, setting settingForm, ignore patterns, recorded *tree, named *Call) Canonical {
-	c := Canonical{setting: setting, tools: toolForms(r.Tools)}
+func (c *Conversation) canonicalize(r *Request) canonicalRequest {
+	out := canonicalRequest{setting: c.setting(r.Request, r.Agent), tools: toolForms(r.Tools)}
 	var chain chainWriter
-	exact := chain.link(digest{}, c.tools)
+	exact := chain.link(digest{}, out.tools)
 	kept := exact
-	c.chain = []digest{exact}
+	out.chain = []digest{exact}
 	positions := map[string]string{}
-	var before *Call
+	var head *Call
 	for i, m := range r.Dialog {
-		m = recorded.asIssued(m)
+		m = c.tree.original(m)
 		for k, tc := range m.ToolCalls {
 			positions[tc.ID] = fmt.Sprintf("%d.%d", i, k)
 		}
@@ -82,26 +85,26 @@ func canonicalize(r *wire.Request, setting settingForm, ignore patterns, recorde
 		end := chain.link(exact, form)
 		var node *Call
 		if m.Role == dialog.Assistant {
-			node = recorded.find(end, m, before, named)
+			node = c.tree.find(end, m, head, r.previous)
 		}
 		if node != nil {
-			m.Content, m.Reasoning, before = node.Message.Content, node.Message.Reasoning, node
+			m.Content, m.Reasoning, head = node.message.Content, node.message.Reasoning, node
 		} else if form.Thoughts = strings.TrimSpace(m.Reasoning); form.Thoughts != "" {
 			end = chain.link(exact, form)
 		}
 		exact = end
-		c.turns, c.nodes, c.chain = append(c.turns, m), append(c.nodes, node), append(c.chain, exact)
-		if len(ignore) > 0 {
-			form = ignore.drop(form)
+		out.turns, out.nodes, out.chain = append(out.turns, m), append(out.nodes, node), append(out.chain, exact)
+		if len(c.ignore) > 0 {
+			form = c.ignore.drop(form)
 			kept = chain.link(kept, form)
 		} else {
 			kept = exact
 		}
-		c.forms = append(c.forms, form)
+		out.forms = append(out.forms, form)
 	}
-	key := chain.link(kept, setting)
-	c.Key = hex.EncodeToString(key[:])
-	return c
+	key := chain.link(kept, out.setting)
+	out.key = hex.EncodeToString(key[:])
+	return out
 }
 
 func formOf(m dialog.Message, positions map[string]string) turnForm {
@@ -155,4 +158,176 @@ func (w *chainWriter) link(before digest, v any) digest {
 	_ = jsonv2.MarshalWrite(&w.text, v, json.DefaultOptionsV1())
 	w.text.WriteByte('\n') // digests on record include it
 	return sha256.Sum256(w.text.Bytes())
+}
+
+// settingForm holds everything that decides a reply, except the dialog and its tools.
+// Fields after the first three were added later. Requests that do not use them leave them
+// out, so their keys have not changed.
+type settingForm struct {
+	Agent       string `json:"agent"`
+	ForbidTools bool   `json:"forbid_tools"`
+	MaxTokens   int    `json:"max_tokens"`
+
+	API     wire.API    `json:"api,omitempty"` // empty for Chat
+	Text    string      `json:"text,omitempty"`
+	Tokens  []int32     `json:"tokens,omitempty"`
+	Stop    []string    `json:"stop,omitempty"`
+	Schema  string      `json:"schema,omitempty"` // in normal form
+	Choice  *choiceForm `json:"choice,omitempty"`
+	OneCall bool        `json:"one_call,omitempty"`
+}
+
+// choiceForm is a tool choice other than "auto" and "none".
+type choiceForm struct {
+	Required bool     `json:"required"`
+	Names    []string `json:"names"`
+}
+
+func (c *choiceForm) String() string {
+	switch {
+	case c == nil:
+		return "free"
+	case c.Required:
+		return fmt.Sprintf("a call of %q", c.Names)
+	}
+	return fmt.Sprintf("free among %q", c.Names)
+}
+
+// setting returns the setting of a request of the attempt. Sampling settings are not part
+// of it: the terms decide them, and only calls under equal terms are compared.
+func (c *Conversation) setting(r *wire.Request, agent string) settingForm {
+	s := settingForm{
+		Agent: agent, ForbidTools: r.Choice.None, MaxTokens: c.replyLimit(r),
+		Text: c.ignore.without(r.Text), Tokens: r.Tokens, Stop: slices.Sorted(slices.Values(r.Stop)), OneCall: r.Serial,
+	}
+	if r.API != wire.Chat {
+		s.API = r.API
+	}
+	if r.Format.Schema != nil {
+		s.Schema = normalJSON(string(r.Format.Schema))
+	}
+	if r.Choice.Required || r.Choice.Names != nil {
+		s.Choice = &choiceForm{r.Choice.Required, slices.Sorted(slices.Values(r.Choice.Names))}
+	}
+	return s
+}
+
+// replyLimit returns the most tokens of a reply: the limit of the attempt's terms, or the
+// client's if that is less.
+func (c *Conversation) replyLimit(r *wire.Request) int {
+	if limit := c.begun.Terms.MaxTokens; r.MaxTokens == 0 || r.MaxTokens > limit {
+		return limit
+	}
+	return r.MaxTokens
+}
+
+// patterns match text that does not distinguish requests, such as the time of day.
+type patterns []*regexp.Regexp
+
+// compile reads the patterns of an attempt's terms.
+func compile(expressions []string) (patterns, error) {
+	var all patterns
+	for _, e := range expressions {
+		p, err := regexp.Compile(e)
+		if err != nil {
+			return nil, fmt.Errorf("compile ignored pattern: %w", err)
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// drop returns the turn without the text that the patterns match, in its text and in the
+// arguments of its tool calls.
+func (p patterns) drop(f turnForm) turnForm {
+	f.Text, f.Thoughts = p.without(f.Text), p.without(f.Thoughts)
+	calls := f.Calls
+	f.Calls = nil
+	for _, c := range calls {
+		f.Calls = append(f.Calls, callForm{c.Name, p.without(c.Arguments)})
+	}
+	return f
+}
+
+func (p patterns) without(text string) string {
+	for _, r := range p {
+		text = r.ReplaceAllLiteralString(text, "")
+	}
+	return text
+}
+
+// sameJSON reports whether two texts are the same JSON value, whatever their spaces, the
+// order of their names, their escapes and the spelling of their numbers: programs that
+// read JSON and write it again change all of these. Numbers are compared exactly. No text
+// and null are the empty object, because that is how clients write a call without arguments.
+func sameJSON(a, b string) bool {
+	if a == b {
+		return true
+	}
+	x, ok := argumentsOf(a)
+	if !ok {
+		return false
+	}
+	y, ok := argumentsOf(b)
+	return ok && sameValue(x, y)
+}
+
+func argumentsOf(text string) (value any, ok bool) {
+	if strings.TrimSpace(text) == "" {
+		return map[string]any{}, true
+	}
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	if !json.Valid([]byte(text)) || d.Decode(&value) != nil {
+		return nil, false
+	}
+	if value == nil {
+		value = map[string]any{}
+	}
+	return value, true
+}
+
+func sameValue(a, b any) bool {
+	switch a := a.(type) {
+	case map[string]any:
+		b, ok := b.(map[string]any)
+		return ok && maps.EqualFunc(a, b, sameValue)
+	case []any:
+		b, ok := b.([]any)
+		return ok && slices.EqualFunc(a, b, sameValue)
+	case json.Number:
+		b, ok := b.(json.Number)
+		return ok && decimalOf(a.String()) == decimalOf(b.String())
+	}
+	return a == b // texts, truth values and null
+}
+
+// decimal is the number 0.DIGITS · 10^exponent, without zeros at either end of the digits.
+type decimal struct {
+	negative bool
+	digits   string
+	exponent int
+	odd      string // the number itself if its exponent is beyond any machine's
+}
+
+// decimalOf returns the one form of a JSON number in which equal numbers are equal.
+func decimalOf(number string) decimal {
+	text, negative := strings.CutPrefix(number, "-")
+	mantissa, power, _ := strings.Cut(strings.ToLower(text), "e")
+	exponent := 0
+	if power != "" {
+		var err error
+		if exponent, err = strconv.Atoi(power); err != nil {
+			return decimal{odd: number}
+		}
+	}
+	whole, fraction, _ := strings.Cut(mantissa, ".")
+	exponent += len(whole)
+	digits := whole + fraction
+	short := strings.TrimLeft(digits, "0")
+	exponent -= len(digits) - len(short)
+	if short = strings.TrimRight(short, "0"); short == "" {
+		return decimal{} // zero has no sign: JavaScript writes -0 as 0
+	}
+	return decimal{negative: negative, digits: short, exponent: exponent}
 }

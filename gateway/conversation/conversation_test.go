@@ -14,6 +14,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway/conversation"
+	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/wire"
@@ -42,10 +43,19 @@ func (j *journal) EarlierExchanges(context.Context, trace.Address) ([]trace.Exch
 	return nil, nil
 }
 
-// testEnv is an attempt in memory.
+// sampler says what a test wants to be said.
+type sampler struct{ text string }
+
+func (s *sampler) Sample(context.Context, model.VersionID, model.DecodeRequest) (model.Completion, string, error) {
+	tokens := append(tokenizer.Bytes{}.Encode(s.text), tokenizer.End)
+	return model.Completion{Tokens: tokens, Logprobs: make([]float32, len(tokens)), Finish: "stop"}, "", nil
+}
+
+// testEnv is a conversation in memory.
 type testEnv struct {
-	*conversation.Attempt
+	*conversation.Conversation
 	*journal
+	sampler sampler
 }
 
 const key = "sk-1"
@@ -62,43 +72,51 @@ func newTestEnv(t *testing.T, history string, ignore ...string) *testEnv {
 	return e
 }
 
-// restore reads the attempt from the journal.
+// restore reads the conversation from the journal.
 func (e *testEnv) restore(t *testing.T) {
 	t.Helper()
-	e.Attempt = conversation.New(&conversation.Config{Journal: e.journal, Codecs: dialog.Named, Log: zap.NewNop()}, e.attempt.Address)
+	m := conversation.New(conversation.Config{Journal: e.journal, Sampler: &e.sampler, Codecs: dialog.Named, Now: time.Now, Log: zap.NewNop()})
+	e.Conversation = m.Open(e.attempt.Address)
 	require.NoError(t, e.Enter(t.Context(), key))
 }
 
-// ask decodes a request of chat completions, and lays it out.
-func (e *testEnv) ask(t *testing.T, body string) (*conversation.Request, conversation.Canonical, conversation.History) {
+// request decodes a request of chat completions.
+func (e *testEnv) request(t *testing.T, body string) *conversation.Request {
 	t.Helper()
 	decoded, err := wire.Decode(wire.Chat, []byte(body))
 	require.NoError(t, err)
 	r, err := conversation.NewRequest("compact", e.Codec(), decoded)
 	require.NoError(t, err)
-	form := e.Canonicalize(r)
-	h, err := e.History(r, form)
+	return r
+}
+
+// history returns the tokens after which a reply would be sampled, and the Seq of the call
+// that they begin with.
+func (e *testEnv) history(t *testing.T, body string) (prompt []int32, parent int) {
+	t.Helper()
+	_, prompt, parent, err := e.LayOut(e.request(t, body))
 	require.NoError(t, err)
-	return r, form, h
+	return prompt, parent
 }
 
 func (e *testEnv) keyOf(t *testing.T, body string) string {
 	t.Helper()
-	_, form, _ := e.ask(t, body)
-	return form.Key
+	key, _, _, err := e.LayOut(e.request(t, body))
+	require.NoError(t, err)
+	return key
 }
 
-// reply records a reply to the request.
+// reply samples and records a reply to the request.
 func (e *testEnv) reply(t *testing.T, body, text string) *conversation.Call {
 	t.Helper()
-	r, form, h := e.ask(t, body)
-	tokens := append(tokenizer.Bytes{}.Encode(text), tokenizer.End)
-	seed := uint64(len(e.calls))
-	c, err := e.Append(t.Context(), r, form, &trace.Exchange{Call: trace.Call{
-		Address: e.attempt.Address, ID: wire.Chat.ReplyID(conversation.Stem(seed)), Seed: seed, Key: form.Key, Prompt: h.Prompt, Parent: h.Parent,
-		Completion: tokens, Logprobs: make([]float32, len(tokens)), Finish: "stop",
-	}, Request: r.Body}, time.Unix(1, 0))
+	e.sampler.text = text
+	calls := e.Calls(e.request(t, body))
+	slots, err := calls.Admit(t.Context())
 	require.NoError(t, err)
+	require.Len(t, slots, 1)
+	c, err := slots[0].Wait(t.Context())
+	require.NoError(t, err)
+	calls.Release(slots, conversation.Whole)
 	return c
 }
 
@@ -139,9 +157,9 @@ func TestIgnoredTextTellsNoRequestsApartButIsRead(t *testing.T) {
 	early, late := chat("it is 08:15"), chat("it is 21:40")
 	require.Equal(t, e.keyOf(t, early), e.keyOf(t, late))
 	require.NotEqual(t, e.keyOf(t, early), e.keyOf(t, chat("it was 08:15")))
-	_, _, before := e.ask(t, early)
-	_, _, now := e.ask(t, late)
-	require.NotEqual(t, before.Prompt, now.Prompt)
+	before, _ := e.history(t, early)
+	now, _ := e.history(t, late)
+	require.NotEqual(t, before, now)
 }
 
 func TestADialogContinuesTheRecordedCallThatSaidMostOfIt(t *testing.T) {
@@ -163,11 +181,11 @@ func TestADialogContinuesTheRecordedCallThatSaidMostOfIt(t *testing.T) {
 					{-1, []string{"a", "9", "b", "2", "c"}},
 					{-1, []string{"x"}},
 				} {
-					_, _, h := e.ask(t, chat(want.texts...))
-					require.Equal(t, want.parent, h.Parent, want.texts)
+					prompt, seq := e.history(t, chat(want.texts...))
+					require.Equal(t, want.parent, seq, want.texts)
 					if want.parent >= 0 {
 						parent := []*conversation.Call{first, second}[want.parent]
-						require.Equal(t, append(append([]int32{}, parent.Prompt...), parent.Completion...), h.Prompt[:len(parent.Prompt)+len(parent.Completion)])
+						require.Equal(t, append(append([]int32{}, parent.Prompt...), parent.Completion...), prompt[:len(parent.Prompt)+len(parent.Completion)])
 					}
 				}
 				e.restore(t) // and once more as read from the journal

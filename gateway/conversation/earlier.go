@@ -1,11 +1,18 @@
 package conversation
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/wire"
 )
 
 // earlier holds the calls that previous attempts sampled and this one has not asked for
@@ -17,19 +24,19 @@ type earlier struct {
 }
 
 // readEarlier reads the calls of earlier attempts. Those attempts are fenced, so reading
-// once is enough. The caller holds the lock.
-func (a *Attempt) readEarlier(ctx context.Context) error {
-	if a.address.Attempt == 1 || a.config.NoReplay || a.earlier != nil {
+// once is enough.
+func (c *Conversation) readEarlier(ctx context.Context) error {
+	if c.address.Attempt == 1 || c.maker.config.NoReplay || c.earlier != nil {
 		return nil
 	}
-	records, err := a.config.Journal.EarlierExchanges(ctx, a.address)
+	records, err := c.maker.config.Journal.EarlierExchanges(ctx, c.address)
 	if err != nil {
-		return fmt.Errorf("read calls before %s: %w", a.address, err)
+		return fmt.Errorf("read calls before %s: %w", c.address, err)
 	}
 	e := &earlier{calls: map[string][]*trace.Exchange{}}
 	longest := map[*int32]int{} // the tokens counted for each array that prompts share
 	for _, r := range records {
-		if !a.alike(&r) {
+		if !c.alike(&r) {
 			continue
 		}
 		r.Request = nil
@@ -41,8 +48,8 @@ func (a *Attempt) readEarlier(ctx context.Context) error {
 			longest[&r.Prompt[0]] = max(n, longest[&r.Prompt[0]])
 		}
 	}
-	a.earlier = e
-	a.weigh()
+	c.earlier = e
+	c.weigh()
 	return nil
 }
 
@@ -53,10 +60,10 @@ func bytesOf(r *trace.Exchange) int {
 
 // alike reports whether the call was sampled under terms equal to this attempt's. The
 // limit on the reply's length is not compared, because it is part of the key.
-func (a *Attempt) alike(r *trace.Exchange) bool {
-	terms := a.begun.Terms
+func (c *Conversation) alike(r *trace.Exchange) bool {
+	terms := c.begun.Terms
 	return r.Policy == terms.Policy && r.Version == terms.Version && r.Temperature == terms.Temperature &&
-		r.Seed == SeedOf(terms.RunSeed, a.address.RolloutID, r.Key, r.Occurrence)
+		r.Seed == seedOf(terms.RunSeed, c.address.RolloutID, r.Key, r.Occurrence)
 }
 
 // find returns the call that an earlier attempt sampled, or nil.
@@ -93,8 +100,191 @@ func (e *earlier) remove(key string, occurrence int) {
 	}
 }
 
-// Earlier returns the call that an earlier attempt sampled for the same request, or nil.
-// The caller holds the lock.
-func (a *Attempt) Earlier(key string, occurrence int) *trace.Exchange {
-	return a.earlier.find(key, occurrence)
+// An excerpt shows this many bytes before and after the first difference.
+const (
+	excerptBefore = 32
+	excerptAfter  = 48
+)
+
+// divergence describes how a request differs from the requests that earlier attempts
+// recorded and this attempt has not made yet. It returns nil if no such request is left,
+// if one of them is equal, or if an earlier call of this attempt already has a
+// divergence.
+func (c *Conversation) divergence(ctx context.Context, now canonicalRequest) *trace.Divergence {
+	e := c.earlier
+	if e == nil || e.left == 0 || c.diverged || len(e.calls[now.key]) > 0 {
+		return nil
+	}
+	// Requests are long and this happens at most once, so they are not kept in memory.
+	records, err := c.maker.config.Journal.EarlierExchanges(ctx, c.address)
+	if err != nil {
+		c.maker.config.Log.Warn("divergence not described", zap.Stringer("rollout", c.address), zap.Error(err))
+		return nil
+	}
+	records = slices.DeleteFunc(records, func(r trace.Exchange) bool { return !c.alike(&r) })
+	made := map[int]bool{}
+	nearest, best := canonicalRequest{}, -1
+	var d *trace.Divergence
+	for i, before := range c.formsOf(records) {
+		r := &records[i]
+		if r.Key == now.key {
+			made[r.Occurrence] = true
+		}
+		if e.find(r.Key, r.Occurrence) == nil || before.key == "" {
+			continue
+		}
+		score := 2 * alikeTurns(before, now)
+		if before.setting.Agent == now.setting.Agent {
+			score++
+		}
+		if score > best {
+			nearest, best, d = before, score, &trace.Divergence{Earlier: r.Attempt, EarlierSeq: r.Seq}
+		}
+	}
+	switch {
+	case d == nil:
+	case len(made) > 0:
+		d.Difference = fmt.Sprintf("the same request is made once more than before (%d)", len(made))
+	default:
+		d.Difference = difference(nearest, now)
+	}
+	return d
+}
+
+// formsOf returns the canonical forms of recorded requests, leaving out those that can't
+// be read.
+func (c *Conversation) formsOf(records []trace.Exchange) []canonicalRequest {
+	// The calls are added again, in their order, to an attempt that exists only for this.
+	then := &Conversation{begun: c.begun, codec: c.codec, ignore: c.ignore, tree: newTree()}
+	forms := make([]canonicalRequest, len(records))
+	for i := range records {
+		call, r, err := then.restore(&records[i])
+		then.calls = append(then.calls, call)
+		if err == nil {
+			forms[i] = then.canonicalize(r)
+			then.tree.add(call, forms[i])
+		}
+	}
+	return forms
+}
+
+// alikeTurns counts the equal turns with which both requests begin.
+func alikeTurns(a, b canonicalRequest) int {
+	n := 0
+	for n < min(len(a.forms), len(b.forms)) && sameTurn(a.forms[n], b.forms[n]) {
+		n++
+	}
+	return n
+}
+
+func sameTurn(a, b turnForm) bool {
+	return a.Role == b.Role && a.Text == b.Text && a.Of == b.Of && slices.Equal(a.Calls, b.Calls)
+}
+
+// difference describes the first difference between two requests in the API's names.
+func difference(before, now canonicalRequest) string {
+	n := alikeTurns(before, now)
+	at := fmt.Sprintf("messages[%d]", n)
+	switch {
+	case n < min(len(before.forms), len(now.forms)):
+		return turnDifference(at, before.forms[n], now.forms[n])
+	case n < len(now.forms):
+		return fmt.Sprintf("%s (%s) is new: %s", at, now.forms[n].Role, opening(now.forms[n].Text))
+	case n < len(before.forms):
+		return fmt.Sprintf("%s (%s) is missing, it was %s", at, before.forms[n].Role, opening(before.forms[n].Text))
+	}
+	for i := range min(len(before.tools), len(now.tools)) {
+		old, cur := before.tools[i], now.tools[i]
+		if old.Name != cur.Name {
+			return fmt.Sprintf("tools[%d].function.name was %q, is %q", i, old.Name, cur.Name)
+		}
+		if old.Description != cur.Description {
+			return textDifference(fmt.Sprintf("tools[%d].function.description", i), old.Description, cur.Description)
+		}
+		if x, y := string(old.Parameters), string(cur.Parameters); x != y {
+			return textDifference(fmt.Sprintf("tools[%d].function.parameters", i), x, y)
+		}
+	}
+	if len(before.tools) != len(now.tools) {
+		return fmt.Sprintf("there were %d tools, there are %d", len(before.tools), len(now.tools))
+	}
+	old, cur := before.setting, now.setting
+	switch {
+	case old.Agent != cur.Agent:
+		return fmt.Sprintf("the agent was %q, is %q", old.Agent, cur.Agent)
+	case old.MaxTokens != cur.MaxTokens:
+		return fmt.Sprintf("max_tokens was %d, is %d", old.MaxTokens, cur.MaxTokens)
+	case old.ForbidTools != cur.ForbidTools:
+		return fmt.Sprintf("tool_choice \"none\" was %t, is %t", old.ForbidTools, cur.ForbidTools)
+	case old.API != cur.API:
+		return fmt.Sprintf("the API was %s, is %s", cmp.Or(old.API, wire.Chat), cmp.Or(cur.API, wire.Chat))
+	case old.Text != cur.Text:
+		return textDifference("prompt", old.Text, cur.Text)
+	case !slices.Equal(old.Tokens, cur.Tokens):
+		return fmt.Sprintf("prompt had %d tokens, has %d", len(old.Tokens), len(cur.Tokens))
+	case !slices.Equal(old.Stop, cur.Stop):
+		return fmt.Sprintf("stop was %q, is %q", old.Stop, cur.Stop)
+	case old.Schema != cur.Schema:
+		return textDifference("the schema of the reply", old.Schema, cur.Schema)
+	case !reflect.DeepEqual(old.Choice, cur.Choice):
+		return fmt.Sprintf("tool_choice was %s, is %s", old.Choice, cur.Choice)
+	case old.OneCall != cur.OneCall:
+		return fmt.Sprintf("parallel_tool_calls was %t, is %t", !old.OneCall, !cur.OneCall)
+	}
+	return "the requests are equal, but not what the record took them for"
+}
+
+func turnDifference(at string, before, now turnForm) string {
+	switch {
+	case before.Role != now.Role:
+		return fmt.Sprintf("%s.role was %q, is %q", at, before.Role, now.Role)
+	case before.Text != now.Text:
+		return textDifference(fmt.Sprintf("%s.content (%s)", at, now.Role), before.Text, now.Text)
+	case before.Of != now.Of:
+		return fmt.Sprintf("%s.tool_call_id answered %q, answers %q", at, before.Of, now.Of)
+	case len(before.Calls) != len(now.Calls):
+		return fmt.Sprintf("%s.tool_calls were %d, are %d", at, len(before.Calls), len(now.Calls))
+	}
+	for k, old := range before.Calls {
+		cur := now.Calls[k]
+		at := fmt.Sprintf("%s.tool_calls[%d].function", at, k)
+		if old.Name != cur.Name {
+			return fmt.Sprintf("%s.name was %q, is %q", at, old.Name, cur.Name)
+		}
+		if old.Arguments != cur.Arguments {
+			return textDifference(at+".arguments", old.Arguments, cur.Arguments)
+		}
+	}
+	return at + " differs"
+}
+
+// textDifference shows where two texts begin to differ.
+func textDifference(at, before, now string) string {
+	n := 0
+	for n < min(len(before), len(now)) && before[n] == now[n] {
+		n++
+	}
+	return fmt.Sprintf("%s was %s, is %s", at, excerpt(before, n), excerpt(now, n))
+}
+
+func opening(text string) string { return excerpt(text, 0) }
+
+// excerpt quotes the text around byte n.
+func excerpt(text string, n int) string {
+	from, to := max(0, n-excerptBefore), min(len(text), n+excerptAfter)
+	for from > 0 && !utf8.RuneStart(text[from]) {
+		from--
+	}
+	for to < len(text) && !utf8.RuneStart(text[to]) {
+		to++
+	}
+	var b strings.Builder
+	if from > 0 {
+		b.WriteString("…")
+	}
+	b.WriteString(text[from:to])
+	if to < len(text) {
+		b.WriteString("…")
+	}
+	return fmt.Sprintf("%q", b.String())
 }

@@ -20,20 +20,20 @@ type Request struct {
 	Codec dialog.Codec
 	Form  *model.Form // that the reply is held to; nil if it is free
 
-	Agent    string
-	Exchange string // names this request of the agent; empty if the client does not say
-	Reasked  bool   // the forwarder repeats this exchange
-	Again    bool   // the client repeats an earlier request
+	Agent   string
+	Name    string // the forwarder's name for this request of the agent; empty if there is none
+	Reasked bool   // the forwarder repeats this request
+	Again   bool   // the client repeats an earlier request
 
 	callable []dialog.Tool // the tools that the reply may call
-	resumed  bool          // Resume has added the dialog of the reply that it names
-	named    *Call         // the call of the reply that it names
+	resumed  bool          // resume has added the dialog of the reply that Previous names
+	previous *Call         // the call of that reply
 }
 
 // NewRequest returns a request with the form of its reply. It refuses a form that the
 // codec, which is called name, can't hold a reply to.
 func NewRequest(name string, codec dialog.Codec, request *wire.Request) (*Request, error) {
-	r := Unchecked(codec, request)
+	r := NewFreeRequest(codec, request)
 	if err := checkAlternatives(request); err != nil {
 		return nil, err
 	}
@@ -70,15 +70,15 @@ func NewRequest(name string, codec dialog.Codec, request *wire.Request) (*Reques
 	return r, nil
 }
 
-// Unchecked returns a request whose reply is not held to any form.
-func Unchecked(codec dialog.Codec, request *wire.Request) *Request {
+// NewFreeRequest returns a request whose reply is not held to any form.
+func NewFreeRequest(codec dialog.Codec, request *wire.Request) *Request {
 	return &Request{Request: request, Codec: codec, callable: callableTools(request)}
 }
 
 // recordedRequest returns the request of a recorded call, whose reply was held to form.
 // Calls of releases without forms have none, whatever their request says.
 func recordedRequest(codec dialog.Codec, request *wire.Request, form json.RawMessage) (*Request, error) {
-	r := Unchecked(codec, request)
+	r := NewFreeRequest(codec, request)
 	if len(form) == 0 {
 		return r, nil
 	}
@@ -115,11 +115,11 @@ func checkVariables(codec dialog.Codec, r *wire.Request) error {
 // checkAlternatives refuses requests for the alternatives of a sampled token, which are
 // not on record. Recorded requests may ask for them: earlier releases ignored that.
 func checkAlternatives(r *wire.Request) error {
-	field, most, instead := "top_logprobs", 0, "leave it out, and the log-probabilities are those of the sampled tokens"
+	field, limit, instead := "top_logprobs", 0, "leave it out, and the log-probabilities are those of the sampled tokens"
 	if r.API == wire.Completions { // 1 is the token itself
-		field, most, instead = "logprobs", 1, "ask for 0 or 1, and they are those of the sampled tokens"
+		field, limit, instead = "logprobs", 1, "ask for 0 or 1, and they are those of the sampled tokens"
 	}
-	if r.TopLogprobs <= most {
+	if r.TopLogprobs <= limit {
 		return nil
 	}
 	f := wire.Invalid(field, "%s is %d, but alternatives to sampled tokens are not kept: %s", field, r.TopLogprobs, instead)
@@ -157,8 +157,8 @@ func formatField(api wire.API) string {
 	return "response_format"
 }
 
-// EncodedForm returns the form as a call records it.
-func (r *Request) EncodedForm() (json.RawMessage, error) {
+// encodedForm returns the form as a call records it.
+func (r *Request) encodedForm() (json.RawMessage, error) {
 	if r.Form == nil {
 		return nil, nil
 	}
@@ -169,32 +169,32 @@ func (r *Request) EncodedForm() (json.RawMessage, error) {
 	return encoded, nil
 }
 
-// Stops returns the texts that end a reply.
-func (r *Request) Stops() []string {
+// stops returns the texts that end a reply.
+func (r *Request) stops() []string {
 	if r.Form == nil {
 		return nil
 	}
 	return r.Form.Stop
 }
 
-// ExchangeOf returns the name of the exchange for one of several choices.
-func (r *Request) ExchangeOf(choice int) string {
-	if choice == 0 || r.Exchange == "" {
-		return r.Exchange
+// nameOf returns the name of the request for one of several choices.
+func (r *Request) nameOf(choice int) string {
+	if choice == 0 || r.Name == "" {
+		return r.Name
 	}
-	return fmt.Sprintf("%s/%d", r.Exchange, choice)
+	return fmt.Sprintf("%s/%d", r.Name, choice)
 }
 
 // Prompt returns the tokens of the whole request, for sampling outside attempts.
 func (r *Request) Prompt() ([]int32, error) {
 	if r.API == wire.Completions {
-		return r.bare()
+		return r.textPrompt()
 	}
 	return r.Codec.Prompt(r.Dialog, r.Tools)
 }
 
-// bare returns the prompt of a Completions request, which is no dialog.
-func (r *Request) bare() ([]int32, error) {
+// textPrompt returns the prompt of a Completions request, which is no dialog.
+func (r *Request) textPrompt() ([]int32, error) {
 	ids := slices.Clone(r.Tokens)
 	if ids == nil {
 		var err error
@@ -222,4 +222,47 @@ func (r *Request) encodeText() ([]int32, error) {
 		return nil, f
 	}
 	return ids, err //nolint:wrapcheck // there is no other error
+}
+
+// Relays reports whether the sampling server accepts messages and returns text. Such a
+// server renders dialogs, holds replies to forms and counts tokens itself.
+func Relays(codec dialog.Codec) bool {
+	_, ok := codec.(dialog.Relay)
+	return ok
+}
+
+// Relayed reports whether the sampling server reads the dialog itself, see Relays.
+func (r *Request) Relayed() bool { return Relays(r.Codec) }
+
+// relayedForm adds the fields that a server which reads dialogs needs, see Relays. The
+// server decides whether text is a tool call, so the choice of tools matters even if no
+// call is forced.
+func (r *Request) relayedForm(form model.Form) model.Form {
+	form.Strict = r.Format.Strict
+	form.NoCall = r.Choice.None && len(r.Tools) > 0
+	if r.Choice.Names != nil && !r.Choice.Required {
+		form.Tools = append(form.Tools, r.formTools()...)
+	}
+	return form
+}
+
+// sampledTokens returns how many of the model's tokens were sampled for a completion.
+func sampledTokens(codec dialog.Codec, completion []int32) int {
+	relay, ok := codec.(dialog.Relay)
+	if !ok {
+		return len(completion)
+	}
+	if counted, ok := relay.Counted(completion); ok {
+		return counted.Completion
+	}
+	return len(relay.Pieces(completion, make([]float32, len(completion))))
+}
+
+// relayedPrompt returns how many prompt tokens the server counted; 0 if it did not say.
+func (r *Request) relayedPrompt(completion []int32) int {
+	if relay, ok := r.Codec.(dialog.Relay); ok {
+		counted, _ := relay.Counted(completion)
+		return counted.Prompt
+	}
+	return 0
 }

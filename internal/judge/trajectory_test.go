@@ -104,7 +104,7 @@ func TestWhatAJudgeIsToldDependsOnNoNameAndNoClock(t *testing.T) {
 	for i := range other.History {
 		c := &other.History[i]
 		c.Address, c.ID, c.Seed, c.Started, c.Duration = other.Address, "chatcmpl-8", 99, time.Now(), time.Hour
-		c.ReplayedFrom, c.Exchange, c.Recorded = 3, "e", time.Now()
+		c.ReplayedFrom, c.RequestName, c.Recorded = 3, "e", time.Now()
 		c.Request = json.RawMessage(strings.ReplaceAll(string(c.Request), "call_9", "call_10"))
 	}
 	require.Equal(t, judge.Document(read(one)), judge.Document(read(other)))

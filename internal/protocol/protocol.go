@@ -2,7 +2,7 @@
 // addition to the APIs of models: headers, codes of refusals, and which errors are faults
 // of the infrastructure.
 //
-// The forwarder names each request of its agent ([ExchangeHeader]) and counts how often
+// The forwarder names each request of its agent ([RequestNameHeader]) and counts how often
 // it has sent it ([RetryHeader]), so that a gateway gives the same answer. The gateway
 // marks its own faults ([FaultHeader]), which the forwarder hides by sending the request
 // again. It also gives every refusal a code ([CodeHeader]); some codes end the attempt.
@@ -28,9 +28,9 @@ const (
 	// RetryHeader on a request counts how often the forwarder has already sent the same
 	// request without getting a complete reply.
 	RetryHeader = HeaderPrefix + "Retry"
-	// ExchangeHeader on a request identifies one request of the agent, however often it
+	// RequestNameHeader on a request identifies one request of the agent, however often it
 	// is sent. Two equal requests of the agent have different identifiers.
-	ExchangeHeader = HeaderPrefix + "Exchange"
+	RequestNameHeader = HeaderPrefix + "Exchange"
 	// InstanceHeader on a tool server's answer to a probe identifies the process that
 	// answers.
 	InstanceHeader = HeaderPrefix + "Instance"

@@ -1,13 +1,13 @@
-package inflight
+package conversation
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 	"time"
 
-	"github.com/fulgurite/fulgurite/gateway/conversation"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/trace"
 )
@@ -22,44 +22,45 @@ const (
 )
 
 // start samples or replays a call in a new goroutine. The call goes on if the request
-// that began it ends, since other requests may join.
-func (m *Maker) start(ctx context.Context, a *Attempt, p *pendingCall) (wait func()) {
+// that began it ends, because other requests may join.
+func (c *Conversation) start(ctx context.Context, p *pendingCall) (wait func()) {
 	pending, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	p.cancel = cancel
 	return GoSafely(func() {
 		defer cancel()
 		if p.source != nil {
-			m.replay(pending, a, p)
+			c.replay(pending, p)
 		} else {
-			m.sampleAndRecord(pending, a, p)
+			c.sampleAndRecord(pending, p)
 		}
 	})
 }
 
-// sampleAndRecord samples and records a call, and completes it whatever happens.
-func (m *Maker) sampleAndRecord(ctx context.Context, a *Attempt, p *pendingCall) {
-	r, terms := p.request, a.Begun().Terms
+// sampleAndRecord samples and records a call, and completes it whatever happens. It locks
+// mu once the call is sampled.
+func (c *Conversation) sampleAndRecord(ctx context.Context, p *pendingCall) {
+	r, terms := p.request, c.begun.Terms
 	record := &trace.Exchange{Call: trace.Call{
-		Address: a.Address(), Agent: r.Agent, Policy: terms.Policy, Version: terms.Version, API: conversation.RecordedAPI(r.API),
-		Key: p.form.Key, Occurrence: p.occurrence, Prompt: p.history.Prompt, Parent: p.history.Parent, Seed: p.seed, Temperature: terms.Temperature,
-		ID: r.API.ReplyID(p.stem), Exchange: p.exchange, Started: m.config.Now().UTC(),
+		Address: c.address, Agent: r.Agent, Policy: terms.Policy, Version: terms.Version, API: recordedAPI(r.API),
+		Key: p.form.key, Occurrence: p.occurrence, Prompt: p.history.prompt, Parent: p.history.parent, Seed: p.seed, Temperature: terms.Temperature,
+		ID: r.API.ReplyID(p.stem), RequestName: p.name, Started: c.maker.config.Now().UTC(),
 	}, Request: r.Body}
 	// This error remains if a sampler or a codec panics, so that no request waits forever.
-	var c *conversation.Call
-	var err error = &conversation.Fault{Cause: errors.New("call " + record.ID + " was interrupted")}
+	var call *Call
+	var err error = &Fault{Cause: errors.New("call " + record.ID + " was interrupted")}
 	locked := false
 	defer func() {
 		if !locked {
-			a.Lock()
+			c.mu.Lock()
 		}
-		defer a.Unlock()
-		a.complete(p, c, err)
+		defer c.mu.Unlock()
+		c.complete(p, call, err)
 	}()
 	waitDrift := func() {}
-	if drifted := p.history.Drifted; drifted != nil {
+	if drifted := p.history.drifted; drifted != nil {
 		waitDrift = GoSafely(func() { record.Drift = drifted() })
 	}
-	sampling := m.sample(ctx, p, record)
+	sampling := c.maker.sample(ctx, p, record)
 	waitDrift()
 	if sampling != nil {
 		err = sampling
@@ -67,16 +68,16 @@ func (m *Maker) sampleAndRecord(ctx context.Context, a *Attempt, p *pendingCall)
 	}
 	defer func() {
 		if !p.committed {
-			m.count.unrecorded.Add(1)
+			c.maker.count.unrecorded.Add(1)
 		}
 	}()
-	if record.Form, err = r.EncodedForm(); err != nil {
+	if record.Form, err = r.encodedForm(); err != nil {
 		return
 	}
-	a.Lock()
+	c.mu.Lock()
 	locked = true
 	// A sampled completion is recorded even if no request waits for it any more.
-	c, err = m.record(ctx, a, p, record)
+	call, err = c.record(ctx, p, record)
 }
 
 // sample samples the completion that the record describes, and stores it in the record.
@@ -107,82 +108,103 @@ func samplingError(err error, v model.VersionID) error {
 	if errors.Is(err, model.ErrPromptTooLong) || errors.Is(err, model.ErrForm) || errors.Is(err, model.ErrRefused) || errors.Is(err, model.ErrRow) {
 		return err
 	}
-	return &conversation.Fault{Cause: fmt.Errorf("sample %s: %w", v, err)}
+	return &Fault{Cause: fmt.Errorf("sample %s: %w", v, err)}
 }
 
 // replay answers p with the call that an earlier attempt sampled: same id, tokens and
 // bytes, now on record as a call of this attempt. The prompt is the recorded one, even if
-// the request differs in ignored text.
-func (m *Maker) replay(ctx context.Context, a *Attempt, p *pendingCall) {
+// the request differs in ignored text. replay locks mu.
+func (c *Conversation) replay(ctx context.Context, p *pendingCall) {
 	record := *p.source
-	record.Address, record.ReplayedFrom, record.Request, record.Exchange = a.Address(), p.source.Attempt, p.request.Body, p.exchange
-	record.Started, record.Duration, record.Divergence, record.PartlyRead = m.config.Now().UTC(), 0, nil, false
+	record.Address, record.ReplayedFrom, record.Request, record.RequestName = c.address, p.source.Attempt, p.request.Body, p.name
+	record.Started, record.Duration, record.Divergence, record.PartlyRead = c.maker.config.Now().UTC(), 0, nil, false
 	record.Sampling = trace.Sampling{}
-	var c *conversation.Call
-	var err error = &conversation.Fault{Cause: errors.New("replay of call " + record.ID + " was interrupted")}
-	a.Lock()
+	var call *Call
+	var err error = &Fault{Cause: errors.New("replay of call " + record.ID + " was interrupted")}
+	c.mu.Lock()
 	defer func() {
-		a.complete(p, c, err)
-		a.Unlock()
+		c.complete(p, call, err)
+		c.mu.Unlock()
 	}()
-	if c, err = m.record(ctx, a, p, &record); p.committed {
-		m.count.replayed.Add(1)
+	if call, err = c.record(ctx, p, &record); p.committed {
+		c.maker.count.replayed.Add(1)
 	}
 }
 
 // record commits a call and adds it to the attempt. If another gateway recorded calls
 // meanwhile, the call gets a new number. It is given up if the attempt has the same call,
-// or if it should have been sampled after other tokens. The caller holds the lock.
-func (m *Maker) record(ctx context.Context, a *Attempt, p *pendingCall, record *trace.Exchange) (*conversation.Call, error) {
+// or if it should have been sampled after other tokens.
+func (c *Conversation) record(ctx context.Context, p *pendingCall, record *trace.Exchange) (*Call, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RecordLimit)
 	defer cancel()
 	record.PartlyRead = p.closed && p.waiters == 0
 	var conflict error
 	for range recordTries {
-		if err := a.Ready(ctx); err != nil {
+		if err := c.ready(ctx); err != nil {
 			return nil, err
 		}
-		if c := a.Repeats(record.Key).At(record.Occurrence); c != nil {
-			return m.adopt(c, p)
+		if call := c.repeatsOf(record.Key).at(record.Occurrence); call != nil {
+			return c.adopt(call, p)
 		}
-		if conflict != nil && !a.sameHistory(p, record) {
+		if conflict != nil && !c.sameHistory(p, record) {
 			return nil, ErrAgain
 		}
-		c, err := a.Append(ctx, p.request, p.form, record, p.created)
+		call, err := c.commit(ctx, p.request, p.form, record, p.created)
 		if !errors.Is(err, trace.ErrConflict) {
 			if p.committed = err == nil; p.committed && record.Drift {
-				m.count.drifted.Add(1)
+				c.maker.count.drifted.Add(1)
 			}
-			return c, err
+			return call, err
 		}
-		a.Reload()
+		c.loaded = false
 		conflict = err
 	}
-	return nil, &conversation.Fault{Cause: fmt.Errorf("record call %s: %w", record.ID, conflict)}
+	return nil, &Fault{Cause: fmt.Errorf("record call %s: %w", record.ID, conflict)}
 }
 
 // adopt answers p with the call on record in its place, if that call is for the same
 // request of the agent and not for an equal one.
-func (m *Maker) adopt(c *conversation.Call, p *pendingCall) (*conversation.Call, error) {
-	if c.Call.Exchange != p.exchange && c.Call.Exchange != "" && p.exchange != "" {
+func (c *Conversation) adopt(call *Call, p *pendingCall) (*Call, error) {
+	if call.RequestName != p.name && call.RequestName != "" && p.name != "" {
 		return nil, ErrAgain
 	}
-	m.count.rejoined.Add(1)
-	return c, nil
+	c.maker.count.rejoined.Add(1)
+	return call, nil
 }
 
 // sameHistory reports whether p would be sampled after the same tokens given the calls
-// that are on record now. If so, it sets the parent in the record accordingly. The caller
-// holds the lock.
-func (a *Attempt) sameHistory(p *pendingCall, record *trace.Exchange) bool {
+// that are on record now. If so, it sets the parent in the record accordingly.
+func (c *Conversation) sameHistory(p *pendingCall, record *trace.Exchange) bool {
 	if p.source != nil {
 		return true
 	}
-	form := a.Canonicalize(p.request)
-	h, err := a.History(p.request, form)
-	if err != nil || form.Key != p.form.Key || !slices.Equal(h.Prompt, p.history.Prompt) {
+	form := c.canonicalize(p.request)
+	h, err := c.historyOf(p.request, form)
+	if err != nil || form.key != p.form.key || !slices.Equal(h.prompt, p.history.prompt) {
 		return false
 	}
-	p.form, record.Parent = form, h.Parent
+	p.form, record.Parent = form, h.parent
 	return true
+}
+
+// GoSafely runs f in a new goroutine. The caller has to call wait before its request
+// ends. wait returns when f has returned. If f panicked, wait panics in the goroutine of
+// the caller, where the server can handle it.
+func GoSafely(f func()) (wait func()) {
+	done := make(chan struct{})
+	var panicked any
+	go func() {
+		defer close(done)
+		defer func() {
+			if p := recover(); p != nil {
+				panicked = fmt.Sprintf("%v\n%s", p, debug.Stack())
+			}
+		}()
+		f()
+	}()
+	return func() {
+		if <-done; panicked != nil {
+			panic(panicked)
+		}
+	}
 }
