@@ -131,7 +131,7 @@ func (r *Runner) task(ctx context.Context, id trace.RolloutID, index int) (*cach
 }
 
 // finishAttempt records the outcome of an attempt whose agent returned a result or an
-// error, and closed the streams of some exchanges.
+// error, and closed the streams of some requests.
 func (r *Runner) finishAttempt(ctx context.Context, o begunAttempt, result agent.Result, partlyRead []string, err error) (RunAgentResult, error) {
 	a := trace.Attempt{Address: o.address, TaskID: o.task.ID, Output: result.Output, PartlyRead: partlyRead, Returned: time.Now()}
 	if err == nil {
@@ -220,7 +220,7 @@ func (r *Runner) begin(ctx context.Context, in RunAgentInput, taskID string, ter
 }
 
 // launch runs the agent with a session of the forwarder, and sends heartbeats. It also
-// returns which exchanges the agent read in part.
+// returns which requests the agent read in part.
 func (r *Runner) launch(ctx context.Context, o begunAttempt) (_ agent.Result, partlyRead []string, _ error) {
 	v := o.run
 	session, err := r.Forwarder.Open(ctx, o.address, o.key)

@@ -29,11 +29,11 @@ type breakingStreams struct {
 
 func (c *breakingStreams) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.mu.Lock()
-	exchange := r.Header.Get(protocol.RequestNameHeader)
-	again := c.seen[exchange]
-	c.seen[exchange] = true
+	name := r.Header.Get(protocol.RequestNameHeader)
+	again := c.seen[name]
+	c.seen[name] = true
 	c.mu.Unlock()
-	if exchange == "" || again {
+	if name == "" || again {
 		c.Handler.ServeHTTP(w, r)
 		return
 	}

@@ -123,7 +123,7 @@ func TestAStreamIsNotContinuedWithAnotherCall(t *testing.T) {
 		other := listen(t.Context(), z, address, p.path, p.streaming("q"), requestName, "e2").all()
 		require.Contains(t, other, p.end)
 		close(d)
-		require.Contains(t, late.all(), `"error"`, "its occurrence is another exchange's now")
+		require.Contains(t, late.all(), `"error"`, "its occurrence is another request's now")
 		require.True(t, late.broken)
 		require.NotContains(t, late.String(), p.end)
 		again := listen(t.Context(), z, address, p.path, p.streaming("q"), requestName, "e1", retry, "1").all()

@@ -160,7 +160,7 @@ func New(o Options) (*Server, error) {
 		s.mux.HandleFunc("GET "+pattern, s.page(show))
 	}
 	s.mux.HandleFunc("GET /runs/{run}/live", s.live)
-	s.mux.HandleFunc("GET /runs/{run}/{step}/{task}/{sample}/{attempt}/calls/{call}/{part}", s.exchange)
+	s.mux.HandleFunc("GET /runs/{run}/{step}/{task}/{sample}/{attempt}/calls/{call}/{part}", s.callPart)
 	s.mux.HandleFunc("POST "+replyPath, s.reply)
 	s.mux.HandleFunc("GET /", s.nowhere)
 	return s, s.serveActions()

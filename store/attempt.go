@@ -169,7 +169,7 @@ func (s *Store) AttemptProgress(ctx context.Context, id trace.RolloutID) ([]trac
 }
 
 // SealAttempt ends an attempt. It stores Outcome, Reward, Result, Verdict, Failure, Error,
-// Output and Returned, and marks the calls of the exchanges in PartlyRead; Error and Verdict are cut to
+// Output and Returned, and marks the calls of the requests in PartlyRead; Error and Verdict are cut to
 // 64 KiB, each output to 8 KiB. The store itself sets the counts and the beginning; if Ended is zero, it is set to the current time. Once
 // SealAttempt returns, the attempt and its calls survive loss of power. Sealing again
 // with the same values, apart from the output, the verdict and Returned, changes nothing; other values return
@@ -193,8 +193,8 @@ func (s *Store) SealAttempt(ctx context.Context, a trace.Attempt) error {
 		if err := st.current(a.Address); err != nil {
 			return err
 		}
-		for _, exchange := range a.PartlyRead {
-			if _, err := t.Exec(markPartlyRead, append(attemptKey(a.Address), exchange, exchange+"/%")...); err != nil {
+		for _, name := range a.PartlyRead {
+			if _, err := t.Exec(markPartlyRead, append(attemptKey(a.Address), name, name+"/%")...); err != nil {
 				return err
 			}
 		}

@@ -80,7 +80,7 @@ WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND att
 AND attempt = (SELECT r.attempt FROM rollouts r WHERE r.run = $1 AND r.kind = $2 AND r.step = $3 AND r.task = $4 AND r.sample = $5)`
 )
 
-// markPartlyRead marks the calls of an exchange, one for each choice that it asked for.
+// markPartlyRead marks the calls of a request, one for each choice that it asked for.
 const markPartlyRead = `UPDATE calls SET partly_read = 1
 WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND attempt = $6 AND (exchange = $7 OR exchange LIKE $8)`
 

@@ -77,7 +77,7 @@ type Attempt struct {
 	Error   string `json:"error,omitempty"`
 	// Output is the agent's output. It is written with the seal, and read separately.
 	Output Output `json:"output,omitzero"`
-	// PartlyRead names the exchanges whose streamed reply the agent closed after it had
+	// PartlyRead names the requests whose streamed reply the agent closed after it had
 	// begun to read it. They are written to their calls with the seal, and not read.
 	PartlyRead []string  `json:"-"`
 	Calls      int       `json:"calls"`

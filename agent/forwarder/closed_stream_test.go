@@ -76,8 +76,8 @@ func TestAStreamThatTheAgentClosesIsReadToItsEnd(t *testing.T) {
 			within(t, closed)
 			require.NoError(t, s.Fault())
 			require.Zero(t, s.Calls(), "the agent did not get it whole")
-			exchange := within(t, g.asked).request.Header.Get(protocol.RequestNameHeader)
-			require.Equal(t, []string{exchange}, s.PartlyRead())
+			name := within(t, g.asked).request.Header.Get(protocol.RequestNameHeader)
+			require.Equal(t, []string{name}, s.PartlyRead())
 			require.Empty(t, g.asked, "asked once")
 		})
 	}

@@ -26,7 +26,7 @@ type SessionReport struct {
 	Message string        `json:"message,omitempty"`
 	// Waited is how long the agent was held up by faults that it did not see.
 	Waited time.Duration `json:"waited,omitempty"`
-	// PartlyRead names the exchanges whose streamed reply the agent closed, see
+	// PartlyRead names the requests whose streamed reply the agent closed, see
 	// Session.PartlyRead.
 	PartlyRead []string `json:"partly_read,omitempty"`
 }

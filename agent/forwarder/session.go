@@ -33,9 +33,9 @@ type Session struct {
 	slots     chan struct{}  // one entry for each request that is read or forwarded
 
 	mu            sync.Mutex
-	expiry        *time.Timer            // of an external session, else nil
-	closedStreams map[*exchange]struct{} // whose agent has left, and which are read to their end
-	partlyRead    []string               // see PartlyRead
+	expiry        *time.Timer           // of an external session, else nil
+	closedStreams map[*request]struct{} // whose agent has left, and which are read to their end
+	partlyRead    []string              // see PartlyRead
 	closed        bool
 	calls         int
 	progress      uint64
@@ -54,7 +54,7 @@ func newSession(ctx context.Context, f *Forwarder, address trace.Address, key st
 	ctx, cancel := context.WithCancelCause(parent)
 	return &Session{
 		forwarder: f, address: address, key: key, parent: parent, ctx: ctx, cancel: cancel, slots: make(chan struct{}, maxConcurrent),
-		closedStreams: map[*exchange]struct{}{},
+		closedStreams: map[*request]struct{}{},
 		log:           f.log.With(zap.Stringer("attempt", address)), idleSince: time.Now(),
 	}
 }
@@ -124,7 +124,7 @@ func (s *Session) Fault() error {
 	return s.taint
 }
 
-// PartlyRead returns the names of the exchanges whose streamed reply the agent closed
+// PartlyRead returns the names of the requests whose streamed reply the agent closed
 // after it had begun to read it. They are all complete once the session is closed.
 func (s *Session) PartlyRead() []string {
 	s.mu.Lock()
@@ -132,30 +132,30 @@ func (s *Session) PartlyRead() []string {
 	return slices.Clone(s.partlyRead)
 }
 
-func (s *Session) readPart(exchange string) {
+func (s *Session) readPart(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.partlyRead = append(s.partlyRead, exchange)
+	s.partlyRead = append(s.partlyRead, name)
 }
 
-func (s *Session) addClosed(x *exchange) {
+func (s *Session) addClosed(q *request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.closedStreams[x] = struct{}{}
+	s.closedStreams[q] = struct{}{}
 }
 
-func (s *Session) removeClosed(x *exchange) {
+func (s *Session) removeClosed(q *request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.closedStreams, x)
+	delete(s.closedStreams, q)
 }
 
 // closedStream returns a stream that is read without its agent, or nil.
-func (s *Session) closedStream() *exchange {
+func (s *Session) closedStream() *request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for x := range s.closedStreams {
-		return x
+	for q := range s.closedStreams {
+		return q
 	}
 	return nil
 }
@@ -164,9 +164,9 @@ func (s *Session) closedStream() *exchange {
 // not matter when the agent closed it, neither for the dialog that the next request
 // continues nor for the tokens that are left to the attempt.
 func (s *Session) awaitClosed(ctx context.Context) error {
-	for x := s.closedStream(); x != nil; x = s.closedStream() {
+	for q := s.closedStream(); q != nil; q = s.closedStream() {
 		select {
-		case <-x.ended:
+		case <-q.ended:
 		case <-s.ctx.Done():
 			return s.brokenOff()
 		case <-ctx.Done():

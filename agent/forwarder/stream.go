@@ -38,7 +38,7 @@ func (p *sentPrefix) same(other *sentPrefix) bool {
 
 // streaming is one try at a streamed reply.
 type streaming struct {
-	*exchange
+	*request
 	response   *http.Response
 	received   *sentPrefix // the part of the reply that this try received
 	catchingUp bool        // the agent has more of the reply than this try has received
@@ -49,8 +49,8 @@ type streaming struct {
 
 // stream passes the reply on event by event, from where the agent has it.
 // Keepalives are passed on in any case.
-func (x *exchange) stream(response *http.Response) error {
-	s := &streaming{exchange: x, response: response, received: &sentPrefix{digest: sha256.New()}, catchingUp: x.sent != nil}
+func (q *request) stream(response *http.Response) error {
+	s := &streaming{request: q, response: response, received: &sentPrefix{digest: sha256.New()}, catchingUp: q.sent != nil}
 	in := newEvents(response.Body)
 	for {
 		event, err := in.next()
@@ -60,8 +60,8 @@ func (x *exchange) stream(response *http.Response) error {
 		case err != nil:
 			return s.interrupted(err)
 		}
-		x.lastRead = time.Now()
-		x.session.progressed()
+		q.lastRead = time.Now()
+		q.session.progressed()
 		if err := s.handle(event); err != nil {
 			return err
 		}

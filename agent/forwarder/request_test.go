@@ -9,7 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/protocol"
 )
 
-func TestAnExchangeKeepsItsNameHoweverOftenItIsAsked(t *testing.T) {
+func TestARequestKeepsItsNameHoweverOftenItIsSent(t *testing.T) {
 	t.Parallel()
 	g := newGateway(t, faulty, says(http.StatusOK, "first"), says(http.StatusOK, "second"))
 	s := open(t, newForwarder(t, g.at))

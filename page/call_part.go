@@ -22,9 +22,9 @@ import (
 // anyGateway takes the place of the gateway's URL in a command if no gateway is known.
 const anyGateway = "$OPENAI_BASE_URL"
 
-// exchange writes a part of a recorded call: the request or the reply as JSON, or a command
+// callPart writes a part of a recorded call: the request or the reply as JSON, or a command
 // that asks for it again.
-func (s *Server) exchange(w http.ResponseWriter, r *http.Request) {
+func (s *Server) callPart(w http.ResponseWriter, r *http.Request) {
 	kind, body, err := s.partOf(r)
 	switch {
 	case err == nil:
@@ -34,7 +34,7 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, format.Shown(err.Error()), http.StatusNotFound)
 		return
 	default:
-		s.Log.Error("exchange", zap.String("path", r.URL.Path), zap.Error(err))
+		s.Log.Error("part of a call", zap.String("path", r.URL.Path), zap.Error(err))
 		http.Error(w, "the call could not be read: "+format.Shown(err.Error()), http.StatusInternalServerError)
 		return
 	}

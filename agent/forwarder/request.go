@@ -35,8 +35,9 @@ type faultStatus int
 
 func (e faultStatus) Error() string { return "gateway answered " + strconv.Itoa(int(e)) }
 
-// exchange is one request of an agent on its way to the gateway.
-type exchange struct {
+// request is one request of an agent on its way to the gateway, however often it is sent
+// there, and the reply on its way back.
+type request struct {
 	session     *Session
 	w           http.ResponseWriter
 	r           *http.Request
@@ -44,7 +45,7 @@ type exchange struct {
 	ctx         context.Context // ends with the agent's connection and with the session, see leave
 	cancel      context.CancelFunc
 	target      string // the gateway that was asked last
-	name        string // unique among exchanges
+	name        string // unique among requests
 	retries     int
 	headWritten bool
 	sent        *sentPrefix // the part of a streamed reply that the agent has
@@ -58,7 +59,7 @@ type exchange struct {
 	begun    bool       // the agent has a part of a streamed reply
 	left     bool       // the agent has closed that stream, and the rest is read without it
 	gone     bool       // the agent has left before the reply had begun
-	finished bool       // the exchange is over
+	finished bool       // the request is over
 	ended    chan struct{}
 	probes   sync.WaitGroup // of a gateway whose agent left
 }
@@ -86,31 +87,31 @@ func (s *Session) forward(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	defer cancel()
-	x := exchange{session: s, w: w, r: r, body: body, ctx: ctx, cancel: cancel, name: crand.Text(), lastRead: time.Now(), ended: make(chan struct{})}
-	defer x.end()
+	q := request{session: s, w: w, r: r, body: body, ctx: ctx, cancel: cancel, name: crand.Text(), lastRead: time.Now(), ended: make(chan struct{})}
+	defer q.end()
 	for _, end := range []context.Context{r.Context(), s.ctx} {
-		defer context.AfterFunc(end, x.leave)()
+		defer context.AfterFunc(end, q.leave)()
 	}
 	for _, end := range []context.Context{s.parent, s.forwarder.broken} {
 		defer context.AfterFunc(end, cancel)()
 	}
 	for {
-		err := x.try()
+		err := q.try()
 		if err == nil {
 			break
 		}
-		if !x.retryable(err) {
-			x.breakOff(err)
+		if !q.retryable(err) {
+			q.breakOff(err)
 		}
-		x.stall(err)
-		if !x.pause() {
-			x.breakOff(err)
+		q.stall(err)
+		if !q.pause() {
+			q.breakOff(err)
 		}
-		x.retries++
+		q.retries++
 		s.progressed()
 	}
-	x.gotReply()
-	if x.finish() {
+	q.gotReply()
+	if q.finish() {
 		s.delivered()
 		return
 	}
@@ -121,155 +122,155 @@ func (s *Session) forward(w http.ResponseWriter, r *http.Request) {
 // to read a stream, and nothing but its own will can have ended it, the rest of the stream
 // is read all the same, so that the call is sampled and recorded whole: the agent used
 // what it read. Otherwise the request ends.
-func (x *exchange) leave() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	cause := context.Cause(x.session.ctx)
+func (q *request) leave() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	cause := context.Cause(q.session.ctx)
 	regular := cause == nil || endedRegularly(cause)
 	switch {
-	case x.finished || x.gone || x.left && regular:
+	case q.finished || q.gone || q.left && regular:
 		return
-	case x.begun && !x.stalled && regular:
-		x.left = true
-		x.session.addClosed(x)
+	case q.begun && !q.stalled && regular:
+		q.left = true
+		q.session.addClosed(q)
 		// An agent may have left because nothing came.
-		target := x.target
-		x.probes.Go(func() {
-			if !x.session.Tainted() && !x.session.forwarder.answers(target) {
-				x.session.taintBy(errSilent)
+		target := q.target
+		q.probes.Go(func() {
+			if !q.session.Tainted() && !q.session.forwarder.answers(target) {
+				q.session.taintBy(errSilent)
 			}
 		})
 	default:
-		x.gone = true
-		x.cancel()
+		q.gone = true
+		q.cancel()
 	}
 	// A client that reads nothing does not delay the end.
-	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now())
+	_ = http.NewResponseController(q.w).SetWriteDeadline(time.Now())
 }
 
 // begin notes that the agent gets a part of a stream. It reports false if the agent is
 // gone.
-func (x *exchange) begin() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.begun = x.begun || !x.gone
-	return !x.gone
+func (q *request) begin() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.begun = q.begun || !q.gone
+	return !q.gone
 }
 
 // hasLeft reports whether the agent has closed the stream that it had begun to read.
-func (x *exchange) hasLeft() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.left
+func (q *request) hasLeft() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.left
 }
 
-// finish ends an exchange that has its reply. It reports whether the agent got it.
-func (x *exchange) finish() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.finished = true
-	if x.left {
-		x.session.readPart(x.name)
+// finish ends a request that has its reply. It reports whether the agent got it.
+func (q *request) finish() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.finished = true
+	if q.left {
+		q.session.readPart(q.name)
 	}
-	return !x.left && !x.gone
+	return !q.left && !q.gone
 }
 
-// end lets the requests go on that waited for the exchange.
-func (x *exchange) end() {
-	x.mu.Lock()
-	x.finished = true
-	x.mu.Unlock()
-	x.probes.Wait()
-	x.session.removeClosed(x)
-	close(x.ended)
+// end lets the requests go on that waited for this one.
+func (q *request) end() {
+	q.mu.Lock()
+	q.finished = true
+	q.mu.Unlock()
+	q.probes.Wait()
+	q.session.removeClosed(q)
+	close(q.ended)
 }
 
 // retryable reports whether asking again may help. It may even if the agent has part of a
 // stream, since the rest can still be fetched.
-func (x *exchange) retryable(err error) bool {
-	return x.ctx.Err() == nil && (x.session.ctx.Err() == nil || x.hasLeft()) && !errors.Is(err, errAgentLeft) && !errors.Is(err, errOtherBytes)
+func (q *request) retryable(err error) bool {
+	return q.ctx.Err() == nil && (q.session.ctx.Err() == nil || q.hasLeft()) && !errors.Is(err, errAgentLeft) && !errors.Is(err, errOtherBytes)
 }
 
 // stall notes a try that failed. The agent counts as waiting since it last got something,
 // unless it has left.
-func (x *exchange) stall(err error) {
-	x.failedTries++
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.stalled || x.left {
+func (q *request) stall(err error) {
+	q.failedTries++
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.stalled || q.left {
 		return
 	}
-	x.stalled = true
-	x.session.log.Warn("gateway fault, asking again", zap.String("path", x.r.URL.Path), zap.Error(err))
-	x.session.stall(x.lastRead)
+	q.stalled = true
+	q.session.log.Warn("gateway fault, asking again", zap.String("path", q.r.URL.Path), zap.Error(err))
+	q.session.stall(q.lastRead)
 }
 
 // gotReply notes that the agent gets its reply.
-func (x *exchange) gotReply() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.stalled {
-		x.session.resume(nil)
+func (q *request) gotReply() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.stalled {
+		q.session.resume(nil)
 	}
-	x.stalled, x.failedTries = false, 0
+	q.stalled, q.failedTries = false, 0
 }
 
 // pause waits before the next try: 100 ms, doubling up to 5 s, less up to half
 // so that agents that were interrupted together don't return together.
-func (x *exchange) pause() bool {
-	d := min(longBackoff, firstBackoff<<min(x.failedTries-1, 10))
-	return wait.For(x.ctx, d-time.Duration(rand.Int64N(int64(d/2))))
+func (q *request) pause() bool {
+	d := min(longBackoff, firstBackoff<<min(q.failedTries-1, 10))
+	return wait.For(q.ctx, d-time.Duration(rand.Int64N(int64(d/2))))
 }
 
-// breakOff breaks off the agent's connection, for an exchange that can't be completed. It
+// breakOff breaks off the agent's connection, for a request that can't be completed. It
 // taints the attempt if the agent waited because of a fault, or if neither the attempt
 // has ended nor the agent left. An agent may have left because nothing came. So if it
 // left, the gateway has to answer a probe, or the attempt is tainted, too.
-func (x *exchange) breakOff(err error) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.stalled {
-		x.session.resume(err)
-		x.stalled = false
+func (q *request) breakOff(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.stalled {
+		q.session.resume(err)
+		q.stalled = false
 	}
-	cause := context.Cause(x.session.ctx)
-	left := errors.Is(err, errAgentLeft) || errors.Is(cause, errSessionClosed) || cause == nil && x.r.Context().Err() != nil
+	cause := context.Cause(q.session.ctx)
+	left := errors.Is(err, errAgentLeft) || errors.Is(cause, errSessionClosed) || cause == nil && q.r.Context().Err() != nil
 	switch {
 	case cause != nil && !endedRegularly(cause):
-		x.session.taintBy(cause)
-	case x.left: // what the agent read may never be recorded
-		x.session.taintBy(err)
-	case left && !x.session.Tainted() && !x.session.forwarder.answers(x.target):
-		x.session.taintBy(errSilent)
+		q.session.taintBy(cause)
+	case q.left: // what the agent read may never be recorded
+		q.session.taintBy(err)
+	case left && !q.session.Tainted() && !q.session.forwarder.answers(q.target):
+		q.session.taintBy(errSilent)
 	case left:
 	case cause == nil:
-		x.session.taintBy(err)
+		q.session.taintBy(err)
 	}
 	panic(http.ErrAbortHandler)
 }
 
 // try asks once, and waits for as long as the gateway is alive. After an error nothing
 // has been written, unless x.headWritten.
-func (x *exchange) try() error {
-	target := x.session.forwarder.target()
-	x.mu.Lock()
-	x.target = target
-	x.mu.Unlock()
-	ctx, release := x.session.forwarder.proberOf(x.target).Guard(x.ctx)
+func (q *request) try() error {
+	target := q.session.forwarder.target()
+	q.mu.Lock()
+	q.target = target
+	q.mu.Unlock()
+	ctx, release := q.session.forwarder.proberOf(q.target).Guard(q.ctx)
 	defer release()
-	err := x.roundTrip(ctx)
+	err := q.roundTrip(ctx)
 	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
 		err = errSilent
 	}
 	return err
 }
 
-func (x *exchange) roundTrip(ctx context.Context) error {
-	request, err := x.request(ctx)
+func (q *request) roundTrip(ctx context.Context) error {
+	out, err := q.outgoing(ctx)
 	if err != nil {
 		return err
 	}
-	response, err := x.session.forwarder.transport.RoundTrip(request)
+	response, err := q.session.forwarder.transport.RoundTrip(out)
 	if err != nil {
 		return fmt.Errorf("ask gateway: %w", err)
 	}
@@ -278,47 +279,47 @@ func (x *exchange) roundTrip(ctx context.Context) error {
 	case protocol.IsFault(response):
 		return faultStatus(response.StatusCode)
 	case response.StatusCode == http.StatusOK && strings.HasPrefix(response.Header.Get("Content-Type"), "text/event-stream"):
-		return x.stream(response)
-	case x.headWritten:
-		return x.endRefused(response)
+		return q.stream(response)
+	case q.headWritten:
+		return q.endRefused(response)
 	default:
-		return x.relayWhole(response)
+		return q.relayWhole(response)
 	}
 }
 
-// request returns the agent's request, addressed to the current gateway.
-func (x *exchange) request(ctx context.Context) (*http.Request, error) {
-	if x.target == "" {
+// outgoing returns the request as it is sent to the current gateway.
+func (q *request) outgoing(ctx context.Context) (*http.Request, error) {
+	if q.target == "" {
 		return nil, errors.New("no gateway known")
 	}
-	u, err := url.Parse(x.target)
+	u, err := url.Parse(q.target)
 	if err != nil {
 		return nil, fmt.Errorf("parse gateway address: %w", err)
 	}
-	u = u.JoinPath(x.r.URL.EscapedPath())
-	u.RawQuery = x.r.URL.RawQuery
-	request, err := http.NewRequestWithContext(ctx, x.r.Method, u.String(), bytes.NewReader(x.body))
+	u = u.JoinPath(q.r.URL.EscapedPath())
+	u.RawQuery = q.r.URL.RawQuery
+	out, err := http.NewRequestWithContext(ctx, q.r.Method, u.String(), bytes.NewReader(q.body))
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)
 	}
-	maps.Copy(request.Header, x.r.Header)
-	dropHopHeaders(request.Header)
-	for name := range request.Header {
+	maps.Copy(out.Header, q.r.Header)
+	dropHopHeaders(out.Header)
+	for name := range out.Header {
 		if strings.HasPrefix(name, protocol.HeaderPrefix) {
-			delete(request.Header, name)
+			delete(out.Header, name)
 		}
 	}
-	request.Header.Del("Accept-Encoding") // the forwarder has to read streams
-	if request.Header.Get("User-Agent") == "" {
-		request.Header["User-Agent"] = nil // don't add one
+	out.Header.Del("Accept-Encoding") // the forwarder has to read streams
+	if out.Header.Get("User-Agent") == "" {
+		out.Header["User-Agent"] = nil // don't add one
 	}
-	request.Header.Set(protocol.RequestNameHeader, x.name)
-	if x.retries > 0 {
-		request.Header.Set(protocol.RetryHeader, strconv.Itoa(x.retries))
-		asked, _ := strconv.Atoi(x.r.Header.Get(protocol.SDKRetryHeader)) // absent or malformed: 0
-		request.Header.Set(protocol.SDKRetryHeader, strconv.Itoa(asked+x.retries))
+	out.Header.Set(protocol.RequestNameHeader, q.name)
+	if q.retries > 0 {
+		out.Header.Set(protocol.RetryHeader, strconv.Itoa(q.retries))
+		repeats, _ := strconv.Atoi(q.r.Header.Get(protocol.SDKRetryHeader)) // absent or malformed: 0
+		out.Header.Set(protocol.SDKRetryHeader, strconv.Itoa(repeats+q.retries))
 	}
-	return request, nil
+	return out, nil
 }
 
 // dropHopHeaders removes the headers that concern one connection only.
@@ -337,7 +338,7 @@ func dropHopHeaders(h http.Header) {
 }
 
 // relayWhole reads the reply to its end before the agent sees any of it.
-func (x *exchange) relayWhole(response *http.Response) error {
+func (q *request) relayWhole(response *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(response.Body, replyBytes+1))
 	if err != nil {
 		return fmt.Errorf("read reply: %w", err)
@@ -346,34 +347,34 @@ func (x *exchange) relayWhole(response *http.Response) error {
 		return fmt.Errorf("read reply: more than %d bytes", replyBytes)
 	}
 	if response.StatusCode >= 500 {
-		x.session.taintBy(faultStatus(response.StatusCode))
+		q.session.taintBy(faultStatus(response.StatusCode))
 	}
 	if response.StatusCode >= 400 {
-		if err := x.session.noteRefusal(response.Header, body); err != nil {
+		if err := q.session.noteRefusal(response.Header, body); err != nil {
 			return err
 		}
 	}
-	x.writeHead(response)
-	_, _ = x.w.Write(body) // an error means that the agent has left
+	q.writeHead(response)
+	_, _ = q.w.Write(body) // an error means that the agent has left
 	return nil
 }
 
 // endRefused handles a reply that can't be passed on any more, since the agent has the
 // beginning of a stream.
-func (x *exchange) endRefused(response *http.Response) error {
+func (q *request) endRefused(response *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))
 	if err != nil {
 		return fmt.Errorf("read reply: %w", err)
 	}
-	if err := x.session.noteRefusal(response.Header, body); err != nil {
+	if err := q.session.noteRefusal(response.Header, body); err != nil {
 		return err
 	}
 	return fmt.Errorf("%w: status %d", errOtherBytes, response.StatusCode)
 }
 
-func (x *exchange) writeHead(response *http.Response) {
-	x.headWritten = true
-	maps.Copy(x.w.Header(), response.Header)
-	dropHopHeaders(x.w.Header())
-	x.w.WriteHeader(response.StatusCode)
+func (q *request) writeHead(response *http.Response) {
+	q.headWritten = true
+	maps.Copy(q.w.Header(), response.Header)
+	dropHopHeaders(q.w.Header())
+	q.w.WriteHeader(response.StatusCode)
 }
