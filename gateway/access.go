@@ -15,8 +15,11 @@ import (
 // maxAgent is the most bytes of an agent's name in a path.
 const maxAgent = 128
 
+// attemptHandler answers a request below the path of an attempt.
+type attemptHandler func(http.ResponseWriter, *http.Request, *conversation.Conversation) error
+
 // inAttempt admits requests that present the key of the attempt in their path.
-func (g *Gateway) inAttempt(handle func(http.ResponseWriter, *http.Request, *conversation.Conversation) error) func(http.ResponseWriter, *http.Request) error {
+func (g *Gateway) inAttempt(handle attemptHandler) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var parts []string
 		for _, name := range []string{"run", "step", "task", "sample", "attempt"} {
@@ -44,7 +47,7 @@ func (g *Gateway) inAttempt(handle func(http.ResponseWriter, *http.Request, *con
 }
 
 // outOfAttempt adapts a handler that does not depend on the attempt.
-func outOfAttempt(handle func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request, *conversation.Conversation) error {
+func outOfAttempt(handle func(http.ResponseWriter, *http.Request) error) attemptHandler {
 	return func(w http.ResponseWriter, r *http.Request, _ *conversation.Conversation) error { return handle(w, r) }
 }
 

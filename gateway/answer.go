@@ -11,7 +11,7 @@ import (
 )
 
 // ask returns the handler of an API's model calls in attempts.
-func (g *Gateway) ask(api wire.API) func(http.ResponseWriter, *http.Request, *conversation.Conversation) error {
+func (g *Gateway) ask(api wire.API) attemptHandler {
 	return func(w http.ResponseWriter, r *http.Request, c *conversation.Conversation) error {
 		decoded, err := g.readRequest(w, r, api)
 		if err != nil {
@@ -54,8 +54,8 @@ func answerOnce(w http.ResponseWriter, r *http.Request, request *conversation.Re
 	if err != nil {
 		return err
 	}
-	got := conversation.Nothing
-	defer func() { h.Release(slots, got) }()
+	delivery := conversation.Nothing
+	defer func() { h.Release(slots, delivery) }()
 	calls, err := waitAll(r.Context(), slots)
 	if err != nil {
 		return err
@@ -70,9 +70,9 @@ func answerOnce(w http.ResponseWriter, r *http.Request, request *conversation.Re
 	// A write can succeed although the client has left, and a client may leave as soon as
 	// it has its reply. So a reply counts as delivered only if the client was still there
 	// before the write.
-	there := r.Context().Err() == nil
-	if err := write(w, http.StatusOK, body); there && err == nil {
-		got = conversation.Whole
+	connected := r.Context().Err() == nil
+	if err := write(w, http.StatusOK, body); connected && err == nil {
+		delivery = conversation.Whole
 	}
 	return nil
 }

@@ -104,8 +104,8 @@ func promptTooLong(api wire.API, err error) *wire.Failure {
 	field := dialogField(api)
 	f := &wire.Failure{Status: http.StatusBadRequest, Code: "context_length_exceeded", Param: field, Cause: err}
 	var long *model.PromptTooLong
-	switch known := errors.As(err, &long); {
-	case !known:
+	switch ok := errors.As(err, &long); {
+	case !ok:
 		f.Message = fmt.Sprintf("The %s exceed this model's maximum context length: %s. Please reduce the length of the %s.", field, detail(err, model.ErrPromptTooLong), field)
 	case api == wire.Messages:
 		f.Message = fmt.Sprintf("prompt is too long: %d tokens > %d maximum, with at least one for the reply: reduce the length of the messages", long.Tokens, long.Positions)

@@ -27,7 +27,7 @@ type callError struct {
 func (e *callError) Unwrap() error { return e.error }
 
 // inCall is inAttempt for model calls; it also counts refused ones.
-func (g *Gateway) inCall(handle func(http.ResponseWriter, *http.Request, *conversation.Conversation) error) func(http.ResponseWriter, *http.Request) error {
+func (g *Gateway) inCall(handle attemptHandler) func(http.ResponseWriter, *http.Request) error {
 	return g.inAttempt(func(w http.ResponseWriter, r *http.Request, c *conversation.Conversation) error {
 		if err := handle(w, r, c); err != nil {
 			return &callError{c, err}

@@ -9,7 +9,7 @@ import (
 )
 
 // recall answers requests about a recorded reply of Responses.
-func recall(answer func(c *conversation.Call) []byte) func(http.ResponseWriter, *http.Request, *conversation.Conversation) error {
+func recall(answer func(c *conversation.Call) []byte) attemptHandler {
 	return func(w http.ResponseWriter, r *http.Request, c *conversation.Conversation) error {
 		id := r.PathValue("id")
 		body, ok, err := c.Recall(r.Context(), id, answer)

@@ -106,7 +106,7 @@ func (g *Gateway) RecordSpans(ctx context.Context, key string, batch otlp.Batch)
 }
 
 // recordSpans records spans and the rewards in them. Spans are accepted even after the
-// end of the attempt, since exporters send late; rewards are not.
+// end of the attempt, because exporters send late; rewards are not.
 func (g *Gateway) recordSpans(ctx context.Context, c *conversation.Conversation, batch otlp.Batch) (rejected int, why string, err error) {
 	if len(batch.Spans) > 0 {
 		if err := g.config.Journal.PutSpans(ctx, c.Address(), batch.Spans); err != nil {

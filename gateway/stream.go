@@ -102,9 +102,9 @@ func (s *streamWriter) once(ctx context.Context, h conversation.Calls) error {
 		return fault(fmt.Errorf("end stream %s: %w", calls[0].ID, err))
 	}
 	s.pending = append(s.pending, end...)
-	there := ctx.Err() == nil
+	connected := ctx.Err() == nil
 	err = s.flush()
-	whole = there && err == nil
+	whole = connected && err == nil
 	return nil
 }
 

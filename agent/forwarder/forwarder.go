@@ -163,7 +163,7 @@ func (f *Forwarder) open(s *Session) (*Session, error) {
 
 // Close stops listening and lets replies in flight finish until ctx ends, then breaks
 // them off. Requests that have not arrived completely are broken off at once. Sessions
-// that are still open are tainted, since their agents can no longer ask. So close the
+// that are still open are tainted, because their agents can no longer ask. So close the
 // sessions first.
 func (f *Forwarder) Close(ctx context.Context) error {
 	f.mu.Lock()

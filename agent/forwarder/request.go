@@ -186,7 +186,7 @@ func (q *request) end() {
 }
 
 // retryable reports whether asking again may help. It may even if the agent has part of a
-// stream, since the rest can still be fetched.
+// stream, because the rest can still be fetched.
 func (q *request) retryable(err error) bool {
 	return q.ctx.Err() == nil && (q.session.ctx.Err() == nil || q.hasLeft()) && !errors.Is(err, errAgentLeft) && !errors.Is(err, errOtherBytes)
 }
@@ -359,7 +359,7 @@ func (q *request) relayWhole(response *http.Response) error {
 	return nil
 }
 
-// endRefused handles a reply that can't be passed on any more, since the agent has the
+// endRefused handles a reply that can't be passed on any more, because the agent has the
 // beginning of a stream.
 func (q *request) endRefused(response *http.Response) error {
 	body, err := io.ReadAll(io.LimitReader(response.Body, 64<<10))

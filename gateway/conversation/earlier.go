@@ -154,15 +154,15 @@ func (c *Conversation) divergence(ctx context.Context, now canonicalRequest) *tr
 // formsOf returns the canonical forms of recorded requests, leaving out those that can't
 // be read.
 func (c *Conversation) formsOf(records []trace.Exchange) []canonicalRequest {
-	// The calls are added again, in their order, to an attempt that exists only for this.
-	then := &Conversation{begun: c.begun, codec: c.codec, ignore: c.ignore, tree: newTree()}
+	// The calls are added again, in their order, to a conversation that exists only for this.
+	replica := &Conversation{begun: c.begun, codec: c.codec, ignore: c.ignore, tree: newTree()}
 	forms := make([]canonicalRequest, len(records))
 	for i := range records {
-		call, r, err := then.restore(&records[i])
-		then.calls = append(then.calls, call)
+		call, r, err := replica.restore(&records[i])
+		replica.calls = append(replica.calls, call)
 		if err == nil {
-			forms[i] = then.canonicalize(r)
-			then.tree.add(call, forms[i])
+			forms[i] = replica.canonicalize(r)
+			replica.tree.add(call, forms[i])
 		}
 	}
 	return forms

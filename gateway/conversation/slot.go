@@ -24,7 +24,7 @@ type Calls interface {
 	Admit(ctx context.Context) ([]Slot, error)
 	// Release gives slots back, and says what the client got of the reply. It waits for
 	// everything that the request began.
-	Release(slots []Slot, got Delivery)
+	Release(slots []Slot, delivery Delivery)
 }
 
 // Delivery is what a client got of a reply.
@@ -214,9 +214,9 @@ func (h *recordedCalls) claim(s *Slot, form canonicalRequest, name string) error
 	return nil
 }
 
-func (h *recordedCalls) Release(slots []Slot, got Delivery) {
+func (h *recordedCalls) Release(slots []Slot, delivery Delivery) {
 	h.mu.Lock()
-	h.release(slots, got)
+	h.release(slots, delivery)
 	h.mu.Unlock()
 	for _, s := range slots {
 		if s.wait != nil {
@@ -229,8 +229,8 @@ func (h *recordedCalls) Release(slots []Slot, got Delivery) {
 // after it got a part has closed the stream, and another request of it is no retry. That
 // is not so if the request has a name: its forwarder reads every stream to its end that
 // an agent has begun to read, so if it leaves, the connection broke.
-func (h *recordedCalls) release(slots []Slot, got Delivery) {
-	closed := got == Part && h.request.Name == ""
+func (h *recordedCalls) release(slots []Slot, delivery Delivery) {
+	closed := delivery == Part && h.request.Name == ""
 	for _, s := range slots {
 		if s.first && s.wait == nil {
 			h.complete(s.pending, nil, ErrAgain)
@@ -242,7 +242,7 @@ func (h *recordedCalls) release(slots []Slot, got Delivery) {
 		}
 		if call != nil {
 			call.writers--
-			call.delivered = call.delivered || closed || got == Whole
+			call.delivered = call.delivered || closed || delivery == Whole
 		}
 	}
 }

@@ -20,7 +20,7 @@ type feed struct {
 }
 
 // emitFor returns the function that receives tokens from a sampler. It is nil if the
-// request wants its whole reply at once, since passing on each token has a cost and no
+// request wants its whole reply at once, because passing on each token has a cost and no
 // use. A request that joins such a call and wants a stream gets the tokens at the end.
 func (f *feed) emitFor(r *Request) func(int32, float32) {
 	if !r.Stream {

@@ -59,8 +59,8 @@ func (b *Batch) name(attributes []*common.KeyValue) error {
 }
 
 func (b *Batch) add(s *tracepb.Span) error {
-	if len(b.Spans) == mostSpans {
-		return fmt.Errorf("%w: more than %d spans", ErrMalformed, mostSpans)
+	if len(b.Spans) == maxSpans {
+		return fmt.Errorf("%w: more than %d spans", ErrMalformed, maxSpans)
 	}
 	if len(s.GetTraceId()) != 16 || len(s.GetSpanId()) != 8 {
 		return fmt.Errorf("%w: span %d (%.80q) has a trace id of %d bytes and a span id of %d: want 16 and 8",

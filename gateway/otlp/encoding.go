@@ -15,8 +15,8 @@ import (
 // ErrMalformed is wrapped by errors about an export that can't be read.
 var ErrMalformed = errors.New("malformed trace export")
 
-// mostSpans is the most spans of one export.
-const mostSpans = 10_000
+// maxSpans is the most spans of one export.
+const maxSpans = 10_000
 
 // Encoding is how an export over HTTP is written; its reply is written in the same way.
 type Encoding string

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	shortText = 256     // bytes of a name
-	longText  = 4 << 10 // bytes of any other text
-	mostKept  = 64      // attributes of a span
+	shortText     = 256     // bytes of a name
+	longText      = 4 << 10 // bytes of any other text
+	maxAttributes = 64      // attributes of a span
 )
 
 // replyID matches the ids of the gateway's replies, wherever an instrumentation wrote
@@ -151,7 +151,7 @@ func (e evidence) attributesToRecord() map[string]any {
 	}
 	slices.Sort(names)
 	out := map[string]any{}
-	for _, name := range names[:min(len(names), mostKept)] {
+	for _, name := range names[:min(len(names), maxAttributes)] {
 		v := e.attributes[name]
 		if text, ok := v.(string); ok {
 			v = truncate(text, longText)

@@ -16,8 +16,8 @@ import (
 // which have no path. A resource may have the address instead.
 const RolloutHeader = "x-fulgurite-rollout"
 
-// mostBytes is the largest export by gRPC.
-const mostBytes = 16 << 20
+// maxBytes is the largest export by gRPC.
+const maxBytes = 16 << 20
 
 // Take records an export that was sent with key. It returns how many spans and rewards
 // were rejected, and why.
@@ -26,7 +26,7 @@ type Take func(ctx context.Context, key string, b Batch) (rejected int, why stri
 // NewServer returns a server of OTLP's trace service. code returns the gRPC code for an
 // error of take.
 func NewServer(take Take, code func(error) codes.Code) *grpc.Server {
-	server := grpc.NewServer(grpc.MaxRecvMsgSize(mostBytes))
+	server := grpc.NewServer(grpc.MaxRecvMsgSize(maxBytes))
 	collector.RegisterTraceServiceServer(server, &service{take: take, code: code})
 	return server
 }

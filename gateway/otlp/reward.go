@@ -105,7 +105,7 @@ func (e evidence) indices(list string) []int {
 	for name := range e.attributes {
 		rest, ok := strings.CutPrefix(name, list+".")
 		number, _, dotted := strings.Cut(rest, ".")
-		if i, err := strconv.Atoi(number); ok && dotted && err == nil && i >= 0 && i < mostKept && !slices.Contains(all, i) {
+		if i, err := strconv.Atoi(number); ok && dotted && err == nil && i >= 0 && i < maxAttributes && !slices.Contains(all, i) {
 			all = append(all, i)
 		}
 	}
