@@ -97,15 +97,15 @@ func (r *recorded) savedVersion(number int, withCanary bool) model.Version {
 
 func TestAVersionShowsItsFilesAndItsCanary(t *testing.T) {
 	t.Parallel()
+	shown := goldenOf(t, "version_files")
 	r := newRecorded(t, "plain")
 	v := r.savedVersion(3, true)
 	server := r.serve(nil)
-	body, _ := get(t, server.URL+"/runs/demo/versions/3")
-	for _, want := range []string{v.Weights, v.Manifest, model.WeightsFile, model.CanaryFile, "2 log-probabilities of 1 row (mean −1.500)", `href="/runs/demo/versions/2"`, "the start"} {
+	body := shown.get(server.URL, "/runs/demo/versions/3")
+	for _, want := range []string{v.Weights, v.Manifest, model.WeightsFile, model.CanaryFile, "−1.500", `href="/runs/demo/versions/2"`, "the start"} {
 		require.Contains(t, body, want)
 	}
-	body, _ = get(t, server.URL+"/runs/demo/versions/1")
-	require.Contains(t, body, "it has no manifest")
+	body = shown.get(server.URL, "/runs/demo/versions/1")
 	require.Contains(t, body, `<span class="tag good">promoted</span>`)
 	for _, path := range []string{"/runs/demo/versions/99", "/runs/demo/versions/01", "/runs/demo/versions/x"} {
 		_, reply := get(t, server.URL+path)
@@ -139,17 +139,17 @@ func TestTheFleetShowsWhoDoesWhat(t *testing.T) {
 
 func TestCreditUnderAnotherEstimatorIsComputedOnTheSpot(t *testing.T) {
 	t.Parallel()
+	shown := goldenOf(t, "credit_estimators")
 	server := newRecorded(t, "plain").serve(nil)
-	body, _ := get(t, server.URL+"/runs/demo/train-1/0/0/2")
+	body := shown.get(server.URL, "/runs/demo/train-1/0/0/2")
 	require.Contains(t, links(t, body), "/runs/demo/train-1/0/0/2/credit")
-	body, _ = get(t, server.URL+"/runs/demo/train-1/0/0/2/credit?with=last_call&with=rloo")
+	body = shown.get(server.URL, "/runs/demo/train-1/0/0/2/credit?with=last_call&with=rloo")
 	require.Contains(t, body, "last_call")
 	require.Contains(t, body, `<td class="n">−0.667</td>`, "leave one out of four")
 	require.Contains(t, body, `<td class="n">−0.500</td>`, "the run's own")
-	body, _ = get(t, server.URL+"/runs/demo/train-1/0/0/2/credit?with=%3Cnone%3E")
-	require.Contains(t, body, "unknown way to assign credit &#34;&lt;none&gt;&#34;")
-	body, _ = get(t, server.URL+"/runs/demo/gate-1/0/0/1/credit")
-	require.Contains(t, body, "Only what a step was trained on has credit")
+	body = shown.get(server.URL, "/runs/demo/train-1/0/0/2/credit?with=%3Cnone%3E")
+	require.Contains(t, body, "&#34;&lt;none&gt;&#34;")
+	shown.get(server.URL, "/runs/demo/gate-1/0/0/1/credit")
 	_, reply := get(t, server.URL+"/runs/demo/train-1/0/0/9/credit")
 	require.Equal(t, http.StatusNotFound, reply.StatusCode)
 }

@@ -14,50 +14,47 @@ import (
 
 func TestAnAttemptSaysWhyItFailedAndWhichCallGotTheBlame(t *testing.T) {
 	t.Parallel()
+	shown := goldenOf(t, "attempt_blame")
 	r := newRecorded(t, "plain")
 	r.criticRun()
 	server := r.serve(nil)
-	body, _ := get(t, server.URL+criticAttempt)
+	body := shown.get(server.URL, criticAttempt)
 	text := texts(t, body)
-	for _, want := range []string{
-		"The answer differs. Task plain Expected 2 Returned 3", "Credit, call by call most blamed: call 0, −0.900 most credited: call 2, +0.529",
-		"advantage −0.900", "advantage +0.300", "“You are a careful planner of long…”",
-	} {
+	for _, want := range []string{"Returned 3", "call 0, −0.900", "call 2, +0.529", "advantage −0.900", "advantage +0.300"} {
 		require.Contains(t, text, want)
 	}
 	require.NotRegexp(t, `agent-[0-9a-f]{8}`, text, "a digest says nothing to people")
 	require.Contains(t, links(t, body), "#call-0")
-	body, _ = get(t, server.URL+criticAttempt+"?call=2")
+	body = shown.get(server.URL, criticAttempt+"?call=2")
 	require.Contains(t, links(t, body), "?call=0#call-0", "it is on another page")
 	require.Contains(t, links(t, body), "#call-2")
-	body, _ = get(t, server.URL+"/runs/demo/train-1/0/0/2")
+	body = shown.get(server.URL, "/runs/demo/train-1/0/0/2")
 	require.NotContains(t, body, "most blamed", "all calls got the same")
 }
 
 func TestAGroupSaysWhyItsSamplesFailed(t *testing.T) {
 	t.Parallel()
+	shown := goldenOf(t, "group_failed")
 	r := newRecorded(t, "plain")
 	a := r.begin(trace.RolloutID{Run: "demo", Kind: trace.Try, Step: 1, Sample: 1})
 	require.NoError(t, r.store.SealAttempt(t.Context(), trace.Attempt{
 		Address: a, Outcome: trace.AgentFailed, Failure: "exit", Reward: new(float64), Error: "exit: exit code 3\nTraceback (most recent call last):\n  File \"agent\"\nValueError: no <b>such</b> tool",
 	}))
 	server := r.serve(nil)
-	body, _ := get(t, server.URL+"/runs/demo/try-1/0")
+	body := shown.get(server.URL, "/runs/demo/try-1/0")
 	text := texts(t, body)
-	require.Contains(t, text, "outcome ended with an error , exit")
-	require.Contains(t, text, "The agent ended with an error: that counts as 0. ValueError: no <b>such</b> tool")
+	require.Contains(t, text, "counts as 0. ValueError: no <b>such</b> tool")
 	require.NotContains(t, text, "Traceback")
-	body, _ = get(t, server.URL+"/runs/demo/try-1/0/1/1")
-	require.Contains(t, texts(t, body), "Outcome ended with an error exit")
-	require.Contains(t, texts(t, body), "The agent ended with an error: that counts as 0. ValueError: no <b>such</b> tool")
+	body = shown.get(server.URL, "/runs/demo/try-1/0/1/1")
+	require.Contains(t, texts(t, body), "counts as 0. ValueError: no <b>such</b> tool")
 	for _, path := range []string{"/runs/demo/try-1", "/runs/demo/try-1?failure=exit"} {
-		body, _ = get(t, server.URL+path)
+		body = shown.get(server.URL, path)
 		require.NotContains(t, texts(t, body), "exit code 3", path)
 	}
-	body, _ = get(t, server.URL+"/runs/demo/try-1")
-	require.Contains(t, texts(t, body), "ended with an error exit ValueError: no <b>such</b> tool 1")
-	body, _ = get(t, server.URL+"/runs/demo/try-1?failure=exit")
-	require.Contains(t, texts(t, body), "sample 1, attempt 1 ValueError: no <b>such</b> tool")
+	body = shown.get(server.URL, "/runs/demo/try-1")
+	require.Contains(t, texts(t, body), "ValueError: no <b>such</b> tool 1")
+	body = shown.get(server.URL, "/runs/demo/try-1?failure=exit")
+	require.Contains(t, texts(t, body), "ValueError: no <b>such</b> tool")
 }
 
 func TestARunOfNothingButFailuresIsNoSuccess(t *testing.T) {
@@ -87,9 +84,10 @@ func TestARunOfNothingButFailuresIsNoSuccess(t *testing.T) {
 
 func TestFailuresAndOutcomesLeadToTheirAttempts(t *testing.T) {
 	t.Parallel()
+	shown := goldenOf(t, "failures")
 	server := newRecorded(t, hostile).serve(nil)
-	body, _ := get(t, server.URL+"/runs/demo/train-1")
-	require.Contains(t, texts(t, body), "ran out of time timeout <script>", "the cause follows")
+	body := shown.get(server.URL, "/runs/demo/train-1")
+	require.Contains(t, texts(t, body), "timeout <script>", "the cause follows")
 	for query, want := range map[string][]string{
 		"?failure=timeout#picked":      {"/runs/demo/train-1/0/1/1"},
 		"?outcome=lost#picked":         {"/runs/demo/train-1/0/0/1"},
@@ -103,9 +101,8 @@ func TestFailuresAndOutcomesLeadToTheirAttempts(t *testing.T) {
 			require.NotContains(t, links(t, body), path)
 		}
 	}
-	body, reply := get(t, server.URL+"/runs/demo/train-1?failure=%3Cscript%3E")
-	require.Equal(t, http.StatusOK, reply.StatusCode)
-	require.Contains(t, texts(t, body), "Attempts: <script> No attempt ended this way.")
+	body = shown.get(server.URL, "/runs/demo/train-1?failure=%3Cscript%3E")
+	require.Contains(t, texts(t, body), "<script>")
 }
 
 func TestSamplesAndGroupsLeadToThoseBesideThem(t *testing.T) {
@@ -129,11 +126,12 @@ func TestSamplesAndGroupsLeadToThoseBesideThem(t *testing.T) {
 
 func TestTheLagOfAStepIsShown(t *testing.T) {
 	t.Parallel()
+	shown := goldenOf(t, "lag")
 	server := newRecorded(t, "plain").serve(nil)
-	body, _ := get(t, server.URL+"/runs/demo/train-2")
+	body := shown.get(server.URL, "/runs/demo/train-2")
 	require.Contains(t, texts(t, body), "Lag 0.000 steps")
-	body, _ = get(t, server.URL+"/runs/demo/steps")
-	require.Contains(t, texts(t, body), "Lag Trained tokens Finished 2 0.500 0.500 – 0.500 1.000 0.000 64")
-	body, _ = get(t, server.URL+"/runs/demo/gate-1")
+	body = shown.get(server.URL, "/runs/demo/steps")
+	require.Contains(t, texts(t, body), "2 0.500 0.500 – 0.500 1.000 0.000 64")
+	body = shown.get(server.URL, "/runs/demo/gate-1")
 	require.NotContains(t, texts(t, body), "Lag")
 }

@@ -3,7 +3,6 @@ package spec_test
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"regexp"
@@ -13,10 +12,9 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fulgurite/fulgurite/internal/golden"
 	"github.com/fulgurite/fulgurite/spec"
 )
-
-var update = flag.Bool("update", false, "write docs/spec.schema.json anew")
 
 const (
 	schemaFile = "../docs/spec.schema.json"
@@ -27,7 +25,7 @@ func TestPublishedSchemaIsCurrent(t *testing.T) {
 	t.Parallel()
 	want, err := spec.Schema()
 	require.NoError(t, err)
-	if *update {
+	if golden.Updating() {
 		require.NoError(t, os.WriteFile(schemaFile, want, 0o644))
 	}
 	got, err := os.ReadFile(schemaFile)

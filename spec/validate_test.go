@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/fulgurite/fulgurite/credit"
+	"github.com/fulgurite/fulgurite/internal/golden"
 	"github.com/fulgurite/fulgurite/spec"
 )
 
@@ -34,102 +35,107 @@ func TestARunThatOnlyEvaluatesNeedsItsSplitAlone(t *testing.T) {
 	}
 	require.NoError(t, only(func(*spec.Spec) {}))
 	require.NoError(t, only(func(s *spec.Spec) { s.Model.Version = "demo@12" }))
+	refused := map[string]string{}
 	for want, change := range map[string]func(*spec.Spec){
-		"tasks.test: missing":                                                 func(s *spec.Spec) { s.Evaluation.Only = "test" },
-		`evaluation.only: unknown name "tets"`:                                func(s *spec.Spec) { s.Evaluation.Only = "tets" },
-		"training.steps: unused key; with evaluation.only nothing is trained": func(s *spec.Spec) { s.Training.Steps = 1 },
-		"training.epochs: unused key":                                         func(s *spec.Spec) { s.Training.Epochs = 1 },
-		"evaluation.every: unused key":                                        func(s *spec.Spec) { s.Evaluation.Every = 1 },
-		"promotion.margin: promotion has no split":                            func(s *spec.Spec) { s.Promotion.Margin = 1 },
-		"critic: unused key":                                                  func(s *spec.Spec) { s.Critic = &spec.Critic{} },
-		`model.version: "demo" is not a version; give RUN@NUMBER`:             func(s *spec.Spec) { s.Model.Version = "demo" },
-		"model.base: unused key; model.version has its own":                   func(s *spec.Spec) { s.Model.Version, s.Model.Base = "demo@1", "/m" },
-		"evaluation.success: NaN is not possible":                             func(s *spec.Spec) { nan := math.NaN(); s.Evaluation.Success = &nan },
-		"the server would never sample from model.version": func(s *spec.Spec) {
+		"tasks.test: missing":                      func(s *spec.Spec) { s.Evaluation.Only = "test" },
+		`evaluation.only: unknown name "tets"`:     func(s *spec.Spec) { s.Evaluation.Only = "tets" },
+		"training.steps: unused key":               func(s *spec.Spec) { s.Training.Steps = 1 },
+		"training.epochs: unused key":              func(s *spec.Spec) { s.Training.Epochs = 1 },
+		"evaluation.every: unused key":             func(s *spec.Spec) { s.Evaluation.Every = 1 },
+		"promotion.margin: promotion has no split": func(s *spec.Spec) { s.Promotion.Margin = 1 },
+		"critic: unused key":                       func(s *spec.Spec) { s.Critic = &spec.Critic{} },
+		`model.version: "demo"`:                    func(s *spec.Spec) { s.Model.Version = "demo" },
+		"model.base: unused key":                   func(s *spec.Spec) { s.Model.Version, s.Model.Base = "demo@1", "/m" },
+		"evaluation.success: NaN is not possible":  func(s *spec.Spec) { nan := math.NaN(); s.Evaluation.Success = &nan },
+		"sampling.server": func(s *spec.Spec) {
 			s.Model = spec.Model{Version: "demo@1", Codec: "messages"}
 			s.Sampling.Server = &spec.Server{Type: "openai", URLs: []string{"http://a"}, Model: "m"}
 		},
 	} {
 		require.ErrorContains(t, only(change), want)
+		refused[want] = only(change).Error()
 	}
 	s := valid()
 	s.Model.Version = "demo@1"
-	require.ErrorContains(t, s.Validate(), "model.version: nothing is trained from a version of another run; give evaluation.only")
+	require.ErrorContains(t, s.Validate(), "model.version: ")
+	refused["a version that is trained"] = s.Validate().Error()
+	golden.Table(t, "refused_evaluations", refused)
 }
 
 func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, valid().Validate())
 	float := func(v float64) *float64 { return &v }
+	refused := map[string]string{}
 	for name, c := range map[string]struct {
 		change func(*spec.Spec)
 		want   string
 	}{
 		"bad name":             {func(s *spec.Spec) { s.Name = "A run" }, "name: "},
 		"name with dash last":  {func(s *spec.Spec) { s.Name = "run-" }, "name: "},
-		"unknown engine":       {func(s *spec.Spec) { s.Model.Engine = "cuda" }, `model.engine: unknown name "cuda"; give native or gomlx or torch`},
+		"unknown engine":       {func(s *spec.Spec) { s.Model.Engine = "cuda" }, "model.engine: "},
 		"near engine":          {func(s *spec.Spec) { s.Model.Engine = "nativ" }, "did you mean native?"},
 		"unknown codec":        {func(s *spec.Spec) { s.Model.Codec = "chatml" }, "model.codec: "},
-		"template of tiny":     {func(s *spec.Spec) { s.Model.Codec = "template" }, "model.codec: the built-in model has no chat template"},
-		"parser of compact":    {func(s *spec.Spec) { s.Model.ToolParser = "hermes" }, "model.tool_parser: unused key"},
-		"variables of compact": {func(s *spec.Spec) { s.Model.TemplateVariables = map[string]any{"enable_thinking": false} }, "model.template_variables: unused key"},
+		"template of tiny":     {func(s *spec.Spec) { s.Model.Codec = "template" }, "model.codec: "},
+		"parser of compact":    {func(s *spec.Spec) { s.Model.ToolParser = "hermes" }, "model.tool_parser: "},
+		"variables of compact": {func(s *spec.Spec) { s.Model.TemplateVariables = map[string]any{"enable_thinking": false} }, "model.template_variables: "},
 		"variables of dialogs": {func(s *spec.Spec) {
 			s.Model.Codec, s.Model.Base, s.Model.Context = "template", "/m", 0
 			s.Model.TemplateVariables = map[string]any{"enable_thinking": false, "messages": 1}
-		}, "model.template_variables.messages: no name of a variable"},
-		"stop tokens of compact": {func(s *spec.Spec) { s.Sampling.StopTokens = []string{"</s>", "</s>"} }, "sampling.stop_tokens: unused key"},
+		}, "model.template_variables.messages: "},
+		"stop tokens of compact": {func(s *spec.Spec) { s.Sampling.StopTokens = []string{"</s>", "</s>"} }, "sampling.stop_tokens: "},
 		"template of compact":    {func(s *spec.Spec) { s.Model.Template = "/t.jinja" }, "model.template: unused key"},
-		"no context":             {func(s *spec.Spec) { s.Model.Context = 1 }, "model.context: 1 is not possible"},
+		"no context":             {func(s *spec.Spec) { s.Model.Context = 1 }, "model.context: "},
 		"context of a base":      {func(s *spec.Spec) { s.Model.Base, s.Model.Context = "/m", 64 }, "model.context: unused key"},
-		"adapter of gomlx":       {func(s *spec.Spec) { s.Model.Engine, s.Model.LoRA = "gomlx", &spec.LoRA{} }, "model.lora: engine gomlx trains whole models only"},
-		"8 bits of native":       {func(s *spec.Spec) { s.Training.Optimizer.Moments = "int8" }, "training.optimizer.moments: engine native keeps moments in F32"},
-		"bits of moments":        {func(s *spec.Spec) { s.Training.Optimizer.Moments = "int4" }, `training.optimizer.moments: unknown name "int4"`},
-		"adapter of no rank":     {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Rank: -1} }, "model.lora.rank: -1 is not possible"},
+		"adapter of gomlx":       {func(s *spec.Spec) { s.Model.Engine, s.Model.LoRA = "gomlx", &spec.LoRA{} }, "model.lora: "},
+		"8 bits of native":       {func(s *spec.Spec) { s.Training.Optimizer.Moments = "int8" }, "training.optimizer.moments: "},
+		"bits of moments":        {func(s *spec.Spec) { s.Training.Optimizer.Moments = "int4" }, "training.optimizer.moments: "},
+		"adapter of no rank":     {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Rank: -1} }, "model.lora.rank: "},
 		"adapter of alpha":       {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Alpha: -1} }, "model.lora.alpha: "},
-		"adapter of the head":    {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Targets: []string{"lm_head"}} }, `model.lora.targets: "lm_head" is not a linear layer`},
-		"precision of a base":    {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{BasePrecision: "q4_0"} }, `model.lora.base_precision: unknown name "q4_0"`},
-		"token twice":            {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{TrainableTokens: []string{"5", "5"}} }, `model.lora.trainable_tokens[1]: "5" is given twice`},
-		"text of compact":        {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{TrainableTokens: []string{"<tool_call>"}} }, "model.lora.trainable_tokens[0]: the tokens of codec compact have no texts"},
-		"auto of compact":        {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{TrainableTokens: []string{"auto"}} }, "model.lora.trainable_tokens[0]: the tokens of codec compact have no texts"},
+		"adapter of the head":    {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Targets: []string{"lm_head"}} }, "model.lora.targets: "},
+		"precision of a base":    {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{BasePrecision: "q4_0"} }, "model.lora.base_precision: "},
+		"token twice":            {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{TrainableTokens: []string{"5", "5"}} }, "model.lora.trainable_tokens[1]: "},
+		"text of compact":        {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{TrainableTokens: []string{"<tool_call>"}} }, "model.lora.trainable_tokens[0]: "},
+		"auto of compact":        {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{TrainableTokens: []string{"auto"}} }, "model.lora.trainable_tokens[0]: "},
 		"auto and a token": {func(s *spec.Spec) {
 			s.Model.Base, s.Model.Codec, s.Model.LoRA = "base", "template", &spec.LoRA{TrainableTokens: []string{"</s>", "auto"}}
-		}, "model.lora.trainable_tokens[1]: auto stands beside other tokens"},
-		"no token": {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{TrainableTokens: []string{""}} }, "model.lora.trainable_tokens[0]: empty"},
+		}, "model.lora.trainable_tokens[1]: "},
+		"no token": {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{TrainableTokens: []string{""}} }, "model.lora.trainable_tokens[0]: "},
 		"too many tokens": {func(s *spec.Spec) {
 			s.Model.LoRA = &spec.LoRA{}
 			for i := range 1025 {
 				s.Model.LoRA.TrainableTokens = append(s.Model.LoRA.TrainableTokens, strconv.Itoa(i))
 			}
-		}, "model.lora.trainable_tokens: it has 1025 tokens"},
+		}, "model.lora.trainable_tokens: "},
 		"tokens at vllm": {func(s *spec.Spec) {
 			s.Model.LoRA = &spec.LoRA{TrainableTokens: []string{"5"}}
 			s.Sampling.Server = &spec.Server{Type: "vllm", URLs: []string{"http://localhost:8000"}, Model: "m", Directory: "d"}
-		}, "model.lora.trainable_tokens: a server of type vllm loads adapters of linear layers only"},
-		"layer twice": {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Targets: []string{"q_proj", "q_proj"}} }, `model.lora.targets: "q_proj" is given twice`},
+		}, "model.lora.trainable_tokens: "},
+		"layer twice": {func(s *spec.Spec) { s.Model.LoRA = &spec.LoRA{Targets: []string{"q_proj", "q_proj"}} }, "model.lora.targets: "},
 		"adapter of a server": {func(s *spec.Spec) {
 			s.Model.LoRA = &spec.LoRA{}
 			s.Sampling.Server = &spec.Server{Type: "sglang", URLs: []string{"http://a"}, Model: "m", Directory: "/d"}
-		}, "model.lora: a server of type sglang loads whole models only"},
+		}, "model.lora: "},
 		"adapter of a rank that vllm lacks": {func(s *spec.Spec) {
 			s.Model.LoRA = &spec.LoRA{Rank: 600}
 			s.Sampling.Server = &spec.Server{Type: "vllm", URLs: []string{"http://a"}, Model: "m", Directory: "/d"}
-		}, "model.lora.rank: 600 is more than a server of type vllm can be started with"},
+		}, "model.lora.rank: "},
 		"tolerance of nothing": {func(s *spec.Spec) {
 			s.Sampling.Server = &spec.Server{Type: "sglang", URLs: []string{"http://a"}, Model: "m", Directory: "/d", Tolerance: 1}
-		}, `sampling.server.tolerance: unused key; only sampling.server.versions "adapters"`},
+		}, "sampling.server.tolerance: "},
 		"mismatch without training": {func(s *spec.Spec) {
 			s.Sampling.Server = &spec.Server{Type: "vllm", URLs: []string{"http://a"}, Model: "m", Versions: "none", Mismatch: 1}
-		}, `sampling.server.mismatch: unused key; nothing is trained`},
-		"service and func": {func(s *spec.Spec) { s.Agent.Service = &spec.Service{URL: "http://a"} }, "agent: both func and service"},
-		"service nowhere":  {func(s *spec.Spec) { s.Agent = spec.Agent{Service: &spec.Service{URL: "a:b"}} }, `agent.service.url: "a:b" is not an HTTP address`},
+		}, "sampling.server.mismatch: "},
+		"service and func": {func(s *spec.Spec) { s.Agent.Service = &spec.Service{URL: "http://a"} }, "agent: "},
+		"service nowhere":  {func(s *spec.Spec) { s.Agent = spec.Agent{Service: &spec.Service{URL: "a:b"}} }, "agent.service.url: "},
 		"bad header": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Service: &spec.Service{URL: "http://a", Headers: map[string]string{"A:": "b"}}}
 		}, "agent.service.headers.A:: no header"},
 		"password in a service's address": {func(s *spec.Spec) { s.Agent = spec.Agent{Service: &spec.Service{URL: "http://ada:hush@a/run"}} },
-			"agent.service.url: a user or a password in the address, which everyone reads who sees the spec; remove it, and name the environment variable"},
+			"agent.service.url: "},
 		"password in a service's bad address": {func(s *spec.Spec) { s.Agent = spec.Agent{Service: &spec.Service{URL: "http//ada:hush@a/run"}} },
-			`agent.service.url: "http//a/run" is not an HTTP address`},
-		"password in a tool server's address": {func(s *spec.Spec) { s.Agent.ToolServers = []string{"http://ada:hush@a/"} }, "agent.tool_servers[0]: a user or a password"},
+			"agent.service.url: "},
+		"password in a tool server's address": {func(s *spec.Spec) { s.Agent.ToolServers = []string{"http://ada:hush@a/"} }, "agent.tool_servers[0]: "},
 		"header of the worker": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Service: &spec.Service{URL: "http://a/", Headers: map[string]string{"content-length": "3"}}}
 		}, "agent.service.headers.content-length: the worker sets this header itself"},
@@ -142,62 +148,62 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		"secret header with a sign": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Service: &spec.Service{URL: "http://a/", SecretHeaders: map[string]string{"Authorization": "$TOKEN"}}}
 		}, "agent.service.secret_headers.Authorization: no environment variable"},
-		"fragment of an address": {func(s *spec.Spec) { s.Agent.ToolServers = []string{"http://a/#b"} }, "agent.tool_servers[0]: what follows # in an address is never sent"},
-		"port of an address":     {func(s *spec.Spec) { s.Agent.ToolServers = []string{"http://a:99999/"} }, "agent.tool_servers[0]: 99999 is not a port"},
-		"tool server twice":      {func(s *spec.Spec) { s.Agent.ToolServers = []string{"http://a/", "http://a/"} }, "agent.tool_servers[1]: http://a/ is given twice"},
-		"function with a space":  {func(s *spec.Spec) { s.Agent.Func = "calculator " }, `agent.func: white space around the name "calculator "`},
+		"fragment of an address": {func(s *spec.Spec) { s.Agent.ToolServers = []string{"http://a/#b"} }, "agent.tool_servers[0]: "},
+		"port of an address":     {func(s *spec.Spec) { s.Agent.ToolServers = []string{"http://a:99999/"} }, "agent.tool_servers[0]: "},
+		"tool server twice":      {func(s *spec.Spec) { s.Agent.ToolServers = []string{"http://a/", "http://a/"} }, "agent.tool_servers[1]: "},
+		"function with a space":  {func(s *spec.Spec) { s.Agent.Func = "calculator " }, "agent.func: "},
 		"workflow with a space": {func(s *spec.Spec) { s.Agent = spec.Agent{Temporal: &spec.Temporal{Workflow: " a", Queue: "b"}} },
-			"agent.temporal.workflow: white space around the name"},
+			"agent.temporal.workflow: "},
 		"server with a version": {func(s *spec.Spec) {
 			s.Sampling.Server = &spec.Server{Type: "vllm", URLs: []string{"http://a/v1"}, Model: "m", Directory: "/d"}
-		}, `sampling.server.urls[0]: "http://a/v1" ends in /v1, which is added to the address; leave it out`},
+		}, "sampling.server.urls[0]: "},
 		"server with a query": {func(s *spec.Spec) {
 			s.Sampling.Server = &spec.Server{Type: "vllm", URLs: []string{"http://a?key=b"}, Model: "m", Directory: "/d"}
-		}, "sampling.server.urls[0]: what follows ? in the address is lost"},
+		}, "sampling.server.urls[0]: "},
 		"model with a space": {func(s *spec.Spec) {
 			s.Sampling.Server = &spec.Server{Type: "vllm", URLs: []string{"http://a"}, Model: "m ", Directory: "/d"}
-		}, `sampling.server.model: white space around the name "m "`},
+		}, "sampling.server.model: "},
 		"key for a variable": {func(s *spec.Spec) {
 			s.Sampling.Server = &spec.Server{Type: "vllm", URLs: []string{"http://a"}, Model: "m", Directory: "/d", Key: "sk-hush"}
-		}, "sampling.server.key: no name of an environment variable; give the name of an environment variable, such as API_KEY, and never the secret itself"},
+		}, "sampling.server.key: "},
 		"key of a judge": {func(s *spec.Spec) {
 			s.Credit.Assignment, s.Credit.Judge = "judge", &spec.Judge{URL: "http://a/v1", Model: "m", Key: "$KEY"}
-		}, "credit.judge.key: no name of an environment variable"},
-		"reward without a name": {func(s *spec.Spec) { s.Credit.Rewards = map[string]float64{"": 1} }, "credit.rewards: a reward without a name"},
-		"reward with a space":   {func(s *spec.Spec) { s.Credit.Rewards = map[string]float64{"style ": 1} }, `credit.rewards: white space around the name "style "`},
-		"queue with a space":    {func(s *spec.Spec) { s.Agent.Queue = " mine" }, "agent.queue: white space around the name"},
+		}, "credit.judge.key: "},
+		"reward without a name": {func(s *spec.Spec) { s.Credit.Rewards = map[string]float64{"": 1} }, "credit.rewards: "},
+		"reward with a space":   {func(s *spec.Spec) { s.Credit.Rewards = map[string]float64{"style ": 1} }, "credit.rewards: "},
+		"queue with a space":    {func(s *spec.Spec) { s.Agent.Queue = " mine" }, "agent.queue: "},
 		"queue of several":      {func(s *spec.Spec) { s.Agent.Queue = "a,b" }, "agent.queue: a comma"},
-		"queue of the trainers": {func(s *spec.Spec) { s.Agent.Queue = "train-gpu" }, "agent.queue: Fulgurite's own workers poll this queue for other work"},
+		"queue of the trainers": {func(s *spec.Spec) { s.Agent.Queue = "train-gpu" }, "agent.queue: "},
 		"temporal on our queue": {func(s *spec.Spec) { s.Agent = spec.Agent{Temporal: &spec.Temporal{Workflow: "a", Queue: "training"}} },
-			"agent.temporal.queue: Fulgurite's own workers poll this queue for other work"},
+			"agent.temporal.queue: "},
 		"temporal on the agents' queue": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Temporal: &spec.Temporal{Workflow: "a", Queue: "rollout-cpu"}}
 		},
-			"agent.temporal.queue: Fulgurite's own workers poll this queue for other work"},
+			"agent.temporal.queue: "},
 		"temporal and a queue": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Queue: "mine", Temporal: &spec.Temporal{Workflow: "a", Queue: "q"}}
 		},
-			"agent.queue: unused key; agent.temporal runs on agent.temporal.queue"},
-		"temporal without type": {func(s *spec.Spec) { s.Agent = spec.Agent{Temporal: &spec.Temporal{Queue: "q"}} }, "agent.temporal: neither workflow nor activity"},
+			"agent.queue: "},
+		"temporal without type": {func(s *spec.Spec) { s.Agent = spec.Agent{Temporal: &spec.Temporal{Queue: "q"}} }, "agent.temporal: "},
 		"temporal with both": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Temporal: &spec.Temporal{Workflow: "a", Activity: "b", Queue: "q"}}
 		}, "agent.temporal: both"},
 		"temporal without queue": {func(s *spec.Spec) { s.Agent = spec.Agent{Temporal: &spec.Temporal{Workflow: "a"}} }, "agent.temporal.queue: missing"},
-		"tasks of no program":    {func(s *spec.Spec) { s.Tasks.Train = "command:train" }, "tasks.command: missing, and it has to list"},
-		"grades of no program":   {func(s *spec.Spec) { s.Grader.Type = "tasks" }, "tasks.command: missing, and with grader.type"},
-		"program without use":    {func(s *spec.Spec) { s.Tasks.Command = []string{"p"} }, `tasks.command: unused key; no source is "command:…"`},
+		"tasks of no program":    {func(s *spec.Spec) { s.Tasks.Train = "command:train" }, "tasks.command: "},
+		"grades of no program":   {func(s *spec.Spec) { s.Grader.Type = "tasks" }, "tasks.command: "},
+		"program without use":    {func(s *spec.Spec) { s.Tasks.Command = []string{"p"} }, "tasks.command: "},
 		"directory of nothing":   {func(s *spec.Spec) { s.Tasks.Directory = "/d" }, "tasks.directory: unused key"},
-		"nameless split":         {func(s *spec.Spec) { s.Tasks = spec.Tasks{Command: []string{"p"}, Train: "command:"} }, `tasks.train: "command:" names no split; give "command:train"`},
+		"nameless split":         {func(s *spec.Spec) { s.Tasks = spec.Tasks{Command: []string{"p"}, Train: "command:"} }, "tasks.train: "},
 		"the same split twice": {func(s *spec.Spec) {
 			s.Tasks = spec.Tasks{Command: []string{"p"}, Train: "command:a", Gate: "command:a"}
-		}, "tasks.gate: the same tasks as tasks.train"},
-		"no tool server":          {func(s *spec.Spec) { s.Agent.ToolServers = []string{"http://a/healthz", "b"} }, `agent.tool_servers[1]: "b" is not an HTTP address`},
+		}, "tasks.gate: "},
+		"no tool server":          {func(s *spec.Spec) { s.Agent.ToolServers = []string{"http://a/healthz", "b"} }, "agent.tool_servers[1]: "},
 		"empty hook":              {func(s *spec.Spec) { s.Agent.Before = []string{""} }, "agent.before[0]: empty"},
 		"unknown sampling engine": {func(s *spec.Spec) { s.Sampling.Engine = "gomlx" }, "sampling.engine: unknown name"},
 		"sampling engine beside a server": {func(s *spec.Spec) {
 			s.Sampling.Engine = "torch"
 			s.Sampling.Server = &spec.Server{Type: "vllm", URLs: []string{"http://a"}, Model: "m", Directory: "/d"}
-		}, "sampling.engine: unused key; sampling.server samples"},
+		}, "sampling.engine: "},
 		"unknown history": {func(s *spec.Spec) { s.Sampling.History = "all" }, "sampling.history: unknown name"},
 		"server nowhere":  {func(s *spec.Spec) { s.Sampling.Server = &spec.Server{Type: "vllm", Model: "m", Versions: "none"} }, "sampling.server.urls: missing"},
 		"server without model": {func(s *spec.Spec) {
@@ -206,108 +212,110 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		"hotter than a server takes": {func(s *spec.Spec) {
 			s.Sampling.Temperature = float(2.5)
 			s.Sampling.Server = &spec.Server{Type: "vllm", URLs: []string{"http://a"}, Model: "m", Directory: "/d"}
-		}, "sampling.temperature: a server of type vllm takes no 2.5"},
+		}, "sampling.temperature: "},
 		"unknown server": {func(s *spec.Spec) {
 			s.Sampling.Server = &spec.Server{Type: "tgi", URLs: []string{"http://a"}, Model: "m", Versions: "none"}
-		}, "sampling.server.type: unknown name"},
+		}, "sampling.server.type: "},
 		"one version and a lag": {func(s *spec.Spec) {
 			s.Training.Lag = 1
 			s.Sampling.Server = &spec.Server{Type: "sglang", URLs: []string{"http://a"}, Model: "m", Directory: "/d"}
-		}, "training.lag: a server that holds one version at a time can't sample from several"},
+		}, "training.lag: "},
 		"adapters nowhere": {func(s *spec.Spec) {
 			s.Sampling.Server = &spec.Server{Type: "vllm", URLs: []string{"http://a"}, Model: "m"}
 		}, "sampling.server.directory: missing"},
-		"warm without source": {func(s *spec.Spec) { s.Model.WarmStart = &spec.WarmStart{Updates: 1} }, "model.warm_start.demonstrations: missing"},
+		"warm without source": {func(s *spec.Spec) { s.Model.WarmStart = &spec.WarmStart{Updates: 1} }, "model.warm_start.demonstrations: "},
 		"warm with a split": {func(s *spec.Spec) {
 			s.Model.WarmStart = &spec.WarmStart{Demonstrations: "arithmetic:train", Updates: 1}
 		}, "model.warm_start.demonstrations: "},
-		"warm without updates":  {func(s *spec.Spec) { s.Model.WarmStart = &spec.WarmStart{Demonstrations: "arithmetic"} }, "model.warm_start.updates: 0 is not possible"},
+		"warm without updates":  {func(s *spec.Spec) { s.Model.WarmStart = &spec.WarmStart{Demonstrations: "arithmetic"} }, "model.warm_start.updates: "},
 		"no agent":              {func(s *spec.Spec) { s.Agent.Func = "" }, "agent: no agent"},
-		"two agents":            {func(s *spec.Spec) { s.Agent.Command = []string{"a"} }, "agent: both func and command"},
+		"two agents":            {func(s *spec.Spec) { s.Agent.Command = []string{"a"} }, "agent: "},
 		"func with directory":   {func(s *spec.Spec) { s.Agent.Directory = "/" }, "agent.directory: unused key"},
-		"func with output":      {func(s *spec.Spec) { s.Agent.Limits.OutputBytes = 9 }, "agent.limits.output_bytes: unused key"},
+		"func with output":      {func(s *spec.Spec) { s.Agent.Limits.OutputBytes = 9 }, "agent.limits.output_bytes: "},
 		"func with environment": {func(s *spec.Spec) { s.Agent.Environment = map[string]string{"A": "b"} }, "agent.environment: unused key"},
 		"empty program":         {func(s *spec.Spec) { s.Agent = spec.Agent{Command: []string{""}} }, "agent.command[0]: empty"},
 		"bad variable": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Command: []string{"a"}, Environment: map[string]string{"A=B": "c"}}
 		}, "agent.environment.A=B: "},
-		"failure reward":         {func(s *spec.Spec) { s.Agent.FailureReward = math.Inf(-1) }, "agent.failure_reward: -Inf is not possible; give a finite number"},
-		"negative calls":         {func(s *spec.Spec) { s.Agent.Limits.Calls = -1 }, "agent.limits.calls: -1 is not possible; give at least 1"},
+		"failure reward":         {func(s *spec.Spec) { s.Agent.FailureReward = math.Inf(-1) }, "agent.failure_reward: "},
+		"negative calls":         {func(s *spec.Spec) { s.Agent.Limits.Calls = -1 }, "agent.limits.calls: "},
 		"negative tokens":        {func(s *spec.Spec) { s.Agent.Limits.Tokens = -1 }, "agent.limits.tokens: "},
 		"endless":                {func(s *spec.Spec) { s.Agent.Limits.Seconds = math.Inf(1) }, "agent.limits.seconds: "},
 		"no tasks":               {func(s *spec.Spec) { s.Tasks.Train = "" }, "tasks.train: missing"},
-		"no split":               {func(s *spec.Spec) { s.Tasks.Train = "arithmetic" }, `tasks.train: "arithmetic" names no split; give "arithmetic:train"`},
+		"no split":               {func(s *spec.Spec) { s.Tasks.Train = "arithmetic" }, "tasks.train: "},
 		"unknown split":          {func(s *spec.Spec) { s.Tasks.Test = "arithmetic:dev" }, "tasks.test: "},
 		"zero tasks":             {func(s *spec.Spec) { s.Tasks.Train = "arithmetic:train:0" }, "tasks.train: "},
-		"shared split":           {func(s *spec.Spec) { s.Tasks.Test = "arithmetic:gate:7" }, "tasks.test: the same tasks as tasks.gate"},
-		"shared file":            {func(s *spec.Spec) { s.Tasks.Train, s.Tasks.Gate = "a.jsonl", "a.jsonl" }, "tasks.gate: the same tasks as tasks.train"},
+		"shared split":           {func(s *spec.Spec) { s.Tasks.Test = "arithmetic:gate:7" }, "tasks.test: "},
+		"shared file":            {func(s *spec.Spec) { s.Tasks.Train, s.Tasks.Gate = "a.jsonl", "a.jsonl" }, "tasks.gate: "},
 		"no grader":              {func(s *spec.Spec) { s.Grader.Type = "" }, "grader.type: missing"},
 		"unknown grader":         {func(s *spec.Spec) { s.Grader.Type = "regex" }, "grader.type: unknown name"},
 		"tolerance of exact":     {func(s *spec.Spec) { s.Grader.Tolerance = 1 }, "grader.tolerance: unused key"},
-		"negative tolerance":     {func(s *spec.Spec) { s.Grader = spec.Grader{Type: "numeric", Tolerance: -1} }, "grader.tolerance: -1 is not possible"},
+		"negative tolerance":     {func(s *spec.Spec) { s.Grader = spec.Grader{Type: "numeric", Tolerance: -1} }, "grader.tolerance: "},
 		"command of exact":       {func(s *spec.Spec) { s.Grader.Command = []string{"g"} }, "grader.command: unused key"},
 		"seconds of exact":       {func(s *spec.Spec) { s.Grader.Seconds = 1 }, "grader.seconds: unused key"},
 		"grader without command": {func(s *spec.Spec) { s.Grader = spec.Grader{Type: "command"} }, "grader.command: missing"},
 		"metric of exact":        {func(s *spec.Spec) { s.Grader.Metric = "f1" }, "grader.metric: unused key"},
-		"metric of another":      {func(s *spec.Spec) { s.Grader = spec.Grader{Type: "sql", Metric: "f1"} }, "grader.metric: \"f1\" is no metric of grader.type \"sql\"; give spider or bird"},
+		"metric of another":      {func(s *spec.Spec) { s.Grader = spec.Grader{Type: "sql", Metric: "f1"} }, "grader.metric: "},
 		"metric of another qa":   {func(s *spec.Spec) { s.Grader = spec.Grader{Type: "qa", Metric: "bird"} }, "give f1 or exact"},
-		"distinct of bird":       {func(s *spec.Spec) { s.Grader = spec.Grader{Type: "sql", Metric: "bird", KeepDistinct: true} }, "grader.keep_distinct: unused key"},
+		"distinct of bird":       {func(s *spec.Spec) { s.Grader = spec.Grader{Type: "sql", Metric: "bird", KeepDistinct: true} }, "grader.keep_distinct: "},
 		"extract of contains":    {func(s *spec.Spec) { s.Grader = spec.Grader{Type: "contains", Extract: "boxed"} }, "grader.extract: unused key"},
-		"unknown extract":        {func(s *spec.Spec) { s.Grader = spec.Grader{Type: "numeric", Extract: "first"} }, "grader.extract: \"first\" finds nothing; give boxed, after"},
-		"extract after nothing":  {func(s *spec.Spec) { s.Grader = spec.Grader{Type: "numeric", Extract: "after"} }, "grader.extract: \"after\" needs a text behind it, in quotes if it has a #"},
-		"extract by no regex":    {func(s *spec.Spec) { s.Grader = spec.Grader{Type: "numeric", Extract: "regex ("} }, "grader.extract: not a regular expression"},
+		"unknown extract":        {func(s *spec.Spec) { s.Grader = spec.Grader{Type: "numeric", Extract: "first"} }, "grader.extract: "},
+		"extract after nothing":  {func(s *spec.Spec) { s.Grader = spec.Grader{Type: "numeric", Extract: "after"} }, "grader.extract: "},
+		"extract by no regex":    {func(s *spec.Spec) { s.Grader = spec.Grader{Type: "numeric", Extract: "regex ("} }, "grader.extract: "},
 		"last number of exact":   {func(s *spec.Spec) { s.Grader = spec.Grader{Type: "exact", Extract: "last_number"} }, "last_number is only for grader.type \"numeric\""},
 		"extract with more":      {func(s *spec.Spec) { s.Grader = spec.Grader{Type: "numeric", Extract: "boxed x"} }, "something follows \"boxed\""},
 		"unknown metric":         {func(s *spec.Spec) { s.Grader = spec.Grader{Type: "qa", Metric: "bleu"} }, "grader.metric: unknown name"},
-		"distinct of exact":      {func(s *spec.Spec) { s.Grader.KeepDistinct = true }, "grader.keep_distinct: unused key"},
+		"distinct of exact":      {func(s *spec.Spec) { s.Grader.KeepDistinct = true }, "grader.keep_distinct: "},
 		"negative seconds":       {func(s *spec.Spec) { s.Grader = spec.Grader{Type: "sql", Seconds: -1} }, "grader.seconds: -1"},
 		"minimum of qa":          {func(s *spec.Spec) { s.Grader = spec.Grader{Type: "qa", Minimum: float(0)} }, "grader.minimum: unused key"},
-		"greedy":                 {func(s *spec.Spec) { s.Sampling.Temperature = float(0) }, "sampling.temperature: training at temperature 0"},
-		"negative temperature":   {func(s *spec.Spec) { s.Sampling.Temperature = float(-1) }, "sampling.temperature: -1 is not possible"},
+		"greedy":                 {func(s *spec.Spec) { s.Sampling.Temperature = float(0) }, "sampling.temperature: "},
+		"negative temperature":   {func(s *spec.Spec) { s.Sampling.Temperature = float(-1) }, "sampling.temperature: "},
 		"no temperature":         {func(s *spec.Spec) { s.Sampling.Temperature = float(math.NaN()) }, "sampling.temperature: NaN"},
 		"negative max tokens":    {func(s *spec.Spec) { s.Sampling.MaxTokens = -1 }, "sampling.max_tokens: "},
 		"no steps":               {func(s *spec.Spec) { s.Training.Steps = 0 }, "training.steps: missing"},
 		"negative steps":         {func(s *spec.Spec) { s.Training.Steps = -3 }, "training.steps: -3"},
-		"steps and epochs":       {func(s *spec.Spec) { s.Training.Epochs = 1 }, "training.epochs: both steps and epochs"},
-		"group of one":           {func(s *spec.Spec) { s.Training.SamplesPerTask = 1 }, "training.samples_per_task: a group of 1 equals its own mean"},
-		"deviation of one":       {func(s *spec.Spec) { s.Training.SamplesPerTask, s.Credit.Mean = 1, "none" }, "credit.std: a group of equal rewards has no deviation"},
-		"learning rate":          {func(s *spec.Spec) { s.Training.Optimizer.LearningRate = math.NaN() }, "training.optimizer.learning_rate: NaN"},
+		"steps and epochs":       {func(s *spec.Spec) { s.Training.Epochs = 1 }, "training.epochs: "},
+		"group of one":           {func(s *spec.Spec) { s.Training.SamplesPerTask = 1 }, "training.samples_per_task: "},
+		"deviation of one":       {func(s *spec.Spec) { s.Training.SamplesPerTask, s.Credit.Mean = 1, "none" }, "credit.std: "},
+		"learning rate":          {func(s *spec.Spec) { s.Training.Optimizer.LearningRate = math.NaN() }, "training.optimizer.learning_rate: "},
 		"schedule":               {func(s *spec.Spec) { s.Training.Optimizer.Schedule = "step" }, "training.optimizer.schedule: "},
 		"constant with an end": {func(s *spec.Spec) {
 			s.Training.Optimizer.Schedule, s.Training.Optimizer.FinalFraction = "constant", 0.5
-		}, "training.optimizer.final_fraction: unused key"},
-		"beta":                      {func(s *spec.Spec) { s.Training.Optimizer.Beta2 = 1 }, "training.optimizer.beta2: 1 is not possible; give more than 0 and less than 1"},
+		}, "training.optimizer.final_fraction: "},
+		"beta":                      {func(s *spec.Spec) { s.Training.Optimizer.Beta2 = 1 }, "training.optimizer.beta2: "},
 		"assignment":                {func(s *spec.Spec) { s.Credit.Assignment = "gae" }, "credit.assignment: "},
 		"discount of identical":     {func(s *spec.Spec) { s.Credit.Discount = 0.9 }, "credit.discount: unused key"},
 		"discount over 1":           {func(s *spec.Spec) { s.Credit.Assignment, s.Credit.Discount = "discounted", 1.1 }, "credit.discount: 1.1"},
-		"leave one out of none":     {func(s *spec.Spec) { s.Credit.Mean, s.Credit.Std, s.Credit.LeaveOneOut = "batch", "batch", true }, "credit.leave_one_out: unused key"},
+		"leave one out of none":     {func(s *spec.Spec) { s.Credit.Mean, s.Credit.Std, s.Credit.LeaveOneOut = "batch", "batch", true }, "credit.leave_one_out: "},
 		"loss":                      {func(s *spec.Spec) { s.Loss.Type = "grpo" }, "loss.type: "},
 		"clip":                      {func(s *spec.Spec) { s.Loss.ClipLow = -0.2 }, "loss.clip_low: -0.2"},
-		"margin without gate":       {func(s *spec.Spec) { s.Tasks.Gate, s.Promotion.Margin = "", 0.1 }, "promotion.margin: promotion has no split to compare on; give tasks.gate"},
+		"margin without gate":       {func(s *spec.Spec) { s.Tasks.Gate, s.Promotion.Margin = "", 0.1 }, "promotion.margin: "},
 		"every without gate":        {func(s *spec.Spec) { s.Tasks.Gate, s.Evaluation.Every = "", 5 }, "evaluation.every: unused key"},
 		"samples without a split":   {func(s *spec.Spec) { s.Tasks.Gate, s.Tasks.Test, s.Evaluation.Samples = "", "", 2 }, "evaluation.samples: unused key"},
-		"significance without gate": {func(s *spec.Spec) { s.Tasks.Gate, s.Promotion.Significance = "", 0.1 }, "promotion.significance: promotion has no split to compare on"},
+		"significance without gate": {func(s *spec.Spec) { s.Tasks.Gate, s.Promotion.Significance = "", 0.1 }, "promotion.significance: "},
 		"significance over 1":       {func(s *spec.Spec) { s.Promotion.Significance = 1.5 }, "promotion.significance: 1.5"},
-		"hours without approval":    {func(s *spec.Spec) { s.Promotion.ApprovalHours = 2 }, "promotion.approval_hours: unused key"},
-		"func with memory":          {func(s *spec.Spec) { s.Agent.Limits.MemoryBytes = 1 << 30 }, "agent.limits.memory_bytes: unused key"},
+		"hours without approval":    {func(s *spec.Spec) { s.Promotion.ApprovalHours = 2 }, "promotion.approval_hours: "},
+		"func with memory":          {func(s *spec.Spec) { s.Agent.Limits.MemoryBytes = 1 << 30 }, "agent.limits.memory_bytes: "},
 		"negative idle":             {func(s *spec.Spec) { s.Agent.Limits.IdleSeconds = -1 }, "agent.limits.idle_seconds: -1"},
 		"reward limit":              {func(s *spec.Spec) { s.Grader.Limit = -1 }, "grader.limit: -1"},
-		"lag":                       {func(s *spec.Spec) { s.Training.Lag = 9 }, "training.lag: 9 is not possible"},
+		"lag":                       {func(s *spec.Spec) { s.Training.Lag = 9 }, "training.lag: "},
 		"empty minibatches":         {func(s *spec.Spec) { s.Training.Minibatches = 17 }, "training.minibatches: 17 of 16 groups"},
 		"correction":                {func(s *spec.Spec) { s.Loss.Correction = "vtrace" }, "loss.correction: "},
-		"cap of none":               {func(s *spec.Spec) { s.Loss.ImportanceCap = 2 }, "loss.importance_cap: unused key"},
-		"bad pattern":               {func(s *spec.Spec) { s.Replay.Ignore = []string{"["} }, `replay.ignore[0]: "[" is not a regular expression`},
-		"pattern of nothing":        {func(s *spec.Spec) { s.Replay.Ignore = []string{"a", "x*"} }, `replay.ignore[1]: "x*" matches everywhere`},
+		"cap of none":               {func(s *spec.Spec) { s.Loss.ImportanceCap = 2 }, "loss.importance_cap: "},
+		"bad pattern":               {func(s *spec.Spec) { s.Replay.Ignore = []string{"["} }, "replay.ignore[0]: "},
+		"pattern of nothing":        {func(s *spec.Spec) { s.Replay.Ignore = []string{"a", "x*"} }, "replay.ignore[1]: "},
 		"negative margin":           {func(s *spec.Spec) { s.Promotion.Margin = -0.1 }, "promotion.margin: -0.1"},
 	} {
 		s := valid()
 		c.change(&s)
 		require.ErrorContains(t, s.Validate(), c.want, name)
+		refused[name] = s.Validate().Error()
 		var f *spec.Faults
 		require.ErrorAs(t, s.Validate(), &f)
 		require.Len(t, f.List, 1, "%s: one fault has one cause: %v", name, f)
 		require.Equal(t, s.Validate(), s.WithDefaults().Validate(), "%s: defaults change nothing", name)
 	}
+	golden.Table(t, "refused", refused)
 }
 
 func TestValidateReportsEveryFault(t *testing.T) {
@@ -315,7 +323,8 @@ func TestValidateReportsEveryFault(t *testing.T) {
 	s := valid()
 	s.Agent.Func, s.Training.Steps, s.Loss.ClipLow, s.Grader.Type = "", -1, 7, "exakt"
 	err := s.Validate()
-	require.ErrorContains(t, err, "spec: 4 faults\n  agent: no agent; give agent.func, agent.command, agent.service or agent.temporal\n")
+	require.ErrorContains(t, err, "spec: 4 faults\n  agent: ")
+	golden.Compare(t, "four_faults", err.Error())
 	require.Equal(t, 4, strings.Count(err.Error(), "\n"))
 }
 
@@ -401,13 +410,16 @@ func TestARemedyForAServerWorksWithItsType(t *testing.T) {
 	s := valid()
 	s.Training.Lag = 1
 	s.Sampling.Server = &spec.Server{Type: "sglang", URLs: []string{"http://a"}, Model: "m", Directory: "/d"}
-	require.ErrorContains(t, s.Validate(), "training.lag: a server that holds one version at a time can't sample from several; give 0, or leave sampling.server out")
+	require.ErrorContains(t, s.Validate(), "training.lag: ")
+	refused := map[string]string{"lag with one version at a time": s.Validate().Error()}
 	s.Sampling.Server = nil
 	require.NoError(t, s.Validate())
 	s.Model.Version, s.Training, s.Evaluation.Only = "demo@1", spec.Training{}, "gate"
 	s.Model.Codec = "messages"
 	s.Sampling.Server = &spec.Server{Type: "openai", URLs: []string{"http://a"}, Model: "m"}
-	require.ErrorContains(t, s.Validate(), "the server would never sample from model.version; leave sampling.server out")
+	require.ErrorContains(t, s.Validate(), "model.version")
+	refused["a version and a server of others"] = s.Validate().Error()
+	golden.Table(t, "refused_servers", refused)
 }
 
 func TestOnlyServersThatTakeWeightsCanBeTrainedWith(t *testing.T) {
@@ -417,7 +429,8 @@ func TestOnlyServersThatTakeWeightsCanBeTrainedWith(t *testing.T) {
 	s.Sampling.Server = &spec.Server{Type: "vllm", URLs: []string{"http://a"}, Model: "m", Directory: "/d"}
 	require.NoError(t, s.Trainable())
 	s.Sampling.Server.Versions, s.Sampling.Server.Directory = "none", ""
-	require.ErrorContains(t, s.Trainable(), "sampling.server.versions: the server would never sample from what was trained")
+	require.ErrorContains(t, s.Trainable(), "sampling.server.versions: ")
+	golden.Table(t, "refused_versions", map[string]string{"no versions": s.Trainable().Error()})
 	require.NoError(t, s.Validate(), "it can be tried")
 }
 
@@ -428,12 +441,15 @@ func TestServersThatTakeMessagesCanBeTriedAndNotTrained(t *testing.T) {
 	require.NoError(t, s.Validate())
 	require.Equal(t, "messages", s.WithDefaults().Model.Codec)
 	require.Equal(t, "none", s.WithDefaults().Sampling.Server.Versions)
-	require.ErrorContains(t, s.Trainable(), "sampling.server.type: a server of type openai gives no token ids")
-	require.ErrorContains(t, s.Trainable(), "train with vllm or sglang, or leave sampling.server out")
+	require.ErrorContains(t, s.Trainable(), "sampling.server.type: ")
+	refused := map[string]string{"trained": s.Trainable().Error()}
 	s.Sampling.Server.Versions = "reload"
 	require.ErrorContains(t, s.Validate(), "sampling.server.versions")
 	s.Sampling.Server.Versions, s.Model.Codec = "", "compact"
-	require.ErrorContains(t, s.Validate(), "model.codec: sampling.server.type \"openai\" takes messages")
+	require.ErrorContains(t, s.Validate(), "model.codec: sampling.server.type \"openai\"")
+	refused["a codec of tokens"] = s.Validate().Error()
 	s.Sampling.Server, s.Model.Codec = nil, "messages"
-	require.ErrorContains(t, s.Validate(), "model.codec: only sampling.server.type \"openai\" takes messages")
+	require.ErrorContains(t, s.Validate(), "model.codec: only sampling.server.type \"openai\"")
+	refused["messages without a server"] = s.Validate().Error()
+	golden.Table(t, "refused_messages", refused)
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/fulgurite/fulgurite/internal/golden"
 	"github.com/fulgurite/fulgurite/tasks"
 )
 
@@ -47,22 +49,14 @@ func TestBadLinesAreReportedTogether(t *testing.T) {
 		`{"id": "f", "input": 1, "metadata": 3}`, `{"id": "` + long + `", "input": 1}`, `{"id": "g\u0000", "input": 1}`,
 		"{\"id\": \"h\xff\", \"input\": 1}", `{"id": "", "input": 1}`, `{"id": "i" "input": 1}`,
 	}, "\n")), "data/a.jsonl")
-	require.EqualError(t, err, strings.Join([]string{
-		`data/a.jsonl:2: the line ends in the middle of its JSON`,
-		`data/a.jsonl:3: a JSON array where an object is expected`,
-		`data/a.jsonl:4: no id`,
-		`data/a.jsonl:5: unknown key "anwser"; put it under metadata, which agents see, or, if it tells the answer, into answer, which they never see; no id; no input`,
-		`data/a.jsonl:7: id "a" is in line 1 already`,
-		`data/a.jsonl:8: id is neither text nor a number`,
-		`data/a.jsonl:9: something follows the JSON object`,
-		`data/a.jsonl:10: no input`,
-		`data/a.jsonl:11: metadata is not a JSON object`,
-		`data/a.jsonl:12: id of 201 bytes; at most 200 are allowed`,
-		`data/a.jsonl:13: id "g\x00" has a control character`,
-		`data/a.jsonl:14: no valid UTF-8: save the file in UTF-8 (it may be in Latin-1)`,
-		`data/a.jsonl:15: empty id`,
-		`data/a.jsonl:16: no JSON: invalid character '"' after object key:value pair`,
-	}, "\n"))
+	for line := range 17 {
+		wrong := !slices.Contains([]int{0, 1, 6}, line) // line 6 is empty
+		require.Equal(t, wrong, strings.Contains(err.Error(), fmt.Sprintf("data/a.jsonl:%d: ", line)), "line %d", line)
+	}
+	for _, want := range []string{`"anwser"`, `"a" is in line 1`, "201 bytes", `"g\x00"`} {
+		require.ErrorContains(t, err, want)
+	}
+	golden.Compare(t, "bad_lines", err.Error())
 }
 
 func TestAtMostTwentyFaultsAreListed(t *testing.T) {
@@ -76,7 +70,8 @@ func TestAtMostTwentyFaultsAreListed(t *testing.T) {
 	require.ErrorAs(t, err, &file)
 	require.Len(t, file.List, 33, "the error has them all")
 	require.Equal(t, 33, file.Places())
-	require.True(t, strings.HasSuffix(err.Error(), "a.jsonl:20: unknown key \"key19\"; put it under metadata, which agents see, or, if it tells the answer, into answer, which they never see\nand 13 more"), err)
+	require.ErrorContains(t, err, `a.jsonl:20: unknown key "key19"`)
+	require.True(t, strings.HasSuffix(err.Error(), "\nand 13 more"), err)
 }
 
 func TestEqualFaultsAreListedOnce(t *testing.T) {

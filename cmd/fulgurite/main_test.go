@@ -21,6 +21,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/examples/calc"
 	"github.com/fulgurite/fulgurite/examples/calc/calculator"
+	"github.com/fulgurite/fulgurite/internal/golden"
 	"github.com/fulgurite/fulgurite/model"
 )
 
@@ -119,6 +120,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Files:              scripts(t),
 		RequireUniqueNames: true,
+		UpdateScripts:      golden.Updating(),
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("LANG", "C.UTF-8")
@@ -126,10 +128,11 @@ func TestScripts(t *testing.T) {
 			e.Setenv("FULGURITE_UI_PORT", "0")
 			e.Setenv("GORACE", os.Getenv("GORACE")) // where the race detector reports, if there is one
 			e.Setenv("FULGURITE_DIR", filepath.Join(e.WorkDir, "state"))
+			e.Values[lastCommand{}] = new(string)
 			return unpack(filepath.Join(e.WorkDir, "base"))
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"code": exitCode, "json": inJSON, "await": awaitFile, "eventually": eventually, "ask": ask, "untimed": untimed, "temporal": callTemporal, "use": useTemporal, "portsof": portsOf, "paste": paste, "serve": pasteServer, "documented": documented,
+			"code": exitCode, "keep": keep, "json": inJSON, "await": awaitFile, "eventually": eventually, "ask": ask, "untimed": untimed, "temporal": callTemporal, "use": useTemporal, "portsof": portsOf, "paste": paste, "serve": pasteServer, "documented": documented,
 		},
 	})
 }
@@ -149,6 +152,7 @@ func exitCode(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: code N PROGRAM ARGUMENTS...")
 	}
+	*ts.Value(lastCommand{}).(*string) = strings.Join(args[1:], " ")
 	got := 0
 	var exit *exec.ExitError
 	if err := ts.Exec(args[1], args[2:]...); errors.As(err, &exit) {
@@ -160,6 +164,24 @@ func exitCode(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("exit code %d, want %s", got, want)
 	}
 	checkShape(ts, args[1:])
+}
+
+// lastCommand is the key of the command that "code" ran last in a script.
+type lastCommand struct{}
+
+// keep implements "keep": what the last command of "code" printed is added to the file "shown", as
+// far as it is the same in every run. A script ends with "cmp shown screens", which compares all
+// that was kept with a file of the script; the flag -update writes that file anew.
+func keep(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 0 {
+		ts.Fatalf("usage: keep")
+	}
+	home := ts.Getenv("WORK")
+	screen := "$ " + *ts.Value(lastCommand{}).(*string) + "\n" + ts.ReadFile("stdout") + ts.ReadFile("stderr")
+	f, err := os.OpenFile(filepath.Join(home, "shown"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	ts.Check(err)
+	_, err = f.WriteString(golden.Steady(screen, home))
+	ts.Check(errors.Join(err, f.Close()))
 }
 
 // checkShape compares what a command printed as JSON with the schema of its output.

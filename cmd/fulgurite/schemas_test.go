@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -22,9 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/output"
+	"github.com/fulgurite/fulgurite/internal/golden"
 )
-
-var updateSchemas = flag.Bool("update-schemas", false, "write the schemas of outputs anew")
 
 const (
 	schemasFile = "internal/output/schemas.json"
@@ -185,12 +183,12 @@ func TestSchemasOfOutputsAreCurrent(t *testing.T) {
 	encoder.SetIndent("", "  ")
 	encoder.SetEscapeHTML(false)
 	require.NoError(t, encoder.Encode(all))
-	if *updateSchemas {
+	if golden.Updating() {
 		require.NoError(t, os.WriteFile(schemasFile, want.Bytes(), 0o644))
 	}
 	got, err := os.ReadFile(schemasFile)
 	require.NoError(t, err)
-	require.JSONEq(t, want.String(), string(got), "go test ./cmd/fulgurite -run TestSchemas -update-schemas writes them anew")
+	require.JSONEq(t, want.String(), string(got), "go test ./cmd/fulgurite -run TestSchemas -update writes them anew")
 }
 
 // printedAs returns the command of a line of a script whose output is JSON, or "".

@@ -3,7 +3,6 @@ package maze_test
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -13,9 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/examples/maze"
+	"github.com/fulgurite/fulgurite/internal/golden"
 )
-
-var update = flag.Bool("update", false, "write the task files and demonstrations anew")
 
 func TestEveryWayCanBeGoneBack(t *testing.T) {
 	t.Parallel()
@@ -91,7 +89,7 @@ func TestFilesAreWhatTheMazeSays(t *testing.T) {
 		"demonstrations.jsonl": demonstrations(random),
 	}
 	for name, want := range files {
-		if *update {
+		if golden.Updating() {
 			require.NoError(t, os.WriteFile(name, want, 0o644))
 		}
 		got, err := os.ReadFile(name)

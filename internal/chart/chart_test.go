@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
-	"flag"
 	"io"
 	"math"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -16,15 +14,12 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/fulgurite/fulgurite/internal/chart"
+	"github.com/fulgurite/fulgurite/internal/golden"
 )
-
-// update rewrites the files that TestDrawingsAreAsBefore compares with.
-var update = flag.Bool("update", false, "rewrite testdata")
 
 // curve returns a learning curve with noise from a sine.
 func curve(from, to float64, every int) []chart.Point {
@@ -82,24 +77,11 @@ func TestDrawingsAreAsBefore(t *testing.T) {
 		} {
 			var text bytes.Buffer
 			text.WriteString(p.Text(s))
-			golden(t, name+"-"+style+".txt", text.Bytes())
+			golden.File(t, filepath.Join("testdata", name+"-"+style+".txt"), text.String())
 		}
 		var svg bytes.Buffer
 		svg.Write(p.SVG())
-		golden(t, name+".svg", svg.Bytes())
-	}
-}
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		require.NoError(t, os.WriteFile(path, got, 0o644))
-	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s: want -, got +\n%s", name, diff)
+		golden.File(t, filepath.Join("testdata", name+".svg"), svg.String())
 	}
 }
 

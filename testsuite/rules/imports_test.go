@@ -75,7 +75,7 @@ func forbidden(folder, p string) string {
 		return "only the tool for people brings a server with it"
 	case ours && within(p, "internal/stack") && !within(folder, "cmd/fulgurite", "internal/stack", "bench"):
 		return "it brings the embedded server with it"
-	case ours && within(p, "internal/ptytest", "internal/pgtest", "testsuite") && !within(folder, "testsuite"):
+	case ours && within(p, "internal/golden", "internal/ptytest", "internal/pgtest", "testsuite") && !within(folder, "testsuite"):
 		return "it is for tests"
 	case ours && within(p, "cmd") && !within(folder, "cmd/fulgurite"):
 		return "a command is nobody's library"
@@ -111,6 +111,7 @@ func TestImportsAgainstTheDesignAreNoticed(t *testing.T) {
 		{"cmd/fulgurite-worker", module + "internal/devserver"},
 		{"cmd/fulgurite-worker", module + "internal/stack"},
 		{"store", module + "internal/pgtest"},
+		{"page", module + "internal/golden"},
 		{"internal/fleet", module + "testsuite/chaos/processes"},
 		{"page", module + "store"},
 		{"page", module + "workflows"},

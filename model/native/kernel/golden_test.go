@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
-	"flag"
 	"hash"
 	"math"
 	"os"
@@ -13,10 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fulgurite/fulgurite/internal/golden"
 	"github.com/fulgurite/fulgurite/model/native/kernel"
 )
-
-var update = flag.Bool("update", false, "write testdata/fused16.json anew")
 
 // The sets of amd64 and of arm64 can't run on one processor, so each is compared with the
 // same digests.
@@ -32,7 +30,7 @@ func TestFusedSetsGiveTheKeptBits(t *testing.T) {
 			continue
 		}
 		have := digests(set)
-		if *update {
+		if golden.Updating() {
 			text, err := json.MarshalIndent(have, "", "  ")
 			require.NoError(t, err)
 			require.NoError(t, os.WriteFile(path, append(text, '\n'), 0o600))
