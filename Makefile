@@ -29,7 +29,7 @@ RACEFLAGS := -gcflags='github.com/gomlx/compute/...=-d=checkptr=0' -gcflags='mod
 RACEFLAGS += -tags=serverprocess -ldflags='-X github.com/fulgurite/fulgurite/internal/devserver.program=$(CURDIR)/bin/temporal-server'
 
 BENCH          ?= .
-BENCH_PACKAGES ?= ./credit/... ./dialog/... ./gateway/... ./internal/report/... ./model/... ./store/... ./testsuite/...
+BENCH_PACKAGES ?= ./credit/... ./dialog/... ./gateway/... ./run/report/... ./model/... ./store/... ./testsuite/...
 
 ##@ Use
 

@@ -13,10 +13,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/activities"
-	"github.com/fulgurite/fulgurite/internal/retention"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/checkpoint"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/retention"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/store/blob"

@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/activities"
-	"github.com/fulgurite/fulgurite/internal/retention"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/checkpoint"
+	"github.com/fulgurite/fulgurite/run/retention"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )

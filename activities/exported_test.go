@@ -14,9 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/activities"
-	"github.com/fulgurite/fulgurite/internal/dataset"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/serve"
+	"github.com/fulgurite/fulgurite/run/dataset"
 	"github.com/fulgurite/fulgurite/trace"
 )
 

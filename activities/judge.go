@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/fulgurite/fulgurite/internal/judge"
+	"github.com/fulgurite/fulgurite/credit/judge"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"

@@ -14,7 +14,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/credit"
-	"github.com/fulgurite/fulgurite/internal/judge"
+	"github.com/fulgurite/fulgurite/credit/judge"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"

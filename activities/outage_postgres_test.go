@@ -16,9 +16,9 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/internal/catalog"
 	"github.com/fulgurite/fulgurite/internal/pgtest"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/run/catalog"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/workflows"

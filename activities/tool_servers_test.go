@@ -10,8 +10,8 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
 func TestAnAttemptWithoutItsToolsYieldsNoRewardAndIsMadeAgain(t *testing.T) {

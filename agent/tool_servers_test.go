@@ -16,8 +16,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/internal/retrieval"
 	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/retrieval"
 )
 
 // playTools serves paragraphs at an address until it is killed.

@@ -20,11 +20,11 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/internal/access"
-	"github.com/fulgurite/fulgurite/internal/operator"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page"
+	"github.com/fulgurite/fulgurite/page/access"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/operator"
 )
 
 var errAway = errors.New("no Temporal there")

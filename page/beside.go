@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/fulgurite/fulgurite/internal/evaluation"
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/evaluation"
 	"github.com/fulgurite/fulgurite/trace"
 )
 

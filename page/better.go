@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/fulgurite/fulgurite/internal/evaluation"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/evaluation"
 	"github.com/fulgurite/fulgurite/trace"
 )
 

@@ -14,8 +14,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fulgurite/fulgurite/internal/access"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/page/access"
 )
 
 // goOn finishes the next step of a run.

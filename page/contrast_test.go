@@ -14,10 +14,10 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/internal/operator"
 	"github.com/fulgurite/fulgurite/page"
 	"github.com/fulgurite/fulgurite/page/actions"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/operator"
 )
 
 // planless is a starter that plans nothing.

@@ -7,11 +7,11 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/cache"
 	"github.com/fulgurite/fulgurite/page/curves"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/report"
 )
 
 // newest limits how far back the page looks for new records: to the last 64 decisions,

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fulgurite/fulgurite/internal/access"
+	"github.com/fulgurite/fulgurite/page/access"
 	"github.com/fulgurite/fulgurite/record"
 )
 

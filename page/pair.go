@@ -9,12 +9,12 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/fulgurite/fulgurite/internal/evaluation"
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/evaluation"
 	"github.com/fulgurite/fulgurite/trace"
 )
 

@@ -14,8 +14,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/fulgurite/fulgurite/internal/access"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/page/access"
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"

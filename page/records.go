@@ -4,9 +4,9 @@ import (
 	"context"
 
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/trace"
 )
 

@@ -7,9 +7,7 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/fulgurite/fulgurite/internal/access"
-	"github.com/fulgurite/fulgurite/internal/evaluation"
-	"github.com/fulgurite/fulgurite/internal/report"
+	"github.com/fulgurite/fulgurite/page/access"
 	"github.com/fulgurite/fulgurite/page/actions"
 	"github.com/fulgurite/fulgurite/page/curves"
 	"github.com/fulgurite/fulgurite/page/decisions"
@@ -17,6 +15,8 @@ import (
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/page/specs"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/evaluation"
+	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )

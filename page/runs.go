@@ -10,15 +10,15 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fulgurite/fulgurite/internal/access"
 	"github.com/fulgurite/fulgurite/internal/readable"
-	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/page/access"
 	"github.com/fulgurite/fulgurite/page/actions"
 	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )

@@ -15,14 +15,14 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/credit/compare"
-	"github.com/fulgurite/fulgurite/internal/access"
-	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/page/access"
 	"github.com/fulgurite/fulgurite/page/actions"
 	"github.com/fulgurite/fulgurite/page/cache"
 	"github.com/fulgurite/fulgurite/page/login"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/trace"
 )

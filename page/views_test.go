@@ -20,13 +20,13 @@ import (
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway"
-	"github.com/fulgurite/fulgurite/internal/catalog"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/checkpoint"
 	"github.com/fulgurite/fulgurite/model/native"
 	"github.com/fulgurite/fulgurite/model/serve"
 	"github.com/fulgurite/fulgurite/page"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/catalog"
 	"github.com/fulgurite/fulgurite/trace"
 )
 

@@ -12,10 +12,10 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/internal/runstate"
-	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/runstate"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workers/stack"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 

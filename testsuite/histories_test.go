@@ -25,9 +25,9 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workers/stack"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 

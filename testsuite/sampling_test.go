@@ -13,11 +13,11 @@ import (
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/credit"
-	"github.com/fulgurite/fulgurite/internal/report"
-	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/testsuite/randomjudge"
+	"github.com/fulgurite/fulgurite/workers/stack"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 

@@ -11,10 +11,10 @@ import (
 	"go.temporal.io/api/sdk/v1"
 
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workers/stack"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 

@@ -6,8 +6,8 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/workers/stack"
 )
 
 // openStore opens the store in a stack's directory while the stack runs, once the store

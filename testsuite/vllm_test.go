@@ -13,15 +13,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/internal/report"
-	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/model/native"
 	"github.com/fulgurite/fulgurite/model/torch"
 	"github.com/fulgurite/fulgurite/model/upstream"
+	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workers/stack"
 )
 
 const servedLag = 1

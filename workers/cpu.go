@@ -13,10 +13,10 @@ import (
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/internal/capacity"
-	"github.com/fulgurite/fulgurite/internal/fleet"
-	"github.com/fulgurite/fulgurite/internal/runstate"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/runstate"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/workers/fleet"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 

@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 
 	"github.com/fulgurite/fulgurite/gateway"
-	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/internal/memory"
 	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
 // gatewayCommand answers agents.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fulgurite/fulgurite/internal/fleet"
+	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
 // gpuCommand updates policies.

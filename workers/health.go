@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/fulgurite/fulgurite/internal/fleet"
+	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
 // health is the flag of processes that listen for nothing else.

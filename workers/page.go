@@ -7,7 +7,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.uber.org/zap"
 
-	"github.com/fulgurite/fulgurite/internal/pageserver"
+	"github.com/fulgurite/fulgurite/workers/pageserver"
 )
 
 // pageCommand serves the page of a fleet's store.

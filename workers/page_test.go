@@ -23,8 +23,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
-	"github.com/fulgurite/fulgurite/internal/access"
 	"github.com/fulgurite/fulgurite/internal/devserver"
+	"github.com/fulgurite/fulgurite/page/access"
 	"github.com/fulgurite/fulgurite/workers"
 )
 

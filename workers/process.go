@@ -16,10 +16,10 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 
-	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
 // common are the flags of every process.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/workers"
+	"github.com/fulgurite/fulgurite/workers/fleet"
 	"go.uber.org/zap"
 )
 

@@ -12,10 +12,10 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/fulgurite/fulgurite/internal/fleet"
 	probe "github.com/fulgurite/fulgurite/internal/health"
 	"github.com/fulgurite/fulgurite/model/remote"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
 // listening holds the flags of a process that others connect to.

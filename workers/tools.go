@@ -8,8 +8,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/internal/build"
-	"github.com/fulgurite/fulgurite/internal/retrieval"
 	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/retrieval"
 )
 
 // toolsCommand serves a tool that finds paragraphs to agents. It needs neither a store

@@ -17,9 +17,9 @@ import (
 	"github.com/fulgurite/fulgurite/bench/interval"
 	"github.com/fulgurite/fulgurite/internal/builtin"
 	"github.com/fulgurite/fulgurite/internal/chart"
-	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/workers/stack"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 

@@ -17,13 +17,13 @@ import (
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/checkpoint"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/store/blob"
+	"github.com/fulgurite/fulgurite/workers/stack"
 )
 
 // newTrainedDir makes a directory with run "demo", whose agent is a, and the run's

@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/workers/stack"
 )
 
 // completed returns the words that the program offers for the last word of a line.

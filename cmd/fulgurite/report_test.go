@@ -9,14 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
-	"github.com/fulgurite/fulgurite/internal/report"
-	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/store/blob"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workers/stack"
 )
 
 // newUnaccountedRun makes a directory with the run "demo". Its only step is recorded, but

@@ -15,7 +15,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/devserver"
-	"github.com/fulgurite/fulgurite/internal/stack"
+	"github.com/fulgurite/fulgurite/workers/stack"
 )
 
 // runTool executes a command line in this process.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fulgurite/fulgurite/internal/access"
+	"github.com/fulgurite/fulgurite/page/access"
 	"github.com/fulgurite/fulgurite/record"
 )
 

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fulgurite/fulgurite/internal/access"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/page/access"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"

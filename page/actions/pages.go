@@ -11,7 +11,7 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/fulgurite/fulgurite/internal/access"
+	"github.com/fulgurite/fulgurite/page/access"
 	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/fulgurite/fulgurite/internal/readable"
-	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/trace"
 )
 

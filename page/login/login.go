@@ -12,7 +12,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/fulgurite/fulgurite/internal/access"
+	"github.com/fulgurite/fulgurite/page/access"
 )
 
 // mostOfLogin is the maximum size of a request from someone who is not logged in, in

@@ -100,8 +100,8 @@ func flatten(out map[string]string, path string, v any) {
 // Text returns a spec as readable text. It leaves out the values that agents and their
 // servers may get in confidence.
 func Text(raw json.RawMessage) (string, error) {
-	sp, err := spec.Stored(raw)
-	if err != nil {
+	var sp spec.Spec // as it is on record, without defaults of today
+	if err := json.Unmarshal(raw, &sp); err != nil {
 		return "", err
 	}
 	return text(sp)

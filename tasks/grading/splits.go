@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/fulgurite/fulgurite/internal/curriculum"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/curriculum"
 	"github.com/fulgurite/fulgurite/trace"
 )
 

@@ -13,8 +13,8 @@ import (
 
 	"github.com/fulgurite/fulgurite/credit/attribution"
 	"github.com/fulgurite/fulgurite/gateway"
-	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
 // isExport reports whether the exchange brought spans.

@@ -18,7 +18,7 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/fulgurite/fulgurite/internal/fleet"
+	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
 // stopTime is how long `fulgurite dev` may take to stop.

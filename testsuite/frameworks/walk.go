@@ -18,10 +18,10 @@ import (
 	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway"
-	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
 const (

@@ -3,9 +3,9 @@ package checker
 import (
 	"fmt"
 
-	"github.com/fulgurite/fulgurite/internal/curriculum"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/curriculum"
 	"github.com/fulgurite/fulgurite/trace"
 )
 

@@ -5,10 +5,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fulgurite/fulgurite/internal/curriculum"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/curriculum"
 	"github.com/fulgurite/fulgurite/testsuite/chaos/checker"
 	"github.com/fulgurite/fulgurite/trace"
 )

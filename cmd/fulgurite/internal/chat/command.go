@@ -12,7 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
-	"github.com/fulgurite/fulgurite/internal/catalog"
+	"github.com/fulgurite/fulgurite/run/catalog"
 )
 
 // Command is `fulgurite chat`.

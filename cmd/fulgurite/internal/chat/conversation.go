@@ -18,11 +18,11 @@ import (
 	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/internal/builtin"
-	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
 // conversation runs a run's agent as RunAgent does, but outside of any stack: in an

@@ -10,8 +10,8 @@ import (
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
-	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
 // recorded reads names from the store that a command line means.

@@ -15,17 +15,17 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/progress"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/serve"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/training"
 	"github.com/fulgurite/fulgurite/examples/calc"
-	"github.com/fulgurite/fulgurite/internal/progress"
-	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/hf"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/workers/stack"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 

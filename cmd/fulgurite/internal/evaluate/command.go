@@ -18,15 +18,15 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/training"
-	"github.com/fulgurite/fulgurite/internal/evaluation"
-	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/internal/readable"
-	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/evaluation"
+	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/grading"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
 // Command is `fulgurite evaluate`.

@@ -6,9 +6,9 @@ import (
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
-	"github.com/fulgurite/fulgurite/internal/evaluation"
-	"github.com/fulgurite/fulgurite/internal/fleet"
+	"github.com/fulgurite/fulgurite/run/evaluation"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
 // Compare is `fulgurite compare`.

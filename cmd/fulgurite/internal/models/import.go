@@ -13,11 +13,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/progress"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/modeldir"
-	"github.com/fulgurite/fulgurite/internal/progress"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/convert"
 	"github.com/fulgurite/fulgurite/model/hf"

@@ -11,10 +11,10 @@ import (
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
-	"github.com/fulgurite/fulgurite/internal/fleet"
-	"github.com/fulgurite/fulgurite/internal/pageserver"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/actions"
+	"github.com/fulgurite/fulgurite/workers/fleet"
+	"github.com/fulgurite/fulgurite/workers/pageserver"
 )
 
 // Command is `fulgurite page`.

@@ -11,10 +11,10 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/training"
 	"github.com/fulgurite/fulgurite/internal/memory"
-	"github.com/fulgurite/fulgurite/internal/pageserver"
 	"github.com/fulgurite/fulgurite/page/actions"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workers/pageserver"
 )
 
 // starter starts runs as `fulgurite train --detach` does.

@@ -12,16 +12,16 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/output"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/internal/curriculum"
-	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/torch"
 	"github.com/fulgurite/fulgurite/model/upstream"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/tasks/curriculum"
 	"github.com/fulgurite/fulgurite/tasks/grading"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/update"
+	"github.com/fulgurite/fulgurite/workers/fleet"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 

@@ -9,16 +9,16 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
-	"github.com/fulgurite/fulgurite/internal/atif"
-	"github.com/fulgurite/fulgurite/internal/dataset"
-	"github.com/fulgurite/fulgurite/internal/evaluation"
-	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/internal/readable"
-	"github.com/fulgurite/fulgurite/internal/report"
-	"github.com/fulgurite/fulgurite/internal/report/agents"
-	"github.com/fulgurite/fulgurite/internal/report/timing"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/run/atif"
+	"github.com/fulgurite/fulgurite/run/dataset"
+	"github.com/fulgurite/fulgurite/run/evaluation"
+	"github.com/fulgurite/fulgurite/run/report"
+	"github.com/fulgurite/fulgurite/run/report/agents"
+	"github.com/fulgurite/fulgurite/run/report/timing"
 	"github.com/fulgurite/fulgurite/tasks/grading"
+	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
 // Report is `fulgurite report`.

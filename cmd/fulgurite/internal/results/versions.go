@@ -7,10 +7,10 @@ import (
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
-	"github.com/fulgurite/fulgurite/internal/evaluation"
 	"github.com/fulgurite/fulgurite/internal/readable"
-	"github.com/fulgurite/fulgurite/internal/report"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/run/evaluation"
+	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/trace"

@@ -13,9 +13,9 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/builtin"
-	"github.com/fulgurite/fulgurite/internal/pageserver"
-	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/workers/pageserver"
+	"github.com/fulgurite/fulgurite/workers/stack"
 )
 
 // Dev is `fulgurite dev`.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/internal/devserver"
-	"github.com/fulgurite/fulgurite/internal/stack"
+	"github.com/fulgurite/fulgurite/workers/stack"
 )
 
 // checkEvery is how often the directory of a running stack is checked. A new stack on the

@@ -11,7 +11,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/devserver"
-	"github.com/fulgurite/fulgurite/internal/stack"
+	"github.com/fulgurite/fulgurite/workers/stack"
 )
 
 // defaultGatewayPort is the gateway's port. It follows the ports that users of Temporal

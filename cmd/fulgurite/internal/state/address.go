@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/fulgurite/fulgurite/internal/stack"
+	"github.com/fulgurite/fulgurite/workers/stack"
 )
 
 // Addresses holds the addresses of a directory's stack. Their file exists in the

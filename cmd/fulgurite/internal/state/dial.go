@@ -19,8 +19,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
-	"github.com/fulgurite/fulgurite/internal/fleet"
 	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
 // ErrNoStack means that no stack uses the directory.

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 
 	"github.com/fulgurite/fulgurite/internal/shell"
-	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/workers/stack"
 )
 
 // Flags are the flags that every command has.

@@ -15,8 +15,8 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/internal/devserver"
-	"github.com/fulgurite/fulgurite/internal/runstate"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/runstate"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/workflows"
 )

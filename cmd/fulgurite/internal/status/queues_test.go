@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/internal/devserver"
-	"github.com/fulgurite/fulgurite/internal/runstate"
+	"github.com/fulgurite/fulgurite/run/runstate"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 

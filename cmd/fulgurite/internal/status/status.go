@@ -13,13 +13,13 @@ import (
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
-	"github.com/fulgurite/fulgurite/internal/fleet"
-	"github.com/fulgurite/fulgurite/internal/report"
-	"github.com/fulgurite/fulgurite/internal/runstate"
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/report"
+	"github.com/fulgurite/fulgurite/run/runstate"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workers/fleet"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 

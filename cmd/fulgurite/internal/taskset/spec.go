@@ -9,10 +9,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fulgurite/fulgurite/internal/curriculum"
 	"github.com/fulgurite/fulgurite/internal/textfile"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/curriculum"
 	"github.com/fulgurite/fulgurite/tasks/grading"
 	"github.com/fulgurite/fulgurite/trace"
 )

@@ -12,8 +12,8 @@ import (
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
-	"github.com/fulgurite/fulgurite/internal/access"
 	"github.com/fulgurite/fulgurite/internal/readable"
+	"github.com/fulgurite/fulgurite/page/access"
 )
 
 // Commands are `fulgurite token …`.

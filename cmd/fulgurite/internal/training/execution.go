@@ -8,13 +8,13 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/plan"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/progress"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/memory"
-	"github.com/fulgurite/fulgurite/internal/operator"
-	"github.com/fulgurite/fulgurite/internal/progress"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/operator"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 

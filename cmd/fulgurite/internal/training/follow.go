@@ -13,12 +13,12 @@ import (
 	"go.temporal.io/sdk/converter"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/progress"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
-	"github.com/fulgurite/fulgurite/internal/progress"
 	"github.com/fulgurite/fulgurite/internal/readable"
-	"github.com/fulgurite/fulgurite/internal/runstate"
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/runstate"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/workflows"
 )

@@ -9,10 +9,10 @@ import (
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/progress"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
-	"github.com/fulgurite/fulgurite/internal/progress"
-	"github.com/fulgurite/fulgurite/internal/runstate"
 	"github.com/fulgurite/fulgurite/internal/shell"
+	"github.com/fulgurite/fulgurite/run/runstate"
 )
 
 const (

@@ -7,9 +7,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fulgurite/fulgurite/internal/progress"
-	"github.com/fulgurite/fulgurite/internal/runstate"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/progress"
 	"github.com/fulgurite/fulgurite/internal/shell"
+	"github.com/fulgurite/fulgurite/run/runstate"
 )
 
 // An obstacle is told at the second look, once, whatever numbers its failure has, and its

@@ -9,7 +9,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
-	"github.com/fulgurite/fulgurite/internal/progress"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/progress"
 )
 
 const (

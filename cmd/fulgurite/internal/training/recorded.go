@@ -7,8 +7,8 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
-	"github.com/fulgurite/fulgurite/internal/operator"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/operator"
 	"github.com/fulgurite/fulgurite/spec"
 )
 

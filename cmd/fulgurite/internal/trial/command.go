@@ -18,11 +18,11 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/update"
+	"github.com/fulgurite/fulgurite/workers/stack"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 

@@ -10,12 +10,12 @@ import (
 	"github.com/fulgurite/fulgurite/credit/attribution"
 	"github.com/fulgurite/fulgurite/credit/compare"
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/internal/runstate"
-	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/run/runstate"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/wire"
+	"github.com/fulgurite/fulgurite/workers/stack"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 

@@ -13,8 +13,8 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/builtin"
-	"github.com/fulgurite/fulgurite/internal/stack"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/workers/stack"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 

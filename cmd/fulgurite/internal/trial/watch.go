@@ -10,10 +10,10 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/fulgurite/fulgurite/internal/runstate"
-	"github.com/fulgurite/fulgurite/internal/stack"
+	"github.com/fulgurite/fulgurite/run/runstate"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/workers/stack"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 

@@ -1,0 +1,118 @@
+package retention_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/checkpoint"
+	"github.com/fulgurite/fulgurite/run/retention"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// saved stores a state made from seed as the state after some updates towards a version,
+// and returns its manifest.
+func (r records) saved(run string, n, updates int, seed uint64) string {
+	r.t.Helper()
+	v := r.version(run, n, seed)
+	require.NoError(r.t, r.store.PutProgress(r.t.Context(), model.Progress{VersionID: v.VersionID, Basis: "b", Updates: updates, Manifest: v.Manifest}))
+	return v.Manifest
+}
+
+// whole reports whether a saved state is complete. An incomplete one must have lost both
+// weights and moments.
+func (r records) whole(manifest string) bool {
+	r.t.Helper()
+	_, m, err := checkpoint.Load(r.t.Context(), r.blobs, manifest)
+	if err == nil {
+		return true
+	}
+	require.ErrorIs(r.t, err, trace.ErrNotFound)
+	require.NotEmpty(r.t, m.Files, "the manifest stays")
+	for _, name := range []string{model.WeightsFile, model.OptimizerFile} {
+		has, err := r.blobs.Has(r.t.Context(), m.Files[name].Digest)
+		require.NoError(r.t, err)
+		require.False(r.t, has, name)
+	}
+	return false
+}
+
+func TestSavedUpdatesThatNobodyGoesOnFromGiveUpTheirFiles(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.run("all", nil, 1)
+	first := r.saved("all", 2, 1, 21)
+	require.NoError(t, r.collector().Collect(t.Context(), "all"))
+	require.True(t, r.whole(first), "the next executor goes on from it")
+
+	second := r.saved("all", 2, 2, 22)
+	shared := r.saved("all", 3, 1, 1) // shares its files with version 1
+	later := r.saved("all", 3, 2, 23)
+	require.NoError(t, r.collector().Collect(t.Context(), "all"))
+	require.False(t, r.whole(first))
+	require.True(t, r.whole(second))
+	require.True(t, r.whole(shared), "version 1 needs them")
+	require.Equal(t, []int{0, 1}, r.loads("all", 1))
+
+	require.NoError(t, r.put(r.version("all", 2, 2)))
+	require.NoError(t, r.collector().Collect(t.Context(), "all"))
+	require.False(t, r.whole(second), "the version stands")
+	require.True(t, r.whole(later))
+	require.Equal(t, []int{0, 1, 2}, r.loads("all", 2))
+
+	// Equal updates that were made and saved again exist again.
+	again := r.saved("all", 4, 1, 21)
+	require.NoError(t, r.collector().Collect(t.Context(), "all"))
+	require.True(t, r.whole(again))
+}
+
+func TestACollectionOfSavedUpdatesThatWasKilledIsEndedByTheNext(t *testing.T) {
+	t.Parallel()
+	for left := range 5 { // two files of each of two states, and once all
+		r := open(t)
+		r.run("all", nil, 1)
+		manifests := []string{r.saved("all", 2, 1, 21), r.saved("all", 2, 2, 22), r.saved("all", 2, 3, 23)}
+		err := (&retention.Collector{Store: r.store, Blobs: &dying{r.blobs, left}}).Collect(t.Context(), "all")
+		if left < 4 {
+			require.ErrorIs(t, err, errKilled)
+		} else {
+			require.NoError(t, err)
+		}
+		require.True(t, r.whole(manifests[2]))
+		require.NoError(t, r.collector().Collect(t.Context(), "all"))
+		require.False(t, r.whole(manifests[0]))
+		require.False(t, r.whole(manifests[1]))
+		require.True(t, r.whole(manifests[2]))
+		require.Equal(t, []int{0, 1}, r.loads("all", 1))
+	}
+}
+
+func TestTrainersThatSaveWhileOthersCollectLoseNoVersion(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	const newest = 5
+	r.run("one", nil, 0)
+	r.run("two", nil, 0)
+	var g errgroup.Group
+	for _, run := range []string{"one", "two"} { // with equal updates and weights
+		g.Go(func() error {
+			for n := 1; n <= newest; n++ {
+				for u := range 3 {
+					r.saved(run, n, u+1, uint64(100*n+u))
+				}
+				for r.put(r.version(run, n, uint64(100*n+2))) != nil { // with the files of the last saved state
+					continue
+				}
+				if err := r.collector().Collect(t.Context(), run); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(t, g.Wait())
+	require.Len(t, r.loads("one", newest), newest+1)
+	require.Len(t, r.loads("two", newest), newest+1)
+}
