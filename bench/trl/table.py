@@ -1,4 +1,4 @@
-"""Prints what bench/trl/run has measured: table.py PRECISION."""
+"""Prints what bench/trl/run has measured: table.py PRECISION. Rewards have their 95 % interval over the questions."""
 
 import json
 import statistics
@@ -18,9 +18,10 @@ def main(precision: str) -> None:
     }
     print(f"| {precision} | seconds of each step | mean | peak MB | gate, temperature 1 | gate, greedy |\n| --- | --- | ---: | ---: | ---: | ---: |")
     for side, (seconds, peak) in sides.items():
-        means = [json.loads((FOLDER / f"{side}-{precision}-{at}.json").read_text())["mean"] for at in ("sampled", "greedy")]
+        scores = [json.loads((FOLDER / f"{side}-{precision}-{at}.json").read_text()) for at in ("sampled", "greedy")]
+        rewards = " | ".join(f"{s['mean']:.3f} ± {1.96 * s['std_error']:.3f}" for s in scores)
         each = ", ".join(f"{s:.0f}" for s in seconds)
-        print(f"| {side} | {each} | {statistics.mean(seconds):.1f} | {peak // 1024:,} | {means[0]:.3f} | {means[1]:.3f} |")
+        print(f"| {side} | {each} | {statistics.mean(seconds):.1f} | {peak // 1024:,} | {rewards} |")
 
 
 if __name__ == "__main__":
