@@ -100,13 +100,13 @@ KERNELTESTS := Kept|Agree|Softmax|Rotate|NotANumber|MatMul|Reference|DecodedLogp
 
 .PHONY: arm64
 arm64: ## Test the kernels of arm64 in an emulator (Debian's qemu-user-static), build for linux/arm64 and macOS
-	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./model/native/...
-	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./model/native/...
-	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -exec qemu-aarch64-static -run '$(KERNELTESTS)' ./model/native/...
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet ./model/engine/native/...
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 $(GO) build -o /dev/null ./model/engine/native/...
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -exec qemu-aarch64-static -run '$(KERNELTESTS)' ./model/engine/native/...
 
 .PHONY: purego
 purego: ## Test the CPU engine as it is on processors for which there is no assembly
-	CGO_ENABLED=0 $(GO) test -tags purego -run '$(KERNELTESTS)' ./model/native/...
+	CGO_ENABLED=0 $(GO) test -tags purego -run '$(KERNELTESTS)' ./model/engine/native/...
 
 .PHONY: race
 race: ## Run the tests where goroutines meet with the race detector, in another order each time (needs a C compiler)
@@ -161,7 +161,7 @@ zoo: ## Compare small models as people have them with transformers and llama.cpp
 
 .PHONY: torch
 torch: ## Hold engine torch to the engine native on the CPU, run the GPU script with tiny shapes, kill it in mid-step (python3 with venv; 4 GB); LONG=1 for more
-	GO="$(GO)" GOTEST="$(GOTEST)" LONG="$(LONG)" model/torch/check/run
+	GO="$(GO)" GOTEST="$(GOTEST)" LONG="$(LONG)" model/engine/torch/check/run
 
 .PHONY: tokenizers
 tokenizers: ## Compare N=100000 hard strings for each kind of vocabulary with the reference (python3 with venv; 93 MB)

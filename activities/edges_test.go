@@ -14,7 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/serve"
+	"github.com/fulgurite/fulgurite/model/sampler/serve"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/spec/bounds"
 	"github.com/fulgurite/fulgurite/trace"

@@ -26,7 +26,7 @@ import (
 	"github.com/fulgurite/fulgurite/credit/judge"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/serve"
+	"github.com/fulgurite/fulgurite/model/sampler/serve"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/trace"

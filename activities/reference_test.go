@@ -10,8 +10,8 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/hf"
-	"github.com/fulgurite/fulgurite/model/serve"
+	"github.com/fulgurite/fulgurite/model/files/hf"
+	"github.com/fulgurite/fulgurite/model/sampler/serve"
 	"github.com/fulgurite/fulgurite/spec"
 )
 

@@ -10,9 +10,9 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/hf"
-	"github.com/fulgurite/fulgurite/model/native"
-	"github.com/fulgurite/fulgurite/model/serve"
+	"github.com/fulgurite/fulgurite/model/engine/native"
+	"github.com/fulgurite/fulgurite/model/files/hf"
+	"github.com/fulgurite/fulgurite/model/sampler/serve"
 )
 
 // Each iteration is a run of eight steps of a model of 20 million parameters. A sampler

@@ -7,7 +7,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/gomlx"
+	"github.com/fulgurite/fulgurite/model/engine/gomlx"
 	"github.com/fulgurite/fulgurite/spec"
 )
 

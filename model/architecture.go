@@ -7,7 +7,7 @@ import (
 
 // Architecture describes a decoder-only transformer: RMSNorm, rotary position
 // embedding, grouped-query attention and SwiGLU. It covers Llama 3 to 3.2, SmolLM2,
-// Mistral without a sliding window, Qwen2, Qwen2.5 and Qwen3; model/hf reads it from
+// Mistral without a sliding window, Qwen2, Qwen2.5 and Qwen3; model/files/hf reads it from
 // their config.json.
 type Architecture struct {
 	VocabSize    int     `json:"vocab_size"`

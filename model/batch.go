@@ -7,7 +7,7 @@ import (
 )
 
 // BatchFormat names the layout of a training batch; docs/formats.md describes it,
-// model/hf reads and writes it. A batch with forms in some row has the format
+// model/files/hf reads and writes it. A batch with forms in some row has the format
 // MaskedBatchFormat, because a trainer that does not know forms would learn from it
 // wrongly.
 const (

@@ -4,7 +4,7 @@
 // and updated. A [Critic] estimates the rewards that a policy's attempts will get. Its
 // versions are those of a separate policy, numbered like the policy's.
 //
-// The package holds no arithmetic on tensors. model/native, model/gomlx and model/torch
+// The package holds no arithmetic on tensors. model/engine/native, model/engine/gomlx and model/engine/torch
 // do that, all behind [Engine]. Shapes are row-major. Names and layouts are those of
 // Hugging Face checkpoints ([out, in] for linear layers), so a version's weights are an
 // ordinary safetensors file.

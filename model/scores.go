@@ -6,7 +6,7 @@ import (
 )
 
 // ScoresFormat names the layout of a trainer's scores; docs/formats.md describes it,
-// model/hf reads and writes it.
+// model/files/hf reads and writes it.
 const ScoresFormat = "fulgurite.scores/1"
 
 // ErrScores is wrapped by every error of Scores.Check.

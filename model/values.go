@@ -6,7 +6,7 @@ import (
 )
 
 // ValuesFormat names the layout of a critic's values; docs/formats.md describes
-// it, model/hf reads and writes it.
+// it, model/files/hf reads and writes it.
 const ValuesFormat = "fulgurite.values/1"
 
 // ErrValues is wrapped by every error of Values.Check.

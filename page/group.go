@@ -8,7 +8,7 @@ import (
 	"strconv"
 
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/model/files/hf"
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/page/samples"
 	"github.com/fulgurite/fulgurite/page/trained"

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/gomlx"
-	"github.com/fulgurite/fulgurite/model/native"
+	"github.com/fulgurite/fulgurite/model/engine/gomlx"
+	"github.com/fulgurite/fulgurite/model/engine/native"
 )
 
 // BenchmarkEngines measures both engines on the demo's model, side by side: an

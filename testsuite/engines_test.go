@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/gomlx"
-	"github.com/fulgurite/fulgurite/model/native"
-	"github.com/fulgurite/fulgurite/model/torch"
+	"github.com/fulgurite/fulgurite/model/engine/gomlx"
+	"github.com/fulgurite/fulgurite/model/engine/native"
+	"github.com/fulgurite/fulgurite/model/engine/torch"
 )
 
 // The engines share only the definition of the architecture. One is written by hand, one

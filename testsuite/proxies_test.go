@@ -16,8 +16,8 @@ import (
 
 	"github.com/fulgurite/fulgurite/internal/health"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/remote"
-	"github.com/fulgurite/fulgurite/model/upstream"
+	"github.com/fulgurite/fulgurite/model/sampler/remote"
+	"github.com/fulgurite/fulgurite/model/sampler/upstream"
 )
 
 // proxyChild is set in the process that makes the calls. Go reads the variables of proxies

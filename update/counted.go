@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/checkpoint"
+	"github.com/fulgurite/fulgurite/model/files/checkpoint"
 )
 
 // counted counts reads and writes of blobs as work. A small file counts as one piece, and

@@ -7,7 +7,7 @@
 //	spec.Loss                         ── spec.Loss.Objective, of package credit ▶ a gradient for each token
 //	spec.Optimizer, step              ── adamW ────────────────────────────────▶ the learning rate
 //	rows, gradients, learning rate    ── model.Trainer.Update, one an update ───▶ weights
-//	weights, moments                  ── package model/checkpoint ─────────────▶ version t, under its digest
+//	weights, moments                  ── package model/files/checkpoint ─────────────▶ version t, under its digest
 //
 // A [Maker] does all but the first: [Maker.FirstPolicy] and [Maker.FirstCritic] make
 // version 0, [Maker.Policy] and [Maker.Critic] the version after a step.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/internal/memory"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/checkpoint"
+	"github.com/fulgurite/fulgurite/model/files/checkpoint"
 )
 
 // learner is the model that updates change: a policy or a critic. The other is nil.

@@ -6,7 +6,7 @@ import (
 	"math"
 
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/model/files/hf"
 )
 
 // tokenScores collects the trainer's scores of the trained tokens of a batch.

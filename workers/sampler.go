@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	probe "github.com/fulgurite/fulgurite/internal/health"
-	"github.com/fulgurite/fulgurite/model/remote"
+	"github.com/fulgurite/fulgurite/model/sampler/remote"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 )

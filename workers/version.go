@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"github.com/fulgurite/fulgurite/internal/build"
-	"github.com/fulgurite/fulgurite/model/native/kernel"
+	"github.com/fulgurite/fulgurite/model/engine/native/kernel"
 )
 
 // versionCommand prints the program's build, as `fulgurite version` does.

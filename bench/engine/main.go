@@ -38,8 +38,8 @@ import (
 	"syscall"
 
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/hf"
-	"github.com/fulgurite/fulgurite/model/torch"
+	"github.com/fulgurite/fulgurite/model/engine/torch"
+	"github.com/fulgurite/fulgurite/model/files/hf"
 )
 
 //go:embed torch_engine.py

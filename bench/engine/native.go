@@ -13,9 +13,9 @@ import (
 
 	"github.com/fulgurite/fulgurite/bench/memory"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/hf"
-	"github.com/fulgurite/fulgurite/model/native"
-	"github.com/fulgurite/fulgurite/model/torch"
+	"github.com/fulgurite/fulgurite/model/engine/native"
+	"github.com/fulgurite/fulgurite/model/engine/torch"
+	"github.com/fulgurite/fulgurite/model/files/hf"
 )
 
 const (

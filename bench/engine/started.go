@@ -18,9 +18,9 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/wait"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/convert"
-	"github.com/fulgurite/fulgurite/model/gguf"
-	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/model/files/convert"
+	"github.com/fulgurite/fulgurite/model/files/gguf"
+	"github.com/fulgurite/fulgurite/model/files/hf"
 )
 
 const (

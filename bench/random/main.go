@@ -18,7 +18,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/bench/shapes"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/model/files/hf"
 )
 
 func main() {

@@ -19,7 +19,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
-	"github.com/fulgurite/fulgurite/model/native"
+	"github.com/fulgurite/fulgurite/model/engine/native"
 )
 
 var wholeDemo = flag.Bool("whole-demo", false, "run the demo of the README to its end, a minute on two idle cores")

@@ -17,7 +17,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/model/files/hf"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/dataset"
 	"github.com/fulgurite/fulgurite/store"

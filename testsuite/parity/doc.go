@@ -1,6 +1,6 @@
 // Package parity compares the engines with transformers: log-probabilities, loss, every
 // gradient and greedy tokens of small models with random weights, one for each kind of
-// architecture that model/hf reads.
+// architecture that model/files/hf reads.
 //
 // It only has tests. golden/make.py wrote the results of transformers to testdata. `make
 // parity` computes them again and runs the tests on the new results too. No file holds

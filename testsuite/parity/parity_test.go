@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/gomlx"
-	"github.com/fulgurite/fulgurite/model/hf"
-	"github.com/fulgurite/fulgurite/model/native"
+	"github.com/fulgurite/fulgurite/model/engine/gomlx"
+	"github.com/fulgurite/fulgurite/model/engine/native"
+	"github.com/fulgurite/fulgurite/model/files/hf"
 )
 
 // The tolerances. transformers computes the angles of rotary embeddings in float32, which

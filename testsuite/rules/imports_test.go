@@ -19,7 +19,7 @@ func within(p string, packages ...string) bool {
 
 // edges returns the packages that use disks, networks, processes or devices.
 func edges() []string {
-	return []string{"store", "gateway", "agent", "page", "model/native", "model/gomlx", "model/torch", "model/remote", "model/upstream"}
+	return []string{"store", "gateway", "agent", "page", "model/engine/native", "model/engine/gomlx", "model/engine/torch", "model/sampler/remote", "model/sampler/upstream"}
 }
 
 func TestImportsFollowTheDesign(t *testing.T) {
@@ -100,13 +100,13 @@ func TestImportsAgainstTheDesignAreNoticed(t *testing.T) {
 		{"update", "go.temporal.io/sdk/activity"},
 		{"update", module + "record"},
 		{"workflows", module + "store"},
-		{"workflows", module + "model/gomlx"},
+		{"workflows", module + "model/engine/gomlx"},
 		{"workflows", "net/http"},
 		{"workflows", "github.com/gomlx/gomlx/graph"},
 		{"gateway", module + "store/blob"},
 		{"gateway/conversation", "net/http"},
 		{"gateway/conversation", module + "gateway"},
-		{"model/native/kernel", module + "model/gomlx"},
+		{"model/engine/native/kernel", module + "model/engine/gomlx"},
 		{"workers", "go.temporal.io/server/temporal"},
 		{"cmd/fulgurite-worker", module + "internal/devserver"},
 		{"cmd/fulgurite-worker", module + "workers/stack"},
@@ -121,7 +121,7 @@ func TestImportsAgainstTheDesignAreNoticed(t *testing.T) {
 		require.NotEmpty(t, forbidden(c[0], c[1]), "%s imports %s", c[0], c[1])
 	}
 	for _, c := range [][2]string{
-		{"model/native", module + "model/native/kernel"},
+		{"model/engine/native", module + "model/engine/native/kernel"},
 		{"spec", module + "credit"},
 		{"credit/signals", module + "wire"},
 		{"credit/signals", "time"},

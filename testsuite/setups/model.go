@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/model/files/hf"
 )
 
 // Chat templates of models.

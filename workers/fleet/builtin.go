@@ -9,8 +9,8 @@ import (
 	"sync"
 
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/remote"
-	"github.com/fulgurite/fulgurite/model/serve"
+	"github.com/fulgurite/fulgurite/model/sampler/remote"
+	"github.com/fulgurite/fulgurite/model/sampler/serve"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"

@@ -7,9 +7,9 @@ import (
 	"sync"
 
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/gomlx"
-	"github.com/fulgurite/fulgurite/model/native"
-	"github.com/fulgurite/fulgurite/model/torch"
+	"github.com/fulgurite/fulgurite/model/engine/gomlx"
+	"github.com/fulgurite/fulgurite/model/engine/native"
+	"github.com/fulgurite/fulgurite/model/engine/torch"
 )
 
 // EngineNames returns the names of the engines that are compiled in.

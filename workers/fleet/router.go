@@ -12,9 +12,9 @@ import (
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/hf"
-	"github.com/fulgurite/fulgurite/model/remote"
-	"github.com/fulgurite/fulgurite/model/upstream"
+	"github.com/fulgurite/fulgurite/model/files/hf"
+	"github.com/fulgurite/fulgurite/model/sampler/remote"
+	"github.com/fulgurite/fulgurite/model/sampler/upstream"
 	"github.com/fulgurite/fulgurite/spec"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/checkpoint"
-	"github.com/fulgurite/fulgurite/model/upstream"
+	"github.com/fulgurite/fulgurite/model/files/checkpoint"
+	"github.com/fulgurite/fulgurite/model/sampler/upstream"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 )

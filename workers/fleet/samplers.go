@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/remote"
+	"github.com/fulgurite/fulgurite/model/sampler/remote"
 	"github.com/fulgurite/fulgurite/record"
 )
 

@@ -16,7 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/shell"
-	"github.com/fulgurite/fulgurite/model/torch"
+	"github.com/fulgurite/fulgurite/model/engine/torch"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/update"
 	"github.com/fulgurite/fulgurite/workflows"

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/fulgurite/fulgurite/model/torch"
+	"github.com/fulgurite/fulgurite/model/engine/torch"
 )
 
 // Python is an interpreter and the packages in it that matter here.
@@ -63,7 +63,7 @@ func askPython(ctx context.Context, path string) Python {
 }
 
 // newEnough reports whether engine torch takes this version of Python: see
-// model/torch/program/versions.py.
+// model/engine/torch/program/versions.py.
 func (p Python) newEnough() bool {
 	var major, minor int
 	_, err := fmt.Sscanf(p.Version, "%d.%d", &major, &minor)

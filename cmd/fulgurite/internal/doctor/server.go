@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/internal/readable"
-	"github.com/fulgurite/fulgurite/model/upstream"
+	"github.com/fulgurite/fulgurite/model/sampler/upstream"
 )
 
 // Server is an external sampling server that answered.

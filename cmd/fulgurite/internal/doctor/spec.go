@@ -16,7 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/memory"
 	"github.com/fulgurite/fulgurite/internal/modeldir"
 	"github.com/fulgurite/fulgurite/internal/shell"
-	"github.com/fulgurite/fulgurite/model/torch"
+	"github.com/fulgurite/fulgurite/model/engine/torch"
 	"github.com/fulgurite/fulgurite/spec"
 )
 

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/fulgurite/fulgurite/internal/shell"
-	"github.com/fulgurite/fulgurite/model/torch"
+	"github.com/fulgurite/fulgurite/model/engine/torch"
 )
 
 // Torch describes engine torch on this machine.

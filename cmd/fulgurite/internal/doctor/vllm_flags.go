@@ -12,7 +12,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/shell"
-	"github.com/fulgurite/fulgurite/model/upstream"
+	"github.com/fulgurite/fulgurite/model/sampler/upstream"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/update"
 )

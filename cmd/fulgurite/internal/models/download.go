@@ -14,8 +14,8 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/modeldir"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/convert"
-	"github.com/fulgurite/fulgurite/model/hub"
+	"github.com/fulgurite/fulgurite/model/files/convert"
+	"github.com/fulgurite/fulgurite/model/files/hub"
 )
 
 // download fetches the files of a model on the hub into folder, and returns the path to

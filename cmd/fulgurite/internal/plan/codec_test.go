@@ -10,7 +10,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/plan"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/hf"
+	"github.com/fulgurite/fulgurite/model/files/hf"
 )
 
 func TestPlanSaysWhatATemplateCannotDo(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/model/hf"
-	"github.com/fulgurite/fulgurite/model/native"
+	"github.com/fulgurite/fulgurite/model/engine/native"
+	"github.com/fulgurite/fulgurite/model/files/hf"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/update"
 )

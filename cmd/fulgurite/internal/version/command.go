@@ -4,7 +4,7 @@ package version
 import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/build"
-	"github.com/fulgurite/fulgurite/model/native/kernel"
+	"github.com/fulgurite/fulgurite/model/engine/native/kernel"
 )
 
 // Command is `fulgurite version`.
