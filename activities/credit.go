@@ -78,13 +78,13 @@ func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_
 	return AssignCreditResult{Batch: recorded.Digest, Metrics: recorded.Metrics, LeftOut: fewWords(made.LeftOut), Idle: truncate.Ellipsis(made.Idle, failureBytes)}, nil
 }
 
-// mostLeftOut bounds how many left-out groups a result names; the batch has all.
-const mostLeftOut = 3
+// maxLeftOut bounds how many left-out groups a result names; the batch has all.
+const maxLeftOut = 3
 
 // fewWords returns the first reasons, shortened.
 func fewWords(reasons []string) []string {
 	var out []string
-	for _, why := range reasons[:min(len(reasons), mostLeftOut)] {
+	for _, why := range reasons[:min(len(reasons), maxLeftOut)] {
 		out = append(out, truncate.Ellipsis(why, failureBytes))
 	}
 	return out

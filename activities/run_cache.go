@@ -51,8 +51,8 @@ type cachedRun struct {
 	tasks map[trace.Kind][]tasks.Task
 }
 
-// mostCachedRuns is how many runs a cache remembers.
-const mostCachedRuns = 16
+// maxCachedRuns is how many runs a cache remembers.
+const maxCachedRuns = 16
 
 // get returns a run. The first call reads it from the store. A caller that waits while
 // another one reads the run may give up, and no caller waits for another run.
@@ -84,7 +84,7 @@ func (c *runCache) entry(name string) *cacheEntry {
 	}
 	c.runs[name] = &cacheEntry{}
 	c.order = append(c.order, name)
-	if len(c.order) > mostCachedRuns {
+	if len(c.order) > maxCachedRuns {
 		delete(c.runs, c.order[0])
 		c.order = c.order[1:]
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/tokenizer"
 )
 
-// mostCalls is the largest number of tool calls in a reply that is held to a form.
-const mostCalls = 16
+// maxCalls is the largest number of tool calls in a reply that is held to a form.
+const maxCalls = 16
 
 // Constrain implements Codec. A form that masks allows each character in one spelling
 // only, the one that Encode writes. A stop text ends a reply in its content, not in the
@@ -52,7 +52,7 @@ func (c compact) calls(b *schema.Builder, form model.Form) (schema.Expression, e
 		}
 		options = append(options, b.Sequence(b.Special(tokenizer.ToolCall), argument))
 	}
-	return b.Repeat(b.Choice(options...), 1, mostCalls), nil
+	return b.Repeat(b.Choice(options...), 1, maxCalls), nil
 }
 
 // argument returns the grammar of the texts that Parse reads as arguments that are valid

@@ -42,9 +42,9 @@ type Architecture struct {
 // Bounds far above any published model. They keep the number of parameters and the
 // size of tables within 64 bits.
 const (
-	mostUnits     = 1 << 24 // for each dimension of a tensor
-	mostLayers    = 1 << 12
-	mostPositions = 1 << 28
+	maxUnits     = 1 << 24 // for each dimension of a tensor
+	maxLayers    = 1 << 12
+	maxPositions = 1 << 28
 )
 
 // ErrArchitecture is wrapped by every error of Check.
@@ -67,9 +67,9 @@ func (a Architecture) Check() error {
 		name    string
 		n, most int
 	}{
-		{"vocab_size", a.VocabSize, mostUnits}, {"hidden_size", a.HiddenSize, mostUnits}, {"layers", a.Layers, mostLayers},
-		{"heads", a.Heads, mostUnits}, {"kv_heads", a.KVHeads, mostUnits}, {"head_dim", a.HeadDim, mostUnits},
-		{"feed_forward", a.FeedForward, mostUnits}, {"max_positions", a.MaxPositions, mostPositions},
+		{"vocab_size", a.VocabSize, maxUnits}, {"hidden_size", a.HiddenSize, maxUnits}, {"layers", a.Layers, maxLayers},
+		{"heads", a.Heads, maxUnits}, {"kv_heads", a.KVHeads, maxUnits}, {"head_dim", a.HeadDim, maxUnits},
+		{"feed_forward", a.FeedForward, maxUnits}, {"max_positions", a.MaxPositions, maxPositions},
 	} {
 		if f.n < 1 {
 			return fmt.Errorf("%w: %s is %d, want at least 1", ErrArchitecture, f.name, f.n)
@@ -78,8 +78,8 @@ func (a Architecture) Check() error {
 			return fmt.Errorf("%w: %s is %d, want at most %d", ErrArchitecture, f.name, f.n, f.most)
 		}
 	}
-	if n := a.Heads * a.HeadDim; n > mostUnits {
-		return fmt.Errorf("%w: heads times head_dim is %d, want at most %d", ErrArchitecture, n, mostUnits)
+	if n := a.Heads * a.HeadDim; n > maxUnits {
+		return fmt.Errorf("%w: heads times head_dim is %d, want at most %d", ErrArchitecture, n, maxUnits)
 	}
 	if a.Heads%a.KVHeads != 0 {
 		return fmt.Errorf("%w: heads (%d) is not a multiple of kv_heads (%d)", ErrArchitecture, a.Heads, a.KVHeads)

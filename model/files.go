@@ -92,8 +92,8 @@ func (a Architecture) CheckConfig() error {
 		name    string
 		n, most int
 	}{
-		{"vocab_size", a.VocabSize, mostUnits}, {"hidden_size", a.HiddenSize, mostUnits},
-		{"layers", a.Layers, mostLayers}, {"max_positions", a.MaxPositions, mostPositions},
+		{"vocab_size", a.VocabSize, maxUnits}, {"hidden_size", a.HiddenSize, maxUnits},
+		{"layers", a.Layers, maxLayers}, {"max_positions", a.MaxPositions, maxPositions},
 	} {
 		if f.n < 1 || f.n > f.most {
 			return fmt.Errorf("%w: %s is %d, want 1 to %d", ErrArchitecture, f.name, f.n, f.most)

@@ -48,8 +48,8 @@ func (s RopeScaling) check() error {
 	case !(s.LowFrequencyFactor > 0 && s.LowFrequencyFactor < s.HighFrequencyFactor && s.HighFrequencyFactor <= 1e6):
 		return fmt.Errorf("%w: rope_scaling: low_freq_factor is %v and high_freq_factor %v, want 0 < low < high, at most 1e6",
 			ErrArchitecture, s.LowFrequencyFactor, s.HighFrequencyFactor)
-	case s.OriginalPositions < 1 || s.OriginalPositions > mostPositions:
-		return fmt.Errorf("%w: rope_scaling: original_max_position_embeddings is %d, want 1 to %d", ErrArchitecture, s.OriginalPositions, mostPositions)
+	case s.OriginalPositions < 1 || s.OriginalPositions > maxPositions:
+		return fmt.Errorf("%w: rope_scaling: original_max_position_embeddings is %d, want 1 to %d", ErrArchitecture, s.OriginalPositions, maxPositions)
 	}
 	return nil
 }

@@ -19,8 +19,8 @@ const embedding = "model.embed_tokens.weight"
 
 // checkTokens returns an error if l.Tokens are impossible in every model.
 func (l LoRA) checkTokens() error {
-	if n := len(l.Tokens); n > bounds.MostTrainedTokens {
-		return fmt.Errorf("%w: trainable_tokens has %d tokens, want at most %d", ErrAdapter, n, bounds.MostTrainedTokens)
+	if n := len(l.Tokens); n > bounds.MaxTrainedTokens {
+		return fmt.Errorf("%w: trainable_tokens has %d tokens, want at most %d", ErrAdapter, n, bounds.MaxTrainedTokens)
 	}
 	known := map[int32]bool{}
 	for _, id := range l.Tokens {

@@ -134,7 +134,7 @@ func (s *Server) attempt(r *http.Request) (view, error) {
 	}
 	v := runView("attempt", run, "Steps", link{Text: "Steps", Path: runPath(run.Name) + "/steps"},
 		link{Text: stepName(at.Kind, at.Step), Path: stepPath(run.Name, at.Kind, at.Step)},
-		link{Text: "Task " + format.Clip(b.TaskID, format.MostOfLine).Text, Path: b.Task}, link{Text: fmt.Sprintf("Sample %d, attempt %d", at.Sample, at.Attempt)})
+		link{Text: "Task " + format.Clip(b.TaskID, format.MaxOfLine).Text, Path: b.Task}, link{Text: fmt.Sprintf("Sample %d, attempt %d", at.Sample, at.Attempt)})
 	v.Body = b
 	return v, nil
 }
@@ -144,9 +144,9 @@ func (s *Server) attempt(r *http.Request) (view, error) {
 func (s *Server) judge(ctx context.Context, run record.Run, b *attemptBody) {
 	task, known := s.task(ctx, run, b.Kind, b.TaskID)
 	if known {
-		b.Input, b.Answer = format.Clip(task.Input, format.MostOfResult), format.Clip(task.Answer, format.MostOfResult)
+		b.Input, b.Answer = format.Clip(task.Input, format.MaxOfResult), format.Clip(task.Answer, format.MaxOfResult)
 	}
-	b.Returned = format.Clip(b.Attempt.Result, format.MostOfResult)
+	b.Returned = format.Clip(b.Attempt.Result, format.MaxOfResult)
 	if b.Outcome == trace.AgentFailed {
 		b.Failed = format.FirstLine(verdict.Failure(b.Failure))
 	}
@@ -228,15 +228,15 @@ func (s *Server) around(ctx context.Context, run record.Run, b *attemptBody) err
 	if err != nil {
 		return err
 	}
-	b.Spans = spans[:min(len(spans), mostSpans)]
+	b.Spans = spans[:min(len(spans), maxSpans)]
 	b.MoreSpans = len(spans) - len(b.Spans)
 	b.Tools = slices.DeleteFunc(slices.Clone(spans), func(one trace.Span) bool { return one.Kind != trace.ToolSpan })
 	if n := len(b.Tools); n > groupsPerPage {
 		b.Tools, b.MoreTools = b.Tools[:groupsPerPage], n-groupsPerPage
 	}
 	output, err := s.Records.Output(ctx, at)
-	b.Error, b.Result = format.Clip(b.Attempt.Error, format.MostOfMessage), format.Clip(b.Attempt.Result, format.MostOfMessage)
-	b.Stdout, b.Stderr = format.Clip(output.Stdout, format.MostOfMessage), format.Clip(output.Stderr, format.MostOfMessage)
+	b.Error, b.Result = format.Clip(b.Attempt.Error, format.MaxOfMessage), format.Clip(b.Attempt.Result, format.MaxOfMessage)
+	b.Stdout, b.Stderr = format.Clip(output.Stdout, format.MaxOfMessage), format.Clip(output.Stderr, format.MaxOfMessage)
 	return err
 }
 
@@ -293,7 +293,7 @@ func (s *Server) conversation(ctx context.Context, b *attemptBody, credit *train
 	c := conversation{page: s, attempt: b, credit: credit, room: tokensPerPage}
 	codec, err := s.Codecs(b.Terms.Codec)
 	if err != nil {
-		b.Codec = format.Clip(err.Error(), format.MostOfLine).Text
+		b.Codec = format.Clip(err.Error(), format.MaxOfLine).Text
 	} else {
 		c.codec = codec
 	}
@@ -334,7 +334,7 @@ func (b *attemptBody) lanes(calls []trace.Exchange) {
 	add := func(name string, bar figure.Bar) {
 		i := slices.IndexFunc(b.Lanes.Rows, func(l figure.Lane) bool { return l.Name == name })
 		if i < 0 {
-			if len(b.Lanes.Rows) == mostLanes {
+			if len(b.Lanes.Rows) == maxLanes {
 				b.NotDrawn++
 				return
 			}
@@ -398,9 +398,9 @@ func spanLane(one trace.Span) (lane, what, class string) {
 }
 
 const (
-	// mostLanes is how many lanes are drawn, and mostSpans how many spans.
-	mostLanes = 12
-	mostSpans = 300
+	// maxLanes is how many lanes are drawn, and maxSpans how many spans.
+	maxLanes = 12
+	maxSpans = 300
 	// spanSlack is how far from the calls a span may be on the axis.
 	spanSlack = 24 * time.Hour
 )

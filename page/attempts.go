@@ -51,7 +51,7 @@ func (s *Server) pick(r *http.Request, b *stepBody, trials []record.Trial, run r
 			rows = append(rows, pickedRow{Trial: t, State: state, Text: fmt.Sprintf("%s, sample %d, attempt %d", format.FirstLine(t.TaskID), t.Sample, t.Attempt), Path: attemptPath(t.Address)})
 		}
 	}
-	b.Picked, b.PickedSearch = listing.Narrow(r, rows, mostPicked, attemptOrder())
+	b.Picked, b.PickedSearch = listing.Narrow(r, rows, maxPicked, attemptOrder())
 	for i := range b.Picked {
 		if b.Picked[i].Cause, err = s.cause(r.Context(), b.Picked[i].Trial); err != nil {
 			return err

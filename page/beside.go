@@ -12,8 +12,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// mostBeside is how many samples of each version are shown next to each other.
-const mostBeside = 8
+// maxBeside is how many samples of each version are shown next to each other.
+const maxBeside = 8
 
 // besideBody is the page of a task under two versions, with the conversations of both.
 type besideBody struct {
@@ -104,8 +104,8 @@ func (s *Server) sideOf(ctx context.Context, reference string, split trace.Kind,
 	if out.cards, err = s.cardsOf(ctx, out.run, trials, nil); err != nil {
 		return out, err
 	}
-	if out.Left = len(out.Samples) - mostBeside; out.Left > 0 {
-		out.Samples = out.Samples[:mostBeside]
+	if out.Left = len(out.Samples) - maxBeside; out.Left > 0 {
+		out.Samples = out.Samples[:maxBeside]
 	}
 	out.Left = max(0, out.Left) + out.Hidden
 	for i := range out.Samples {
@@ -126,7 +126,7 @@ func (s *Server) putBeside(ctx context.Context, b *besideBody) error {
 		task, known := s.task(ctx, side.run, side.Samples[0].Kind, side.TaskID)
 		side.judge(specOf(side.run), task)
 		if known {
-			b.Input, b.Answer = format.Clip(task.Input, format.MostOfMessage), format.Clip(task.Answer, format.MostOfResult)
+			b.Input, b.Answer = format.Clip(task.Input, format.MaxOfMessage), format.Clip(task.Answer, format.MaxOfResult)
 		}
 	}
 	for i := range max(len(one.Samples), len(other.Samples)) {

@@ -26,14 +26,14 @@ import (
 // browserVariable names the browser that the tests drive; without it they are skipped.
 const browserVariable = "FULGURITE_BROWSER"
 
-// mostMoved is how far a page may move while it loads, as Chromium counts it: a browser that
+// maxMoved is how far a page may move while it loads, as Chromium counts it: a browser that
 // has little time draws a table before it has read the table's last row. A tenth is what
 // Chromium calls good.
-const mostMoved = 0.01
+const maxMoved = 0.01
 
-// mostTime is how long a test may use a browser; one that does not answer fails the test and
+// maxTime is how long a test may use a browser; one that does not answer fails the test and
 // no more.
-const mostTime = 3 * time.Minute
+const maxTime = 3 * time.Minute
 
 // browser is a page in a real browser. It collects the errors of the page.
 type browser struct {
@@ -50,7 +50,7 @@ func openBrowser(t *testing.T) *browser {
 		t.Skip(browserVariable + " does not name a browser: `make page` does")
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(program), chromedp.NoSandbox, chromedp.Flag("disable-dev-shm-usage", true), chromedp.WSURLReadTimeout(2*time.Minute))
-	bounded, stop := context.WithTimeout(t.Context(), mostTime)
+	bounded, stop := context.WithTimeout(t.Context(), maxTime)
 	t.Cleanup(stop)
 	allocator, end := chromedp.NewExecAllocator(bounded, options...)
 	t.Cleanup(end)
@@ -210,10 +210,10 @@ func (b *browser) looksRight(at, path, scheme string, width int64) {
 elements: document.getElementsByTagName("*").length, faint: `+faint+` })`))
 	require.True(t, strings.HasSuffix(found.Title, " · Fulgurite"), "%s: %s", what, found.Title)
 	require.LessOrEqual(t, found.Wide, width, "%s is wider than its window", what)
-	require.Less(t, moved, mostMoved, "%s moves while it loads", what)
+	require.Less(t, moved, maxMoved, "%s moves while it loads", what)
 	require.Equal(t, map[string]string{"light": "rgb(251, 250, 248)", "dark": "rgb(17, 19, 21)"}[scheme], found.Ground, what)
 	require.Empty(t, found.Faint, "%s is hard to read", what)
-	require.LessOrEqual(t, found.Elements, int64(mostElements), what)
+	require.LessOrEqual(t, found.Elements, int64(maxElements), what)
 	b.quiet(what)
 	b.keep(path, scheme, width)
 }

@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	// mostCompared is how many runs can be compared.
-	mostCompared = figure.MostLines
-	// mostKeys is how many keys of specs are compared, and keysPerPage how many a page shows.
-	mostKeys    = 5000
+	// maxCompared is how many runs can be compared.
+	maxCompared = figure.MaxLines
+	// maxKeys is how many keys of specs are compared, and keysPerPage how many a page shows.
+	maxKeys     = 5000
 	keysPerPage = 100
 )
 
@@ -56,9 +56,9 @@ func (s *Server) compareRuns(r *http.Request) (view, error) {
 	if len(names) < 2 {
 		b.Problem = "Tick two runs or more in the list of runs."
 	}
-	if len(names) > mostCompared {
-		b.Problem = fmt.Sprintf("The first %d of %d runs are shown.", mostCompared, len(names))
-		names = names[:mostCompared]
+	if len(names) > maxCompared {
+		b.Problem = fmt.Sprintf("The first %d of %d runs are shown.", maxCompared, len(names))
+		names = names[:maxCompared]
 	}
 	var runs []record.Run
 	for _, name := range names {
@@ -95,7 +95,7 @@ func (s *Server) compareRuns(r *http.Request) (view, error) {
 			return view{}, err
 		}
 		b.Other = otherTasks(runs)
-		b.Keys, b.More, b.Equal = specs.Differences(runs, mostKeys)
+		b.Keys, b.More, b.Equal = specs.Differences(runs, maxKeys)
 		b.Keys, b.Search = narrowKeys(r, b.Keys)
 	}
 	return view{template: "compare", Title: "Comparison", Crumbs: []link{{Text: "Comparison of runs"}}, Body: b}, nil
@@ -132,8 +132,8 @@ func (s *Server) overlay(ctx context.Context, b *compareBody, runs []record.Run)
 	return nil
 }
 
-// mostBetween is how many settings are listed at most.
-const mostBetween = 60
+// maxBetween is how many settings are listed at most.
+const maxBetween = 60
 
 // between describes the time from one version to the other.
 type between struct {
@@ -181,7 +181,7 @@ func (s *Server) between(ctx context.Context, b *pairBody) error {
 			return err
 		}
 	} else {
-		keys, more, _ := specs.Differences(runs, mostKeys)
+		keys, more, _ := specs.Differences(runs, maxKeys)
 		b.Between.Sentence = fmt.Sprintf("The versions are from two runs whose specs differ in %s.", format.Counted(len(keys)+more, "key"))
 		b.Between.Keys, b.Between.MoreKeys = keys, more
 		b.Between.Runs = comparePath(a.Run, z.Run)
@@ -209,12 +209,12 @@ func (s *Server) steppedBetween(ctx context.Context, b *between, run string, a, 
 	if high > low+1 {
 		b.Last = link{Text: fmt.Sprintf("step %d", high), Path: stepPath(run, trace.Train, high)}
 	}
-	acted, err := s.Records.Actions(ctx, run, curves.MostMarks)
+	acted, err := s.Records.Actions(ctx, run, curves.MaxMarks)
 	if err != nil {
 		return err
 	}
 	for _, m := range curves.Settings(acted) {
-		if int(m.X) > low && int(m.X) <= high && len(b.Settings) < mostBetween {
+		if int(m.X) > low && int(m.X) <= high && len(b.Settings) < maxBetween {
 			b.Settings = append(b.Settings, m.Text)
 		}
 	}

@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// mostMessages is how many messages of a request are shown, the newest ones.
-	mostMessages = 40
-	// mostRepeated is how many messages are shown of a request without new messages.
-	mostRepeated = 4
-	// mostOfName is how many letters of instructions name an agent.
-	mostOfName = 40
-	// mostBases is how many earlier calls are read that calls of the page continue.
-	mostBases = 4
+	// maxMessages is how many messages of a request are shown, the newest ones.
+	maxMessages = 40
+	// maxRepeated is how many messages are shown of a request without new messages.
+	maxRepeated = 4
+	// maxOfName is how many letters of instructions name an agent.
+	maxOfName = 40
+	// maxBases is how many earlier calls are read that calls of the page continue.
+	maxBases = 4
 )
 
 // callBlock is a model call of an attempt: what was new in its request, and its reply.
@@ -109,7 +109,7 @@ func (c *conversation) read(ctx context.Context, calls []trace.Exchange) error {
 		if i == 0 && base < 0 {
 			base = call.Seq - 1
 		}
-		if _, known := c.requests[base]; known || base < 0 || bases == mostBases {
+		if _, known := c.requests[base]; known || base < 0 || bases == maxBases {
 			continue
 		}
 		bases++
@@ -144,7 +144,7 @@ func (c *conversation) add(i, offset int) (rest int) {
 	if offset == 0 {
 		c.messages(&b, call)
 		if c.codec != nil {
-			b.Exact = format.Clip(c.codec.Text(call.Prompt), format.MostOfMessage)
+			b.Exact = format.Clip(c.codec.Text(call.Prompt), format.MaxOfMessage)
 		}
 	}
 	marks := c.marks(call)
@@ -182,7 +182,7 @@ func agentNames(names []attribution.Name, requests []*wire.Request) []string {
 		}
 		for _, m := range requests[i].Dialog {
 			if m.Role == dialog.System && strings.TrimSpace(m.Content) != "" {
-				text := "“" + format.Words(m.Content, mostOfName) + "”"
+				text := "“" + format.Words(m.Content, maxOfName) + "”"
 				if meant[text] != "" { // such as other tools, or instructions that changed later
 					text += " " + format.FirstLine(n.Agent)
 				}
@@ -223,20 +223,20 @@ func (c *conversation) border(i int) string {
 func (c *conversation) messages(b *callBlock, call trace.Exchange) {
 	r := c.requests[call.Seq]
 	if r == nil {
-		b.Unread = format.Clip(string(call.Request), format.MostOfMessage)
+		b.Unread = format.Clip(string(call.Request), format.MaxOfMessage)
 		return
 	}
-	b.Text = format.Clip(r.Text, format.MostOfMessage)
+	b.Text = format.Clip(r.Text, format.MaxOfMessage)
 	base := call.Parent
 	if base < 0 {
 		base = call.Seq - 1
 	}
-	fresh, most := r.Dialog, mostMessages
+	fresh, most := r.Dialog, maxMessages
 	if before := c.requests[base]; before != nil {
 		shared := dialog.Shared(before.Dialog, r.Dialog)
 		b.Continues = continues(base, shared, len(before.Dialog), len(r.Dialog))
 		if fresh = r.Dialog[shared:]; len(fresh) == 0 { // an earlier request has the same messages
-			fresh, most = r.Dialog, mostRepeated
+			fresh, most = r.Dialog, maxRepeated
 		}
 	}
 	if n := len(fresh); n > most {
@@ -248,14 +248,14 @@ func (c *conversation) messages(b *callBlock, call trace.Exchange) {
 	var names []string
 	for _, t := range r.Tools {
 		names = append(names, t.Name+string(t.Parameters))
-		b.Tools = append(b.Tools, toolBlock{format.FirstLine(t.Name), format.Clip(t.Description, format.MostOfResult).Text})
+		b.Tools = append(b.Tools, toolBlock{format.FirstLine(t.Name), format.Clip(t.Description, format.MaxOfResult).Text})
 	}
 	if offered := strings.Join(names, "\x00"); offered == c.offered {
 		b.Tools = nil
 	} else {
 		c.offered = offered
 	}
-	b.Tools = b.Tools[:min(len(b.Tools), mostMessages)]
+	b.Tools = b.Tools[:min(len(b.Tools), maxMessages)]
 }
 
 // continues says how a request continues an earlier call. The request has now messages,
@@ -286,13 +286,13 @@ func counted(n int, thing, before string) string {
 	return fmt.Sprintf("%s%d %ss", before, n, thing)
 }
 
-func messageOf(m dialog.Message) messageBlock { return messageWithin(m, format.MostOfMessage) }
+func messageOf(m dialog.Message) messageBlock { return messageWithin(m, format.MaxOfMessage) }
 
 // messageWithin returns a message with each part cut to room bytes.
 func messageWithin(m dialog.Message, room int) messageBlock {
-	b := messageBlock{Role: format.FirstLine(string(m.Role)), Name: format.FirstLine(m.Name), Content: format.Clip(m.Content, min(room, format.MostOfMessage)), Reasoning: format.Clip(m.Reasoning, min(room, format.MostOfMessage))}
-	for _, call := range m.ToolCalls[:min(len(m.ToolCalls), mostMessages)] {
-		b.Calls = append(b.Calls, toolCall{format.FirstLine(call.Function.Name), format.Clip(call.Function.Arguments, min(room, format.MostOfResult)).Text})
+	b := messageBlock{Role: format.FirstLine(string(m.Role)), Name: format.FirstLine(m.Name), Content: format.Clip(m.Content, min(room, format.MaxOfMessage)), Reasoning: format.Clip(m.Reasoning, min(room, format.MaxOfMessage))}
+	for _, call := range m.ToolCalls[:min(len(m.ToolCalls), maxMessages)] {
+		b.Calls = append(b.Calls, toolCall{format.FirstLine(call.Function.Name), format.Clip(call.Function.Arguments, min(room, format.MaxOfResult)).Text})
 	}
 	return b
 }

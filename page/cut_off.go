@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// mostCutOff is how many attempts with replies that were cut off are read, and
+	// maxCutOff is how many attempts with replies that were cut off are read, and
 	// cutOffPerPage how many a page shows.
-	mostCutOff    = 10_000
+	maxCutOff     = 10_000
 	cutOffPerPage = 100
 )
 
@@ -40,11 +40,11 @@ func (s *Server) cutOff(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	trials, err := s.Records.TrialsCutOff(r.Context(), run.Name, mostCutOff)
+	trials, err := s.Records.TrialsCutOff(r.Context(), run.Name, maxCutOff)
 	if err != nil {
 		return view{}, err
 	}
-	b := cutOffBody{Full: len(trials) == mostCutOff, Most: mostCutOff}
+	b := cutOffBody{Full: len(trials) == maxCutOff, Most: maxCutOff}
 	rows := make([]cutOffRow, len(trials))
 	for i, t := range trials {
 		state := "no result"

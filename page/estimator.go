@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// mostEstimators is how many estimators are computed at once, and mostEstimated how
+	// maxEstimators is how many estimators are computed at once, and maxEstimated how
 	// many calls are shown.
-	mostEstimators = 4
-	mostEstimated  = 200
+	maxEstimators = 4
+	maxEstimated  = 200
 )
 
 // estimatorBody is the credit of an attempt under other settings than its run's.
@@ -68,8 +68,8 @@ func (s *Server) estimators(r *http.Request) (view, error) {
 	}
 	chosen := r.URL.Query()["with"]
 	b := estimatorBody{Attempt: attemptPath(at), Step: at.Step, Choices: choices(chosen)}
-	if len(chosen) > mostEstimators {
-		chosen, b.Problem = chosen[:mostEstimators], fmt.Sprintf("The first %d are shown.", mostEstimators)
+	if len(chosen) > maxEstimators {
+		chosen, b.Problem = chosen[:maxEstimators], fmt.Sprintf("The first %d are shown.", maxEstimators)
 	}
 	if at.Kind == trace.Train || at.Kind == trace.Reserve {
 		err = s.estimate(r.Context(), &b, at, chosen)
@@ -136,7 +136,7 @@ func (s *Server) estimate(ctx context.Context, b *estimatorBody, at trace.Addres
 		}
 		b.Figure.Lines = append(b.Figure.Lines, line)
 	}
-	for _, c := range calls.List[:min(len(calls.List), mostEstimated)] {
+	for _, c := range calls.List[:min(len(calls.List), maxEstimated)] {
 		one := estimatedCall{Call: c, Path: fmt.Sprintf("%s?call=%d", b.Attempt, c.Number)}
 		for _, fired := range c.Signals {
 			one.Fired = append(one.Fired, format.FirstLine(fired.Text()))

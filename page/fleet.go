@@ -175,7 +175,7 @@ func (s *Server) leaseRow(ctx context.Context, l record.Lease) leaseRow {
 
 // names returns the names of the first versions.
 func names(versions []model.VersionID) (out []string) {
-	for _, v := range versions[:min(len(versions), mostMessages)] {
+	for _, v := range versions[:min(len(versions), maxMessages)] {
 		out = append(out, format.FirstLine(v.String()))
 	}
 	return out

@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	// mostSamples is how many samples of a group are shown next to each other.
-	// mostWithDialog is how many of them show their dialogs, and callsCompared is how
+	// maxSamples is how many samples of a group are shown next to each other.
+	// maxWithDialog is how many of them show their dialogs, and callsCompared is how
 	// many calls of each are read for that.
-	mostSamples    = 64
-	mostWithDialog = 32
-	callsCompared  = 6
+	maxSamples    = 64
+	maxWithDialog = 32
+	callsCompared = 6
 	// bytesCompared is how many bytes of requests and replies are read for the
 	// comparison.
 	bytesCompared = 2 << 20
@@ -108,7 +108,7 @@ func (s *Server) group(r *http.Request) (view, error) {
 	task, known := s.task(ctx, run, at.Kind, b.TaskID)
 	b.judge(specOf(run), task)
 	if known {
-		b.Input, b.Answer = format.Clip(task.Input, format.MostOfMessage), format.Clip(task.Answer, format.MostOfResult)
+		b.Input, b.Answer = format.Clip(task.Input, format.MaxOfMessage), format.Clip(task.Answer, format.MaxOfResult)
 	}
 	quarantined, err := s.quarantined(ctx, run.Name, at.Kind, at.Step)
 	if err != nil {
@@ -116,13 +116,13 @@ func (s *Server) group(r *http.Request) (view, error) {
 	}
 	for _, q := range quarantined {
 		if q.Task == at.Task {
-			b.Reason = format.Clip(q.Reason, format.MostOfResult).Text
+			b.Reason = format.Clip(q.Reason, format.MaxOfResult).Text
 		}
 	}
 	if c, ok, err := s.choice(ctx, at); err != nil {
 		return view{}, err
 	} else if d := c.DrawOf(at.Kind, at.Task); ok && d.Task >= 0 {
-		b.Chosen = format.Clip(c.Because(d), format.MostOfResult).Text
+		b.Chosen = format.Clip(c.Because(d), format.MaxOfResult).Text
 	}
 	if len(b.Samples) == 0 && b.Reason == "" {
 		return view{}, fmt.Errorf("%w: %s-%d of run %s has no task %d", trace.ErrNotFound, at.Kind, at.Step, run.Name, at.Task)
@@ -147,7 +147,7 @@ func (s *Server) cardsOf(ctx context.Context, run record.Run, trials []record.Tr
 		switch {
 		case i+1 < len(trials) && trials[i+1].RolloutID == t.RolloutID:
 			earlier = append(earlier, link{Text: strconv.Itoa(t.Attempt), Path: attemptPath(t.Address)})
-		case len(out.Samples) == mostSamples:
+		case len(out.Samples) == maxSamples:
 			out.Hidden++
 		default:
 			card, err := s.sampleCard(ctx, t, credit)
@@ -181,7 +181,7 @@ func (c cards) judge(sp spec.Spec, task tasks.Task) {
 // compared adds to samples their dialogs, from where on they differ. It returns the messages
 // with which all of them begin, and how many of these are left out.
 func (s *Server) compared(ctx context.Context, all []sampleCard) (shared []messageBlock, more int, err error) {
-	cards := all[:min(len(all), mostWithDialog)]
+	cards := all[:min(len(all), maxWithDialog)]
 	dialogs, read := make([][]samples.Line, len(cards)), 0
 	for i, card := range cards {
 		if card.Calls == 0 || read > bytesCompared {
@@ -263,7 +263,7 @@ func taskName(id string, place int) string {
 	if id == "" {
 		return fmt.Sprintf("Task %d", place)
 	}
-	return "Task " + format.Clip(id, format.MostOfLine).Text
+	return "Task " + format.Clip(id, format.MaxOfLine).Text
 }
 
 func (s *Server) sampleCard(ctx context.Context, t record.Trial, credit map[string]trained.Attempt) (sampleCard, error) {
@@ -271,7 +271,7 @@ func (s *Server) sampleCard(ctx context.Context, t record.Trial, credit map[stri
 	if err != nil {
 		return sampleCard{}, err
 	}
-	card := sampleCard{Attempt: a, Path: attemptPath(a.Address), Result: format.Clip(a.Result, format.MostOfResult/2), Error: format.FirstLine(verdict.Cause(a.Failure, a.Error))}
+	card := sampleCard{Attempt: a, Path: attemptPath(a.Address), Result: format.Clip(a.Result, format.MaxOfResult/2), Error: format.FirstLine(verdict.Cause(a.Failure, a.Error))}
 	if c, ok := credit[a.Address.String()]; ok {
 		card.Advantage, card.Trained = c.Advantage.Known(), c.Tokens
 	}

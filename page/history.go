@@ -151,7 +151,7 @@ func (s *Server) judged(ctx context.Context, run record.Run) (judged, error) {
 }
 
 func (s *Server) readJudged(ctx context.Context, run record.Run, h *history) (err error) {
-	if h.evaluations, err = s.Records.EvaluationsBetween(ctx, run.Name, model.DefaultPolicy, 0, mostVersions); err != nil {
+	if h.evaluations, err = s.Records.EvaluationsBetween(ctx, run.Name, model.DefaultPolicy, 0, maxVersions); err != nil {
 		return err
 	}
 	if h.moves, err = s.Records.Promotions(ctx, run.Name, model.DefaultPolicy); err != nil {
@@ -162,15 +162,15 @@ func (s *Server) readJudged(ctx context.Context, run record.Run, h *history) (er
 	return err
 }
 
-// mostVersions is above the number of every version.
-const mostVersions = 1 << 40
+// maxVersions is above the number of every version.
+const maxVersions = 1 << 40
 
 func (s *Server) readNewest(ctx context.Context, run record.Run, h *history) error {
 	from := 0
 	if n := len(h.evaluations); n > 0 {
 		from = max(0, h.evaluations[n-1].Version-newest)
 	}
-	evaluations, err := s.Records.EvaluationsBetween(ctx, run.Name, model.DefaultPolicy, from, mostVersions)
+	evaluations, err := s.Records.EvaluationsBetween(ctx, run.Name, model.DefaultPolicy, from, maxVersions)
 	if err != nil {
 		return err
 	}
@@ -210,8 +210,8 @@ func withNewest[R any](known, last []R, id func(R) string) ([]R, bool) {
 	return out, len(out)-len(known) < newest
 }
 
-// mostAccounts is how many reports are kept.
-const mostAccounts = 16
+// maxAccounts is how many reports are kept.
+const maxAccounts = 16
 
 // account returns the report on a run in a state, or the previous one. A report reads all
 // batches of its run, so it is made in the background and the page does not wait for it.

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// mostFollowing is how many pages may follow runs at once.
-	mostFollowing = 64
+	// maxFollowing is how many pages may follow runs at once.
+	maxFollowing = 64
 	// stateEvery is how long an answer of Temporal is used, and stateTimeout how long one
 	// is waited for: it is asked about many workflows at once.
 	stateEvery   = time.Second / 2
@@ -51,7 +51,7 @@ func (s *Server) state(ctx context.Context, run record.Run) (*State, string) {
 		err = answer.err
 	}
 	if err != nil {
-		return nil, format.Clip(err.Error(), format.MostOfMessage).Text
+		return nil, format.Clip(err.Error(), format.MaxOfMessage).Text
 	}
 	return &answer.State, ""
 }

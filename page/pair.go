@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// mostChanged is how many tasks are listed of those that became worse, and of those
+	// maxChanged is how many tasks are listed of those that became worse, and of those
 	// that became better.
-	mostChanged = 50
-	// mostAnswered is for how many tasks of each list the answers are shown. mostOfAnswer
+	maxChanged = 50
+	// maxAnswered is for how many tasks of each list the answers are shown. maxOfAnswer
 	// is the maximum size of a shown answer, in bytes.
-	mostAnswered = 10
-	mostOfAnswer = 600
+	maxAnswered = 10
+	maxOfAnswer = 600
 )
 
 // pairBody compares two evaluations task by task.
@@ -108,7 +108,7 @@ func (s *Server) pair(r *http.Request) (view, error) {
 			return view{}, err
 		}
 		body.Between.Keys, body.Between.KeySearch = narrowKeys(r, body.Between.Keys)
-		body.Between.Metrics, body.Between.MetricSearch = listing.Narrow(r, body.Between.Metrics, mostMetrics, metricOrder())
+		body.Between.Metrics, body.Between.MetricSearch = listing.Narrow(r, body.Between.Metrics, maxMetrics, metricOrder())
 		if err := s.compare(ctx, &body); err != nil {
 			if !expected(err) {
 				return view{}, err
@@ -207,7 +207,7 @@ func (s *Server) compare(ctx context.Context, b *pairBody) error {
 		case t.Difference < 0:
 			list = &b.Worse
 		}
-		if len(list.Tasks) == mostChanged {
+		if len(list.Tasks) == maxChanged {
 			list.More++
 			continue
 		}
@@ -217,7 +217,7 @@ func (s *Server) compare(ctx context.Context, b *pairBody) error {
 		}
 		one := pairTask{TaskChange: t, Before: groupPath(at(c.A)), After: groupPath(at(c.B)), Beside: besidePath(b.here, b.A, b.B, b.Split, place), Question: format.FirstLine(sets[0].Tasks[place].Input)}
 		one.ID = format.FirstLine(t.ID)
-		if one.Said = len(list.Tasks) < mostAnswered; one.Said {
+		if one.Said = len(list.Tasks) < maxAnswered; one.Said {
 			if one.SaidA, err = s.answer(ctx, at(c.A)); err != nil {
 				return err
 			}
@@ -257,7 +257,7 @@ func (s *Server) answer(ctx context.Context, id trace.RolloutID) (format.Clipped
 			text = "(failed: " + strings.TrimSpace(attempt.Failure) + ")"
 		}
 	}
-	return format.Clip(text, mostOfAnswer), nil
+	return format.Clip(text, maxOfAnswer), nil
 }
 
 // sentence describes the result of a comparison, under the names of its sides.

@@ -24,12 +24,12 @@ import (
 const (
 	// replyPath is the path to which questions are posted.
 	replyPath = "/playground/reply"
-	// mostAsked is how long a request of the playground may be, in bytes, and mostOfError how
+	// maxAsked is how long a request of the playground may be, in bytes, and maxOfError how
 	// much of an error of the gateway is passed on.
-	mostAsked   = 1 << 20
-	mostOfError = 4 << 10
-	// mostReplies is how many replies are streamed at the same time.
-	mostReplies = 16
+	maxAsked   = 1 << 20
+	maxOfError = 4 << 10
+	// maxReplies is how many replies are streamed at the same time.
+	maxReplies = 16
 )
 
 // versionReference names a version that the playground asks for.
@@ -132,7 +132,7 @@ func (s *Server) toolsOf(ctx context.Context, run string) (string, error) {
 	var request struct {
 		Tools json.RawMessage `json:"tools"`
 	}
-	if json.Unmarshal(calls[0].Request, &request) != nil || len(request.Tools) == 0 || len(request.Tools) > format.MostOfSpec {
+	if json.Unmarshal(calls[0].Request, &request) != nil || len(request.Tools) == 0 || len(request.Tools) > format.MaxOfSpec {
 		return "", nil
 	}
 	return format.Clean(string(indented(request.Tools))), nil
@@ -200,7 +200,7 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.work.Done()
 	var in asked
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, mostAsked)).Decode(&in); err != nil {
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxAsked)).Decode(&in); err != nil {
 		http.Error(w, "the request can't be read: "+format.FirstLine(err.Error()), http.StatusBadRequest)
 		return
 	}
@@ -230,7 +230,7 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request) {
 	}
 	defer func() { _ = answer.Body.Close() }()
 	if answer.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(answer.Body, mostOfError)) // an incomplete text is better than none
+		text, _ := io.ReadAll(io.LimitReader(answer.Body, maxOfError)) // an incomplete text is better than none
 		http.Error(w, format.Shown(messageIn(text)), http.StatusBadGateway)
 		return
 	}

@@ -104,7 +104,7 @@ func (s *Server) run(r *http.Request) (view, error) {
 	if err != nil {
 		text = "its spec can't be read: " + err.Error()
 	}
-	b.Spec = format.Clip(text, format.MostOfSpec)
+	b.Spec = format.Clip(text, format.MaxOfSpec)
 	v := runView("run", run, "Overview")
 	v.Body = b
 	return v, nil
@@ -176,11 +176,11 @@ func (s *Server) accountOf(r *http.Request, run record.Run, b *runBody) error {
 	}
 	b.Again = account.Making || lags.Making
 	b.Range = curves.SpanOf(number(r, "from"), number(r, "to"), b.Step)
-	acted, err := s.Records.Actions(ctx, run.Name, curves.MostMarks)
+	acted, err := s.Records.Actions(ctx, run.Name, curves.MaxMarks)
 	if err != nil {
 		return err
 	}
-	latest, err := s.Records.LatestInterruptions(ctx, run.Name, curves.MostMarks)
+	latest, err := s.Records.LatestInterruptions(ctx, run.Name, curves.MaxMarks)
 	if err != nil {
 		return err
 	}

@@ -26,11 +26,11 @@ import (
 // runsPerPage is how many runs a list has.
 const runsPerPage = 50
 
-// mostWaits is how many causes are named that keep a run from going on.
-const mostWaits = 5
+// maxWaits is how many causes are named that keep a run from going on.
+const maxWaits = 5
 
-// mostRuns is above the number of runs of every store.
-const mostRuns = 1 << 30
+// maxRuns is above the number of runs of every store.
+const maxRuns = 1 << 30
 
 // runsBody is the list of runs.
 type runsBody struct {
@@ -68,7 +68,7 @@ func (s *Server) runs(r *http.Request) (view, error) {
 	}
 	if s.Live != nil {
 		if shown, err = s.liveRuns(ctx, shown); err != nil {
-			b.Doubt = format.Clip(err.Error(), format.MostOfMessage).Text
+			b.Doubt = format.Clip(err.Error(), format.MaxOfMessage).Text
 		}
 	}
 	for _, run := range shown {
@@ -89,7 +89,7 @@ func (s *Server) runsOf(r *http.Request, b *runsBody) ([]record.Run, error) {
 	if asked.Sort == sortReward || asked.Sort == sortLow {
 		return s.runsByReward(r, b)
 	}
-	q := record.RunQuery{Word: asked.Word, Order: record.RunOrder(asked.Sort), From: min(asked.From, mostRuns), Most: runsPerPage}
+	q := record.RunQuery{Word: asked.Word, Order: record.RunOrder(asked.Sort), From: min(asked.From, maxRuns), Most: runsPerPage}
 	switch asked.Filter {
 	case filterRunning, filterCompleted:
 		q.Status = record.Status(asked.Filter)
@@ -115,7 +115,7 @@ func (s *Server) runsOf(r *http.Request, b *runsBody) ([]record.Run, error) {
 
 // runsByReward sorts all runs by the reward of their last step.
 func (s *Server) runsByReward(r *http.Request, b *runsBody) ([]record.Run, error) {
-	all, err := s.Records.LatestRuns(r.Context(), 0, mostRuns)
+	all, err := s.Records.LatestRuns(r.Context(), 0, maxRuns)
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +193,7 @@ func (s *Server) runRow(ctx context.Context, run record.Run) (runRow, error) {
 		row.Notes = append(row.Notes, note{Text: format.FirstLine(s.Place.Complete(text))})
 	}
 	if sp, err := spec.Stored(run.Spec); err == nil { // one that was refused may be anything
-		acted, err := s.Records.Actions(ctx, run.Name, report.MostActions)
+		acted, err := s.Records.Actions(ctx, run.Name, report.MaxActions)
 		if err != nil {
 			return row, fmt.Errorf("read what people did to run %s: %w", run.Name, err)
 		}
@@ -339,8 +339,8 @@ func (s *Server) obstacles(ctx context.Context, run record.Run, now State) []not
 		}
 	}
 	waits := now.Waits
-	if more := len(waits) - mostWaits; more > 0 {
-		waits = append(slices.Clone(waits[:mostWaits]), fmt.Sprintf("and %d more of other causes", more))
+	if more := len(waits) - maxWaits; more > 0 {
+		waits = append(slices.Clone(waits[:maxWaits]), fmt.Sprintf("and %d more of other causes", more))
 	}
 	for i, text := range waits {
 		n := note{Text: format.FirstLine(s.Place.Complete(text))}

@@ -103,8 +103,8 @@ type Server struct {
 	client   *http.Client // that asks the gateway
 }
 
-// mostDocuments is how many documents are kept. Each has at most about 300 KiB.
-const mostDocuments = 32
+// maxDocuments is how many documents are kept. Each has at most about 300 KiB.
+const maxDocuments = 32
 
 // New makes a page.
 func New(o Options) (*Server, error) {
@@ -117,15 +117,15 @@ func New(o Options) (*Server, error) {
 	if o.Log == nil {
 		o.Log = zap.NewNop()
 	}
-	s := &Server{Options: o, mux: http.NewServeMux(), following: make(chan struct{}, mostFollowing), replying: make(chan struct{}, mostReplies)}
+	s := &Server{Options: o, mux: http.NewServeMux(), following: make(chan struct{}, maxFollowing), replying: make(chan struct{}, maxReplies)}
 	s.client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.histories.Most, s.batches.Most, s.scores.Most, s.splits.Most, s.states.Most, s.lives.Most, s.looks.Most, s.drawn.Most = 64, 2, 2, 8, 256, 256, 256, 64
-	s.documents.Most, s.failures.Most = mostDocuments, 256
-	s.accounts.Most, s.accounts.Begin, s.accounts.Done = mostAccounts, s.begin, s.work.Done
-	s.results.Most, s.results.Begin, s.results.Done = mostAccounts, s.begin, s.work.Done
+	s.documents.Most, s.failures.Most = maxDocuments, 256
+	s.accounts.Most, s.accounts.Begin, s.accounts.Done = maxAccounts, s.begin, s.work.Done
+	s.results.Most, s.results.Begin, s.results.Done = maxAccounts, s.begin, s.work.Done
 	s.opened.Most, s.opened.Begin, s.opened.Done = 2, s.begin, s.work.Done
-	s.lagging.Most, s.lagging.Begin, s.lagging.Done = mostAccounts, s.begin, s.work.Done
+	s.lagging.Most, s.lagging.Begin, s.lagging.Done = maxAccounts, s.begin, s.work.Done
 	var err error
 	if s.Guard == nil {
 		if s.Guard, err = access.New(access.Options{}); err != nil {

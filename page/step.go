@@ -26,10 +26,10 @@ import (
 const (
 	// groupsPerPage is how many groups a step shows at once.
 	groupsPerPage = 100
-	// mostMetrics is how many metrics are listed at once.
-	mostMetrics = 200
-	// mostPicked is how many attempts are listed that ended in the same way.
-	mostPicked = 100
+	// maxMetrics is how many metrics are listed at once.
+	maxMetrics = 200
+	// maxPicked is how many attempts are listed that ended in the same way.
+	maxPicked = 100
 )
 
 // stepBody is the page of a step or of an evaluation.
@@ -84,7 +84,7 @@ type namedValue struct {
 
 // narrowMetrics returns the metrics that a request asks for, and their form.
 func narrowMetrics(r *http.Request, all []namedValue) ([]namedValue, *listing.Form) {
-	return listing.Narrow(r, all, mostMetrics, listing.Order[namedValue]{Prefix: "metric_", Anchor: "#metrics", Text: func(v namedValue) string { return v.Name }})
+	return listing.Narrow(r, all, maxMetrics, listing.Order[namedValue]{Prefix: "metric_", Anchor: "#metrics", Text: func(v namedValue) string { return v.Name }})
 }
 
 // spread are rewards in figures.
@@ -177,7 +177,7 @@ func (s *Server) step(r *http.Request) (view, error) {
 	if c, ok, err := s.choice(ctx, id); err != nil {
 		return view{}, err
 	} else if ok {
-		b.Chosen = format.Clip(c.String(), format.MostOfResult).Text
+		b.Chosen = format.Clip(c.String(), format.MaxOfResult).Text
 	}
 	v := runView("step", run, "Steps", link{Text: "Steps", Path: runPath(run.Name) + "/steps"}, link{Text: stepName(id.Kind, id.Step)})
 	v.Body = b
@@ -365,7 +365,7 @@ func groupsOf(trials []record.Trial, scale spread, sp spec.Spec) []groupRow {
 	var out []groupRow
 	for i := 0; i < len(trials); {
 		first := trials[i]
-		g := groupRow{Task: first.Task, TaskID: format.Clip(first.TaskID, format.MostOfLine).Text, Path: groupPath(first.RolloutID)}
+		g := groupRow{Task: first.Task, TaskID: format.Clip(first.TaskID, format.MaxOfLine).Text, Path: groupPath(first.RolloutID)}
 		var rewards []float64
 		var counts []record.Trial
 		for ; i < len(trials) && trials[i].Task == first.Task; i++ {
@@ -393,13 +393,13 @@ func groupsOf(trials []record.Trial, scale spread, sp spec.Spec) []groupRow {
 	return out
 }
 
-// mostBars is how many bars are drawn for a group.
-const mostBars = 64
+// maxBars is how many bars are drawn for a group.
+const maxBars = 64
 
 // bars draws the rewards of a group's samples next to each other.
 func bars(counted []record.Trial, scale spread) template.HTML {
 	const height, width = 22.0, 6.0
-	shown := counted[:min(len(counted), mostBars)]
+	shown := counted[:min(len(counted), maxBars)]
 	d := figure.Drawing{}
 	d.Add(`<svg class="bars" viewBox="0 0 %g %g" width="%g" height="%g" aria-hidden="true">`, width*float64(len(shown)), height, width*float64(len(shown)), height)
 	low, high := min(scale.Low, 0), max(scale.High, 0)

@@ -118,10 +118,10 @@ func (r *recorded) kill(step int) {
 	}
 }
 
-// mostElements and mostBytes bound every page.
+// maxElements and maxBytes bound every page.
 const (
-	mostElements = 4000
-	mostBytes    = 300 << 10
+	maxElements = 4000
+	maxBytes    = 300 << 10
 )
 
 // shown returns the pages of a store, one of each kind. It checks that they exist and
@@ -141,8 +141,8 @@ func (r *recorded) shown(at string) []string {
 			continue
 		}
 		require.Equal(r.t, http.StatusOK, reply.StatusCode, path)
-		require.Less(r.t, len(body), mostBytes, path)
-		require.Less(r.t, len(elements(r.t, body)), mostElements, path)
+		require.Less(r.t, len(body), maxBytes, path)
+		require.Less(r.t, len(elements(r.t, body)), maxElements, path)
 		out = append(out, path)
 	}
 	return out

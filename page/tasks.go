@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// mostQuarantines is how many quarantines are read at most, the newest ones.
-	mostQuarantines = 10_000
+	// maxQuarantines is how many quarantines are read at most, the newest ones.
+	maxQuarantines = 10_000
 	// tasksShown is how many tasks of a split are shown of the hardest ones, and how many
 	// of the easiest.
 	tasksShown = 20
@@ -115,11 +115,11 @@ func (s *Server) tasks(r *http.Request) (view, error) {
 	for i := range b.Splits {
 		b.Splits[i].narrow(r)
 	}
-	quarantines, err := s.Records.LatestQuarantines(ctx, run.Name, model.DefaultPolicy, mostQuarantines)
+	quarantines, err := s.Records.LatestQuarantines(ctx, run.Name, model.DefaultPolicy, maxQuarantines)
 	if err != nil {
 		return view{}, err
 	}
-	b.Earlier = len(quarantines) == mostQuarantines
+	b.Earlier = len(quarantines) == maxQuarantines
 	rows := make([]quarantineRow, len(quarantines))
 	for i, q := range quarantines {
 		rows[i] = quarantineRow{q, fmt.Sprintf("%s/%d", stepPath(run.Name, q.Kind, q.Step), q.Task)}
@@ -255,14 +255,14 @@ func resultsOf(sp spec.Spec, kind trace.Kind, trials []record.Trial) []record.Ta
 	return out
 }
 
-// mostCells is how many cells are drawn for a task. With more steps, each cell is several
+// maxCells is how many cells are drawn for a task. With more steps, each cell is several
 // steps.
-const mostCells = 16
+const maxCells = 16
 
 // cells draws how a task came out step by step, the fuller the more attempts passed.
 func cells(moments []record.TaskMoment) template.HTML {
 	const width, height, shades = 112.0, 12.0, 4
-	size := (len(moments) + mostCells - 1) / mostCells
+	size := (len(moments) + maxCells - 1) / maxCells
 	first, last := moments[0], moments[len(moments)-1]
 	unit := "step"
 	if first.Kind == trace.Gate || first.Kind == trace.Test {
@@ -281,7 +281,7 @@ func cells(moments []record.TaskMoment) template.HTML {
 		for _, m := range moments[i:min(i+size, len(moments))] {
 			graded, passed = graded+m.Graded, passed+m.Passed
 		}
-		x := float64(i/size) * width / mostCells
+		x := float64(i/size) * width / maxCells
 		fmt.Fprintf(&paths[int(math.Round(shades*float64(passed)/float64(graded)))], "M%.0f 0h6v%.0fh-6z", x, height)
 	}
 	d := figure.Drawing{}

@@ -86,9 +86,9 @@ type ActionResult struct {
 
 // Bounds of what people write.
 const (
-	mostBy     = 256
-	mostReason = 2000
-	mostValues = 50
+	maxBy     = 256
+	maxReason = 2000
+	maxValues = 50
 )
 
 var actionID = regexp.MustCompile(`^[0-9A-Za-z_-]{8,64}$`)
@@ -102,12 +102,12 @@ func (a Action) Check() error {
 		return errors.New("run: missing")
 	case a.By == "":
 		return errors.New("by: missing: who asks?")
-	case len(a.By) > mostBy:
-		return fmt.Errorf("by: %d bytes, at most %d", len(a.By), mostBy)
-	case len(a.Reason) > mostReason:
-		return fmt.Errorf("reason: %d bytes, at most %d", len(a.Reason), mostReason)
-	case len(a.Input.Values) > mostValues:
-		return fmt.Errorf("values: %d keys, at most %d at once", len(a.Input.Values), mostValues)
+	case len(a.By) > maxBy:
+		return fmt.Errorf("by: %d bytes, at most %d", len(a.By), maxBy)
+	case len(a.Reason) > maxReason:
+		return fmt.Errorf("reason: %d bytes, at most %d", len(a.Reason), maxReason)
+	case len(a.Input.Values) > maxValues:
+		return fmt.Errorf("values: %d keys, at most %d at once", len(a.Input.Values), maxValues)
 	case (a.Name == ActionPromote || a.Name == ActionPin || a.Name == ActionExport) && a.Input.Version == nil:
 		return fmt.Errorf("version: missing: which one is to be %s?", map[ActionName]string{ActionPromote: "promoted", ActionPin: "pinned", ActionExport: "exported"}[a.Name])
 	case a.Name == ActionExport && a.Input.Format == "":

@@ -22,8 +22,8 @@ func curricula() []string {
 	return []string{CurriculumUniform, CurriculumBand, CurriculumEasiestFirst, CurriculumStages}
 }
 
-// mostStages is the largest number of stages in a curriculum.
-const mostStages = 100
+// maxStages is the largest number of stages in a curriculum.
+const maxStages = 100
 
 // Curriculum says which tasks a step attempts.
 type Curriculum struct {
@@ -218,8 +218,8 @@ func (s Spec) checkStages(f *Faults, stages []Stage) {
 		f.add(at, "give two or more, or leave training.curriculum out", "%d stages", len(stages))
 		return
 	}
-	if len(stages) > mostStages {
-		f.add(at, fmt.Sprintf("give at most %d", mostStages), "%d stages", len(stages))
+	if len(stages) > maxStages {
+		f.add(at, fmt.Sprintf("give at most %d", maxStages), "%d stages", len(stages))
 	}
 	ofTrain := false
 	for i, stage := range stages {

@@ -10,8 +10,8 @@ import (
 	"github.com/fulgurite/fulgurite/spec/bounds"
 )
 
-// mostServedRank is the largest rank that vLLM can serve, by its flag --max-lora-rank.
-const mostServedRank = 512
+// maxServedRank is the largest rank that vLLM can serve, by its flag --max-lora-rank.
+const maxServedRank = 512
 
 // moduleName matches the last part of a layer's name in PyTorch.
 var moduleName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
@@ -109,8 +109,8 @@ func (l LoRA) check(f *Faults, all Spec) {
 		if server.Versions == VersionsReload {
 			f.add("model.lora", `leave it out, or give sampling.server.type "vllm"`, "a server of type %s loads whole models only", server.Type)
 		}
-		if server.Versions == VersionsAdapters && l.Rank > mostServedRank {
-			f.add("model.lora.rank", fmt.Sprintf("give at most %d", mostServedRank), "%d is more than a server of type %s can be started with", l.Rank, server.Type)
+		if server.Versions == VersionsAdapters && l.Rank > maxServedRank {
+			f.add("model.lora.rank", fmt.Sprintf("give at most %d", maxServedRank), "%d is more than a server of type %s can be started with", l.Rank, server.Type)
 		}
 	}
 }
@@ -121,8 +121,8 @@ func (l LoRA) checkTokens(f *Faults, all Spec) {
 	if len(l.TrainableTokens) == 0 {
 		return
 	}
-	if n := len(l.TrainableTokens); n > bounds.MostTrainedTokens {
-		f.add(key, fmt.Sprintf("name at most %d", bounds.MostTrainedTokens), "it has %d tokens", n)
+	if n := len(l.TrainableTokens); n > bounds.MaxTrainedTokens {
+		f.add(key, fmt.Sprintf("name at most %d", bounds.MaxTrainedTokens), "it has %d tokens", n)
 	}
 	template := strings.HasPrefix(all.Model.Codec, CodecTemplate)
 	for i, token := range l.TrainableTokens {

@@ -341,10 +341,10 @@ func (t Training) check(f *Faults, nothing bool) {
 	}
 	f.whole("training.steps", t.Steps, 0, 1e9)
 	f.whole("training.epochs", t.Epochs, 0, 1e6)
-	f.whole("training.tasks_per_step", t.TasksPerStep, 1, mostGroups)
-	f.whole("training.samples_per_task", t.SamplesPerTask, 1, mostSamples)
+	f.whole("training.tasks_per_step", t.TasksPerStep, 1, maxGroups)
+	f.whole("training.samples_per_task", t.SamplesPerTask, 1, maxSamples)
 	f.whole("training.lag", t.Lag, 0, 8)
-	f.whole("training.dynamic_sampling", t.DynamicSampling, 0, mostGroups)
+	f.whole("training.dynamic_sampling", t.DynamicSampling, 0, maxGroups)
 	t.checkStep(f)
 	f.unused("training.dynamic_sampling", t.DynamicSampling > 0 && t.SamplesPerTask == 1, "a group of 1 has nothing to be equal to")
 	f.whole("training.passes", t.Passes, 1, 100)

@@ -64,9 +64,9 @@ func TestTheLargestSpecsRun(t *testing.T) {
 
 // The server's limits.
 const (
-	mostEvents  = 51_200
-	mostPending = 2_000
-	mostPayload = 2 << 20 // bytes
+	maxEvents  = 51_200
+	maxPending = 2_000
+	maxPayload = 2 << 20 // bytes
 )
 
 // measure checks that a history is within the limits of the server, and logs how close it
@@ -86,7 +86,7 @@ func measure(ctx context.Context, t *testing.T, st *stack.Stack, id string) {
 		most = max(most, pending)
 	}
 	t.Logf("%s: %d events, %d pending at most, the largest event has %d bytes", id, len(events), most, largest)
-	require.Less(t, len(events), mostEvents)
-	require.Less(t, most, mostPending)
-	require.Less(t, largest, mostPayload)
+	require.Less(t, len(events), maxEvents)
+	require.Less(t, most, maxPending)
+	require.Less(t, largest, maxPayload)
 }

@@ -110,16 +110,16 @@ func putServers(out map[string]float64, all []mismatch) {
 	}
 }
 
-// mostNamed is how many servers an error names.
-const mostNamed = 4
+// maxNamed is how many servers an error names.
+const maxNamed = 4
 
 // textOf returns a description of servers for an error.
 func textOf(all []mismatch) string {
 	var parts []string
-	for _, m := range all[:min(len(all), mostNamed)] {
+	for _, m := range all[:min(len(all), maxNamed)] {
 		parts = append(parts, fmt.Sprintf("%s %.4g (worst token %.4g, of %d)", m.server, m.mean(), m.worst, m.tokens))
 	}
-	if rest := len(all) - mostNamed; rest > 0 {
+	if rest := len(all) - maxNamed; rest > 0 {
 		parts = append(parts, fmt.Sprintf("and less at %d others", rest))
 	}
 	return strings.Join(parts, ", ")

@@ -51,8 +51,8 @@ type UpdateResult struct {
 
 // Bounds on the settings that a run carries, since Temporal bounds its state.
 const (
-	mostSettings = 500
-	byBytes      = 256
+	maxSettings = 500
+	byBytes     = 256
 )
 
 // Setting is a change of the spec while the run was under way.
@@ -141,8 +141,8 @@ func (s *TrainingState) checkSetting(from int, in SetInput) error {
 	if len(s.Splits) == 0 {
 		return errors.New("the run is still being prepared; try again in a moment")
 	}
-	if len(s.Settings) >= mostSettings {
-		return fmt.Errorf("keys were set %d times already, which is as often as a run carries; start another with the spec as it should be", mostSettings)
+	if len(s.Settings) >= maxSettings {
+		return fmt.Errorf("keys were set %d times already, which is as often as a run carries; start another with the spec as it should be", maxSettings)
 	}
 	if len(in.By) > byBytes {
 		return fmt.Errorf("by has %d bytes: at most %d", len(in.By), byBytes)

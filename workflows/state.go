@@ -33,12 +33,12 @@ const (
 	PhaseUnknown    Phase = "unknown" // the workflow can't be asked; the rest is what the store has
 )
 
-// mostQuarantined bounds the quarantined tasks in the state, and reasonBytes the reason
+// maxQuarantined bounds the quarantined tasks in the state, and reasonBytes the reason
 // of each. Together they stay below the 2 MiB that Temporal carries into a fresh
 // history. The store has the whole reasons.
 const (
-	mostQuarantined = 8000
-	reasonBytes     = 100
+	maxQuarantined = 8000
+	reasonBytes    = 100
 )
 
 // shortReason returns a reason as the state carries it: one line of at most reasonBytes.

@@ -52,7 +52,7 @@ func (t *trainingRun) step(ctx workflow.Context) error {
 	}
 	t.warn(ctx, step, batch)
 	t.advance(g, point)
-	if n := len(t.Quarantined); n > mostQuarantined {
+	if n := len(t.Quarantined); n > maxQuarantined {
 		return temporal.NewNonRetryableApplicationError(fmt.Sprintf(
 			"%d tasks are quarantined, the last because: %s; fix the agent or the grader and retry the run, or fix the tasks and start another", n, t.Quarantined[n-1].Reason), activities.ErrTypeInvalid, nil)
 	}

@@ -24,8 +24,8 @@ import (
 )
 
 const (
-	mostRequests = 32
-	servedName   = "default"
+	maxRequests = 32
+	servedName  = "default"
 )
 
 // program is a server that this command starts: a group of processes.
@@ -58,7 +58,7 @@ func startLlama(ctx context.Context, binary, base, work string, precision model.
 	}
 	n := strconv.Itoa(threads)
 	return startServer(ctx, work, nil, binary, "--model", file, "--alias", servedName, "--threads", n, "--threads-batch", n,
-		"--parallel", strconv.Itoa(mostRequests), "--ctx-size", strconv.Itoa(2*mostRequests*(prompt+reply)))
+		"--parallel", strconv.Itoa(maxRequests), "--ctx-size", strconv.Itoa(2*maxRequests*(prompt+reply)))
 }
 
 // startVLLM starts vLLM on the CPU with the model in a precision.
@@ -72,7 +72,7 @@ func startVLLM(ctx context.Context, python, base, work string, precision model.P
 		"VLLM_CPU_KVCACHE_SPACE=1", "HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1",
 	}
 	return startServer(ctx, work, environment, python, "-m", "vllm.entrypoints.openai.api_server", "--model", base, "--served-model-name", servedName,
-		"--dtype", kind, "--max-model-len", strconv.Itoa(2*(prompt+reply)), "--max-num-seqs", strconv.Itoa(mostRequests), "--no-enable-prefix-caching")
+		"--dtype", kind, "--max-model-len", strconv.Itoa(2*(prompt+reply)), "--max-num-seqs", strconv.Itoa(maxRequests), "--no-enable-prefix-caching")
 }
 
 // startServer starts a server on a free port and waits until it answers.

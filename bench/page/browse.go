@@ -81,7 +81,7 @@ func (m measurement) browse(ctx context.Context, program string, out io.Writer) 
 			return err
 		}
 		verdict := ""
-		if found[0] > mostElements || found[1] > float64(mostTask.Milliseconds()) || found[2] > 0 {
+		if found[0] > maxElements || found[1] > float64(maxTask.Milliseconds()) || found[2] > 0 {
 			verdict = "too much"
 			*m.beyond = append(*m.beyond, fmt.Sprintf("%s in a browser: %.0f elements, a task of %.0f ms, the layout moved by %.3f", p.name, found[0], found[1], found[2]))
 		}

@@ -93,7 +93,7 @@ func run(ctx context.Context) (err error) {
 		}
 	}
 	if len(*m.beyond) > 0 && !*only {
-		return fmt.Errorf("more than a page may cost (%s, %d KiB, %d elements, %s of a task):\n%s", mostFirstByte, mostBytes>>10, mostElements, mostTask, strings.Join(*m.beyond, "\n"))
+		return fmt.Errorf("more than a page may cost (%s, %d KiB, %d elements, %s of a task):\n%s", maxFirstByte, maxBytes>>10, maxElements, maxTask, strings.Join(*m.beyond, "\n"))
 	}
 	return nil
 }

@@ -24,10 +24,10 @@ import (
 
 // The limits on the cost of a page.
 const (
-	mostFirstByte = 50 * time.Millisecond
-	mostBytes     = 300 << 10
-	mostElements  = 4000
-	mostTask      = 50 * time.Millisecond
+	maxFirstByte = 50 * time.Millisecond
+	maxBytes     = 300 << 10
+	maxElements  = 4000
+	maxTask      = 50 * time.Millisecond
 )
 
 // measurement asks for pages.
@@ -101,7 +101,7 @@ func (m measurement) pages(ctx context.Context, out io.Writer) error {
 		slices.Sort(times)
 		p95 := times[min(len(times)*95/100, len(times)-1)]
 		verdict := ""
-		if p95 > mostFirstByte || size > mostBytes {
+		if p95 > maxFirstByte || size > maxBytes {
 			verdict = "too much"
 			*m.beyond = append(*m.beyond, fmt.Sprintf("%s: %s at the 95th percentile, %.0f KiB", p.name, ms(p95), float64(size)/1024))
 		}

@@ -12,8 +12,8 @@ import (
 	"github.com/sashabaranov/go-openai"
 )
 
-// mostBytes is how many bytes of an answer's body are read at most.
-const mostBytes = 4 << 20
+// maxBytes is how many bytes of an answer's body are read at most.
+const maxBytes = 4 << 20
 
 // client asks a model that has an API like OpenAI's. It sets no temperature: reasoning
 // models refuse one, and a judgment is made only once, however it is sampled.
@@ -77,7 +77,7 @@ type bounded struct{ http.RoundTripper }
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := b.RoundTripper.RoundTrip(r)
 	if err == nil {
-		response.Body = http.MaxBytesReader(nil, response.Body, mostBytes)
+		response.Body = http.MaxBytesReader(nil, response.Body, maxBytes)
 	}
 	return response, err
 }

@@ -81,8 +81,8 @@ const (
 	longestWait = 10 * time.Second
 )
 
-// mostFaults is how often a request is sent again after a fault of the server.
-const mostFaults = 2
+// maxFaults is how often a request is sent again after a fault of the server.
+const maxFaults = 2
 
 // retrying is a transport that repeats requests. While the server answers that there are
 // too many requests, it repeats one for as long as its context lasts: a rate limit is not
@@ -100,7 +100,7 @@ func (t retrying) RoundTrip(r *http.Request) (*http.Response, error) {
 		if response.StatusCode >= http.StatusInternalServerError {
 			faults++
 		}
-		again := response.StatusCode == http.StatusTooManyRequests || response.StatusCode >= http.StatusInternalServerError && faults <= mostFaults
+		again := response.StatusCode == http.StatusTooManyRequests || response.StatusCode >= http.StatusInternalServerError && faults <= maxFaults
 		if !again || r.GetBody == nil {
 			return response, nil
 		}

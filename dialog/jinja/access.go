@@ -13,7 +13,7 @@ func (r *run) attribute(of any, name string) any {
 	if v := r.member(of, name); v != nil {
 		return v
 	}
-	if d, is := of.(*dict); is {
+	if d, ok := of.(*dict); ok {
 		if v, found := d.get(name); found {
 			return v
 		}
@@ -23,13 +23,13 @@ func (r *run) attribute(of any, name string) any {
 
 // item returns value[key]: the item, or else the attribute of that name.
 func (r *run) item(of, key any) any {
-	if u, is := of.(*undefined); is {
+	if u, ok := of.(*undefined); ok {
 		r.undefined(u)
 	}
 	if v := r.element(of, key); v != nil {
 		return v
 	}
-	if name, is := plain(key); is {
+	if name, ok := plain(key); ok {
 		if strings.HasPrefix(name, "__") {
 			r.refuse("attribute %s", name)
 		}
@@ -48,15 +48,15 @@ func (r *run) absent(of any, name string) any {
 
 // element returns the item at a key or an index, or nil if there is no such item.
 func (r *run) element(of, key any) any {
-	if d, is := of.(*dict); is {
+	if d, ok := of.(*dict); ok {
 		if one, can := keyOf(key); can {
 			v, _ := d.get(one)
 			return v
 		}
 		return nil
 	}
-	i, is := toNumber(key).(int64)
-	if !is {
+	i, ok := toNumber(key).(int64)
+	if !ok {
 		return nil
 	}
 	switch of := of.(type) {
@@ -215,15 +215,15 @@ func (r *run) bounds(n int, bounds [3]any) (start, step, count int) {
 	return start, step, count
 }
 
-// mostBound keeps bounds from overflowing; no list or string is as long.
-const mostBound = 1 << 40
+// maxBound keeps bounds from overflowing; no list or string is as long.
+const maxBound = 1 << 40
 
 func (r *run) bound(v any) (i int, given bool) {
 	switch v := v.(type) {
 	case nil, none:
 		return 0, false
 	case int64:
-		return int(min(max(v, -mostBound), mostBound)), true
+		return int(min(max(v, -maxBound), maxBound)), true
 	case bool:
 		r.refuse("a bool as the bound of a slice")
 	case *undefined:

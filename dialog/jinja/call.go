@@ -131,7 +131,7 @@ func (p *parser) macro(t token) statement {
 func (p *parser) callBlock(t token) statement {
 	var of *call
 	m := p.signature(t, "caller", p.peek().is(operator, "("), "endcall", func() {
-		var is bool
+		var ok bool
 		if of, is = p.expression().(*call); !is {
 			fail(ErrSyntax, t.pos, "{%% call %%} calls nothing")
 		}
@@ -298,8 +298,8 @@ func (r *run) whole(function string, v any, otherwise int64) int64 {
 	if v == nil {
 		return otherwise
 	}
-	i, is := toNumber(v).(int64)
-	if !is {
+	i, ok := toNumber(v).(int64)
+	if !ok {
 		r.wrong("%s needs an integer, not a %s", function, typeName(v))
 	}
 	return i

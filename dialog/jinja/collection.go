@@ -81,7 +81,7 @@ func (r *run) filterFirst(v any, _ []any) any {
 }
 
 func (r *run) filterLast(v any, _ []any) any {
-	if _, is := v.(*generator); is {
+	if _, ok := v.(*generator); ok {
 		r.wrong("last of a generator")
 	}
 	if items := r.all(v); len(items) > 0 {
@@ -91,13 +91,13 @@ func (r *run) filterLast(v any, _ []any) any {
 }
 
 func (r *run) filterReverse(v any, _ []any) any {
-	if s, is := v.(string); is {
+	if s, ok := v.(string); ok {
 		return r.sliceText(s, [3]any{nil, nil, int64(-1)})
 	}
 	items := slices.Clone(r.all(v))
 	r.make(valueSize * len(items))
 	slices.Reverse(items)
-	if _, is := v.(*generator); is {
+	if _, ok := v.(*generator); ok {
 		return &list{items: items, kind: listKind}
 	}
 	return &generator{over(items)}
@@ -123,7 +123,7 @@ func (r *run) filterItems(v any, _ []any) any {
 func (r *run) foldCase(sensitive any) func(any) any {
 	exact := r.optional(sensitive)
 	return func(v any) any {
-		if s, is := plain(v); is && !exact {
+		if s, ok := plain(v); ok && !exact {
 			return r.lower(r.bare(s))
 		}
 		return v
@@ -131,8 +131,8 @@ func (r *run) foldCase(sensitive any) func(any) any {
 }
 
 func (r *run) filterDictSort(v any, args []any) any {
-	d, is := v.(*dict)
-	if !is {
+	d, ok := v.(*dict)
+	if !ok {
 		r.wrong("dictsort of a %s", typeName(v))
 	}
 	part := slices.Index([]any{"key", "value"}, otherwise(args[1], "key"))
@@ -166,7 +166,7 @@ func (r *run) sort(items []any, key func(any) any, reverse any) any {
 }
 
 func (r *run) filterSort(v any, args []any) any {
-	if s, is := args[2].(string); is && strings.Contains(s, ",") {
+	if s, ok := args[2].(string); ok && strings.Contains(s, ",") {
 		r.refuse("sort by several attributes")
 	}
 	read, fold := r.getter(args[2]), r.foldCase(args[1])
@@ -181,7 +181,7 @@ func (r *run) filterUnique(v any, args []any) any {
 	return r.lazily(v, false, func() func(any) (any, bool) {
 		return func(one any) (any, bool) {
 			key := r.key(fold(read(one)))
-			if s, is := key.(string); is {
+			if s, ok := key.(string); ok {
 				key = r.bare(s)
 			}
 			found := seen.at(key) >= 0
@@ -211,7 +211,7 @@ func (r *run) filterSum(v any, args []any) any {
 	total := otherwise(args[1], int64(0))
 	for _, one := range r.all(v) {
 		one = read(one)
-		if _, is := one.(float64); is {
+		if _, ok := one.(float64); ok {
 			r.refuse("sum of floats") // newer versions of Python round it differently
 		}
 		total = r.arithmetic("+", total, one)
@@ -248,12 +248,12 @@ func (r *run) change(a actual) func(any) any {
 	if omitted(missing) {
 		return read
 	}
-	if s, is := path.(string); is && strings.Contains(s, ".") {
+	if s, ok := path.(string); ok && strings.Contains(s, ".") {
 		r.refuse("map with a default for a path of attributes")
 	}
 	return func(one any) any {
 		one = read(one)
-		if _, is := one.(*undefined); is {
+		if _, ok := one.(*undefined); ok {
 			return missing
 		}
 		return one

@@ -19,7 +19,7 @@ func (r *run) compare(op string, a, b any) bool {
 		return !r.contains(b, a)
 	}
 	for _, v := range []any{a, b} {
-		if u, is := v.(*undefined); is {
+		if u, ok := v.(*undefined); ok {
 			r.undefined(u)
 		}
 	}
@@ -44,28 +44,28 @@ func (r *run) same(a, b any, depth int) bool {
 	if x, y := toNumber(a), toNumber(b); x != nil && y != nil {
 		return orderNumbers(x, y) == 0
 	}
-	if x, is := plain(a); is {
-		y, is := plain(b)
-		return is && r.bare(x) == r.bare(y)
+	if x, ok := plain(a); ok {
+		y, ok := plain(b)
+		return ok && r.bare(x) == r.bare(y)
 	}
 	switch x := a.(type) {
 	case none:
-		_, is := b.(none)
-		return is
+		_, ok := b.(none)
+		return ok
 	case *undefined:
-		_, is := b.(*undefined)
-		return is
+		_, ok := b.(*undefined)
+		return ok
 	case *list:
-		y, is := b.(*list)
-		if is && (x.isView() && y.isView() || x.kind == rangeKind && y.kind == rangeKind) {
+		y, ok := b.(*list)
+		if ok && (x.isView() && y.isView() || x.kind == rangeKind && y.kind == rangeKind) {
 			r.refuse("== of a %s and a %s", x.kind, y.kind)
 		}
-		return is && x.kind == y.kind && r.sameItems(x.items, y.items, depth)
+		return ok && x.kind == y.kind && r.sameItems(x.items, y.items, depth)
 	case *dict:
-		y, is := b.(*dict)
-		return is && r.sameMembers(x, y, depth)
+		y, ok := b.(*dict)
+		return ok && r.sameMembers(x, y, depth)
 	case *function:
-		if y, is := b.(*function); is && !x.macro && !y.macro {
+		if y, ok := b.(*function); ok && !x.macro && !y.macro {
 			r.refuse("== of two functions")
 		}
 	}
@@ -140,15 +140,15 @@ func (r *run) order(op string, a, b any, depth int) int {
 	if xIs && yIs {
 		return strings.Compare(r.bare(x), r.bare(y))
 	}
-	if x, is := a.(*list); is {
+	if x, ok := a.(*list); ok {
 		if x.isView() {
 			r.refuse("%s with a view of a dict", op)
 		}
-		if y, is := b.(*list); is && x.kind == y.kind && x.kind != rangeKind {
+		if y, ok := b.(*list); ok && x.kind == y.kind && x.kind != rangeKind {
 			return r.orderItems(op, x.items, y.items, depth)
 		}
 	}
-	if u, is := b.(*undefined); is {
+	if u, ok := b.(*undefined); ok {
 		r.undefined(u)
 	}
 	r.wrong("%s %s %s", typeName(a), op, typeName(b))
@@ -166,9 +166,9 @@ func (r *run) orderItems(op string, a, b []any, depth int) int {
 
 // contains implements Python's in.
 func (r *run) contains(in, v any) bool {
-	if whole, is := plain(in); is {
-		part, is := plain(v)
-		if !is {
+	if whole, ok := plain(in); ok {
+		part, ok := plain(v)
+		if !ok {
 			r.wrong("a %s in a string", typeName(v))
 		}
 		r.step(len(whole) / 64)

@@ -13,7 +13,7 @@ func valueFilters() definitions {
 		"default d":    {"default_value? boolean?", (*run).filterDefault},
 		"length count": {"", func(r *run, v any, _ []any) any { return r.length(v) }},
 		"string": {"", func(r *run, v any, _ []any) any {
-			if m, is := v.(markup); is {
+			if m, ok := v.(markup); ok {
 				return m
 			}
 			return r.str(v)
@@ -62,7 +62,7 @@ func otherwise(argument, v any) any {
 
 // softText returns str of a value, and refuses a string that is marked as safe.
 func (r *run) softText(what string, v any) string {
-	if _, is := v.(markup); is {
+	if _, ok := v.(markup); ok {
 		r.refuse("%s of a string that is marked as safe", what)
 	}
 	return r.str(v)
@@ -71,10 +71,10 @@ func (r *run) softText(what string, v any) string {
 // filterIndent puts space before each line but the first. Arguments ask for space before
 // the first line and before empty lines, too.
 func (r *run) filterIndent(v any, args []any) any {
-	by, is := args[0].(string)
-	if !is {
+	by, ok := args[0].(string)
+	if !ok {
 		n := r.whole("indent", args[0], 4)
-		r.make(int(min(max(n, 0), mostBytes)))
+		r.make(int(min(max(n, 0), maxBytes)))
 		by = strings.Repeat(" ", int(max(n, 0)))
 	}
 	lines := splitLines(r.text("indent", v)+"\n", false)
@@ -172,8 +172,8 @@ func (r *run) filterRound(v any, args []any) any {
 		r.refuse("round with a method")
 	}
 	digits := r.whole("round", args[0], 0)
-	f, is := toNumber(v).(float64)
-	if !is || digits < 0 || digits > 20 {
+	f, ok := toNumber(v).(float64)
+	if !ok || digits < 0 || digits > 20 {
 		r.refuse("round of a %s to %d digits", typeName(v), digits)
 	}
 	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(f, 'f', int(digits), 64), 64)

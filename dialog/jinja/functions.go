@@ -192,8 +192,8 @@ func kinds() definitions {
 }
 
 func isOf[T any](v any) bool {
-	_, is := v.(T)
-	return is
+	_, ok := v.(T)
+	return ok
 }
 
 func isInteger(v any) bool { return isOf[int64](v) || isOf[*big.Int](v) }
@@ -237,7 +237,7 @@ func globalOf(name string) func(r *run, a actual) any {
 func (r *run) newRange(a actual) any {
 	args := r.bind("range", a, "start", "stop?", "step?", "/")
 	for _, v := range args {
-		if u, is := v.(*undefined); is {
+		if u, ok := v.(*undefined); ok {
 			r.undefined(u)
 		}
 	}
@@ -278,7 +278,7 @@ func (r *run) newDict(what string, a actual) *dict {
 	}
 	n := &namespace{}
 	put := func(key, v any) {
-		if name, is := key.(string); is && what == "namespace" && name != "" {
+		if name, ok := key.(string); ok && what == "namespace" && name != "" {
 			n.set(r, name, v)
 			return
 		}

@@ -44,8 +44,8 @@ func textMethods() definitions {
 	add := func(names, parameters string, f func(r *run, name, s string, args []any) any) {
 		for _, name := range strings.Fields(names) {
 			all[name] = definition{parameters, func(r *run, v any, args []any) any {
-				s, is := v.(string)
-				if !is {
+				s, ok := v.(string)
+				if !ok {
 					r.refuse("method %s of a string that is marked as safe", name)
 				}
 				r.step(1 + len(s)/16)
@@ -219,7 +219,7 @@ func (r *run) begins(name, s string, with any) bool {
 		test = strings.HasSuffix
 	}
 	parts := []any{with}
-	if l, is := with.(*list); is && l.kind == tupleKind {
+	if l, ok := with.(*list); ok && l.kind == tupleKind {
 		parts = l.items
 	}
 	for _, one := range parts {
@@ -237,10 +237,10 @@ func (r *run) replace(s, old, by string, count int64) string {
 	if count >= 0 {
 		n = min(n, count)
 	}
-	r.step(int(min(n, mostSteps)))
+	r.step(int(min(n, maxSteps)))
 	r.make(len(s))
 	if by != "" {
-		r.make(int(min(n, mostBytes)) * len(by))
+		r.make(int(min(n, maxBytes)) * len(by))
 	}
 	if !r.marked(s) {
 		return strings.Replace(s, old, by, int(n))

@@ -27,7 +27,7 @@ func toNumber(v any) any {
 
 // signed returns a number with the sign + or - before it.
 func (r *run) signed(sign string, v any) any {
-	if u, is := v.(*undefined); is {
+	if u, ok := v.(*undefined); ok {
 		r.undefined(u)
 	}
 	switch n := toNumber(v).(type) {
@@ -50,11 +50,11 @@ func (r *run) signed(sign string, v any) any {
 
 // arithmetic applies one of the operators + - * / // % **.
 func (r *run) arithmetic(op string, left, right any) any {
-	if _, is := left.(string); is && op == "%" {
+	if _, ok := left.(string); ok && op == "%" {
 		r.refuse("%% after a string")
 	}
 	for _, v := range []any{left, right} {
-		if u, is := v.(*undefined); is {
+		if u, ok := v.(*undefined); ok {
 			r.undefined(u)
 		}
 	}
@@ -174,7 +174,7 @@ func (r *run) sequences(op string, left, right any) any {
 		if toNumber(left) != nil {
 			left, right = right, left
 		}
-		if n, is := toNumber(right).(int64); is {
+		if n, ok := toNumber(right).(int64); ok {
 			return r.repeat(left, n)
 		}
 	}
@@ -236,8 +236,8 @@ func (r *run) repeat(of any, n int64) any {
 		if n <= 0 || size == 0 {
 			return 0
 		}
-		if n > mostBytes {
-			r.make(mostBytes + 1)
+		if n > maxBytes {
+			r.make(maxBytes + 1)
 		}
 		r.make(size * int(n))
 		return int(n)

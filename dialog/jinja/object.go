@@ -163,8 +163,8 @@ func (r *run) key(v any) any {
 
 // hashable refuses what can't be a key in Python.
 func (r *run) hashable(v any) {
-	_, is := v.(*dict)
-	if l, isList := v.(*list); is || isList && l.kind == listKind {
+	_, ok := v.(*dict)
+	if l, isList := v.(*list); ok || isList && l.kind == listKind {
 		r.wrong("a %s can't be a key", typeName(v))
 	}
 }
@@ -241,8 +241,8 @@ func (r *run) iterate(v any) iterator {
 	case *loopContext:
 		r.refuse("a loop over the variable loop")
 	}
-	s, is := plain(v)
-	if !is {
+	s, ok := plain(v)
+	if !ok {
 		r.wrong("a %s has no items", typeName(v))
 	}
 	return func() (any, bool) {
@@ -258,7 +258,7 @@ func (r *run) iterate(v any) iterator {
 
 // all returns all items of a value.
 func (r *run) all(v any) []any {
-	if l, is := v.(*list); is {
+	if l, ok := v.(*list); ok {
 		return l.items
 	}
 	var items []any
@@ -281,14 +281,14 @@ func (r *run) lengthIfKnown(v any) int {
 	case *undefined:
 		return 0
 	}
-	if s, is := plain(v); is {
+	if s, ok := plain(v); ok {
 		return utf8.RuneCountInString(s)
 	}
 	return -1
 }
 
 func (r *run) length(v any) int64 {
-	if c, is := v.(*loopContext); is {
+	if c, ok := v.(*loopContext); ok {
 		return int64(c.count())
 	}
 	n := r.lengthIfKnown(v)

@@ -8,8 +8,8 @@ import (
 // Limits on a run. The largest real templates, with long dialogs, need a thousandth of
 // them.
 const (
-	mostSteps  = 5_000_000 // nodes that are evaluated, items that are seen
-	mostBytes  = 256 << 20 // of text and lists that are made, the output included
+	maxSteps   = 5_000_000 // nodes that are evaluated, items that are seen
+	maxBytes   = 256 << 20 // of text and lists that are made, the output included
 	deepestRun = 5_000     // expressions and calls inside of each other
 	deepestSet = 200       // lists and objects inside of each other
 )
@@ -68,15 +68,15 @@ func (r *run) undefined(u *undefined) {
 
 // step counts n steps against the limit of the run.
 func (r *run) step(n int) {
-	if r.steps += n; r.steps > mostSteps {
-		fail(ErrLimit, r.pos, "rendering takes more than %d steps", mostSteps)
+	if r.steps += n; r.steps > maxSteps {
+		fail(ErrLimit, r.pos, "rendering takes more than %d steps", maxSteps)
 	}
 }
 
 // make counts memory before it is allocated.
 func (r *run) make(bytes int) {
-	if r.bytes += bytes; r.bytes > mostBytes || bytes < 0 {
-		fail(ErrLimit, r.pos, "rendering needs more than %d MiB", mostBytes>>20)
+	if r.bytes += bytes; r.bytes > maxBytes || bytes < 0 {
+		fail(ErrLimit, r.pos, "rendering needs more than %d MiB", maxBytes>>20)
 	}
 }
 
@@ -163,8 +163,8 @@ func (r *run) assign(t *target, v any) {
 }
 
 func (r *run) space(t *target) *namespace {
-	n, is := r.lookUp(token{text: t.name, pos: t.pos}).(*namespace)
-	if !is {
+	n, ok := r.lookUp(token{text: t.name, pos: t.pos}).(*namespace)
+	if !ok {
 		fail(ErrRender, t.pos, "can't assign attribute %s of %s, which is not a namespace", t.attribute, t.name)
 	}
 	return n

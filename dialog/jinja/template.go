@@ -60,8 +60,8 @@ func (t *Template) Render(variables Value, now time.Time) (text string, err erro
 
 func (t *Template) render(variables Value, now time.Time, alphabet []rune) (text string, err error) {
 	defer t.catch(&err)
-	given, is := variables.of.(*dict)
-	if !is {
+	given, ok := variables.of.(*dict)
+	if !ok {
 		fail(ErrRender, 0, "the variables are a %s, not an object", typeName(variables.inside()))
 	}
 	r := &run{functions: t.functions, variables: given, now: now, alphabet: alphabet}

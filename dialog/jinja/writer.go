@@ -32,8 +32,8 @@ func (r *run) str(v any) string {
 func (r *run) filterJSON(v any, args []any) any {
 	w := &writer{run: r, json: true, ascii: r.optional(args[0]), sorted: r.optional(args[3]), between: ", ", colon: ": "}
 	if !omitted(args[1]) {
-		indent, is := args[1].(string)
-		if !is {
+		indent, ok := args[1].(string)
+		if !ok {
 			n := r.whole("tojson", args[1], 0)
 			if n > deepestSet {
 				r.refuse("tojson with an indent of %d", n)

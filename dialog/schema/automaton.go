@@ -11,8 +11,8 @@ import (
 // forget.
 const (
 	fewestNodes = 1 << 17
-	mostRows    = 1 << 12 // of 2 KiB
-	mostMasks   = 1 << 9  // of 19 KiB with 150,000 tokens
+	maxRows     = 1 << 12 // of 2 KiB
+	maxMasks    = 1 << 9  // of 19 KiB with 150,000 tokens
 )
 
 // automaton holds the nodes of one grammar and the known steps between them. Steps are
@@ -27,7 +27,7 @@ type automaton struct {
 	bodies map[body]*node
 	masks  map[maskOf]model.TokenSet
 
-	mostNodes  int
+	maxNodes   int
 	lastID     uint32
 	generation uint32
 	rows       int
@@ -59,8 +59,8 @@ func newAutomaton() *automaton {
 // forget clears all tables. If the table of nodes was full before many rows were used, it
 // becomes twice as large.
 func (a *automaton) forget() {
-	if a.rows < mostRows/8 {
-		a.mostNodes = max(fewestNodes, 2*a.mostNodes)
+	if a.rows < maxRows/8 {
+		a.maxNodes = max(fewestNodes, 2*a.maxNodes)
 	}
 	a.nodes = map[identity]*node{}
 	a.steps = map[step]*node{}
@@ -74,7 +74,7 @@ func (a *automaton) forget() {
 // it.
 func (a *automaton) take(n *node, b byte) *node {
 	if n.row == nil || n.generation != a.generation {
-		if len(a.nodes) > a.mostNodes || a.rows > mostRows {
+		if len(a.nodes) > a.maxNodes || a.rows > maxRows {
 			a.forget()
 		}
 		n.row, n.generation = new([256]*node), a.generation

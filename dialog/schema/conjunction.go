@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-const mostAlternatives = 512 // of anyOf, multiplied out, in one place
+const maxAlternatives = 512 // of anyOf, multiplied out, in one place
 
 // conjunction lists schemas that all have to hold, in the order of their ids. The
 // references in a schema of the list don't count: the schemas that it refers to are in
@@ -121,13 +121,13 @@ func (c *compiler) combine(all []conjunction, m member) ([]conjunction, error) {
 // product returns all pairs of two lists of alternatives, each pair as one conjunction.
 // place is the schema that an error names.
 func (c *compiler) product(some, others []conjunction, place *document) ([]conjunction, error) {
-	if len(some)*len(others) > mostAlternatives {
-		return nil, place.refuse("more than %d alternatives", mostAlternatives)
+	if len(some)*len(others) > maxAlternatives {
+		return nil, place.refuse("more than %d alternatives", maxAlternatives)
 	}
 	var pairs []conjunction
 	for _, one := range some {
 		for _, other := range others {
-			if c.work += 1 + len(one) + len(other); c.work > mostWork {
+			if c.work += 1 + len(one) + len(other); c.work > maxWork {
 				return nil, place.refuse("too much to combine")
 			}
 			pairs = append(pairs, one.and(other))

@@ -17,8 +17,8 @@ import (
 var ErrSchema = errors.New("unsupported schema")
 
 const (
-	mostBytes   = 1 << 18 // of a schema
-	mostNesting = 128     // of brackets in a schema
+	maxBytes   = 1 << 18 // of a schema
+	maxNesting = 128     // of brackets in a schema
 )
 
 // document is a JSON value that keeps the order of its members and knows its place.
@@ -49,8 +49,8 @@ func (d *document) keyword() string { return d.pointer[strings.LastIndexByte(d.p
 // readDocument parses JSON. If a name occurs twice in an object, the last value counts.
 func readDocument(text []byte) (*document, error) {
 	root := &document{}
-	if len(text) > mostBytes {
-		return nil, root.refuse("%d bytes, want at most %d", len(text), mostBytes)
+	if len(text) > maxBytes {
+		return nil, root.refuse("%d bytes, want at most %d", len(text), maxBytes)
 	}
 	if !utf8.Valid(text) {
 		return nil, root.refuse("not UTF-8")
@@ -75,8 +75,8 @@ type reader struct {
 func (r *reader) read(pointer string, depth int) (*document, error) {
 	d := &document{pointer: pointer, id: r.id}
 	r.id++
-	if depth > mostNesting {
-		return nil, d.refuse("nested deeper than %d", mostNesting)
+	if depth > maxNesting {
+		return nil, d.refuse("nested deeper than %d", maxNesting)
 	}
 	token, err := r.Token()
 	if err != nil {

@@ -337,7 +337,7 @@ func (f *facts) contradiction(shapes []shape) error {
 			if !s.none {
 				return nil
 			}
-			reason = f.limits[0].refuse("no number that can be written is within the limits; they have up to %d digits before and after the point", mostDigits)
+			reason = f.limits[0].refuse("no number that can be written is within the limits; they have up to %d digits before and after the point", maxDigits)
 		case *texts:
 			if s.inner != nil {
 				return nil

@@ -8,8 +8,8 @@ import (
 
 // These limit the time that a schema can take.
 const (
-	mostStates    = 1 << 13 // of one intersection
-	mostAllStates = 1 << 16 // of all intersections of a grammar
+	maxStates    = 1 << 13 // of one intersection
+	maxAllStates = 1 << 16 // of all intersections of a grammar
 )
 
 // errStates is the error of an intersection with more states.
@@ -63,7 +63,7 @@ func (a *automaton) visit(first *node) error {
 		if states[i].kind == both {
 			open++
 			a.visits++
-			if open > mostStates || a.visits > mostAllStates && !a.built {
+			if open > maxStates || a.visits > maxAllStates && !a.built {
 				return errStates
 			}
 		}

@@ -46,7 +46,7 @@ func (a *automaton) mask(v *Vocabulary, from *node) model.TokenSet {
 			set.Add(token)
 		}
 	})
-	if len(a.masks) >= mostMasks {
+	if len(a.masks) >= maxMasks {
 		clear(a.masks)
 	}
 	a.masks[of] = set
@@ -67,7 +67,7 @@ func (a *automaton) inside(v *Vocabulary, n *node) inside {
 	in.exits = newWalk(a, &v.short, in.tokens).from(n, -1)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if len(v.kept) >= mostKept {
+	if len(v.kept) >= maxKept {
 		clear(v.kept)
 	}
 	v.kept[*n.likeness()] = in

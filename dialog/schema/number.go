@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// mostDigits is the largest number of digits before the point of a number, and after it.
-const mostDigits = 18
+// maxDigits is the largest number of digits before the point of a number, and after it.
+const maxDigits = 18
 
 // numbers is the shape of the numbers of a schema. Without limits they may have an
 // exponent of two digits, with limits none.
@@ -35,8 +35,8 @@ func (c *compiler) newNumbers(f *facts) (shape, error) {
 		if end == nil {
 			continue
 		}
-		if digits, exact := end.at.FloatPrec(); !exact || digits > mostDigits {
-			return nil, f.limits[0].refuse("a limit of more than %d digits after the point", mostDigits)
+		if digits, exact := end.at.FloatPrec(); !exact || digits > maxDigits {
+			return nil, f.limits[0].refuse("a limit of more than %d digits after the point", maxDigits)
 		}
 	}
 	if n.whole {
@@ -126,14 +126,14 @@ func (l *limit) magnitude() *magnitude {
 	if l == nil {
 		return nil
 	}
-	digits := strings.TrimPrefix(l.at.FloatString(mostDigits), "-")
+	digits := strings.TrimPrefix(l.at.FloatString(maxDigits), "-")
 	whole, fraction, _ := strings.Cut(digits, ".")
 	return &magnitude{whole, strings.TrimRight(fraction, "0"), l.strict}
 }
 
 // between returns the expression of the magnitudes from low to high; nil means no limit.
 func (a *automaton) between(low, high *magnitude, whole bool) *node {
-	least, most := 1, mostDigits
+	least, most := 1, maxDigits
 	if low != nil {
 		least = len(low.whole)
 	}
@@ -163,7 +163,7 @@ func (a *automaton) wholeDigits(length, i int, low, high *magnitude, whole bool)
 		if whole {
 			return a.empty()
 		}
-		return a.choice(a.endHere(low, high), a.sequence(a.literal("."), a.fractionDigits(mostDigits, low, high)))
+		return a.choice(a.endHere(low, high), a.sequence(a.literal("."), a.fractionDigits(maxDigits, low, high)))
 	}
 	if i > 0 && low == nil && high == nil {
 		return a.sequence(a.repeat(a.digit(), length-i, length-i), a.wholeDigits(length, length, nil, nil, whole))

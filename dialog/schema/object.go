@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// mostProperties is how many properties one object may list.
-const mostProperties = 1000
+// maxProperties is how many properties one object may list.
+const maxProperties = 1000
 
 // objects is the shape of the objects of a schema.
 type objects struct {
@@ -47,8 +47,8 @@ func (c *compiler) newObjects(f *facts) (shape, error) {
 		})
 	}
 	for _, name := range names {
-		if len(o.properties) == mostProperties {
-			return nil, f.objects[0].place.refuse("more than %d properties", mostProperties)
+		if len(o.properties) == maxProperties {
+			return nil, f.objects[0].place.refuse("more than %d properties", maxProperties)
 		}
 		var schemas []*document
 		for _, part := range f.objects {

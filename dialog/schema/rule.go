@@ -7,9 +7,9 @@ import "slices"
 const MaxDepth = 32
 
 const (
-	never     = MaxDepth + 1 // the cost of a rule without a finite value
-	mostRules = 1 << 12
-	mostWork  = 1 << 20
+	never    = MaxDepth + 1 // the cost of a rule without a finite value
+	maxRules = 1 << 12
+	maxWork  = 1 << 20
 )
 
 // rule is a schema in its compiled form: each of its values has one of the shapes.
@@ -117,8 +117,8 @@ func (c *compiler) rule(schemas []*document) (int, error) {
 	if r, known := c.known[key]; known {
 		return r, nil
 	}
-	if len(c.rules) > mostRules {
-		return 0, c.root.refuse("more than %d schemas", mostRules)
+	if len(c.rules) > maxRules {
+		return 0, c.root.refuse("more than %d schemas", maxRules)
 	}
 	all, err := c.together(schemas)
 	if err != nil {

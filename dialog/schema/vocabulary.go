@@ -10,9 +10,9 @@ import (
 // that may come within a string are nearly the same for all strings, so they are kept.
 const longToken = 16
 
-// mostKept is for how many states of strings a vocabulary keeps the allowed tokens. With
+// maxKept is for how many states of strings a vocabulary keeps the allowed tokens. With
 // 150,000 tokens each takes 19 KiB.
-const mostKept = 1 << 8
+const maxKept = 1 << 8
 
 // Vocabulary holds the tokens of a codec as bytes. It is safe for concurrent use. One
 // Vocabulary for many grammars is faster than one for each, because it keeps results.

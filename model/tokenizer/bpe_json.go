@@ -15,8 +15,8 @@ var ErrFormat = errors.New("bad tokenizer.json")
 // something that BPE does not support.
 var ErrUnsupported = errors.New("unsupported tokenizer")
 
-// mostTokens bounds the ids, so that a file can't ask for memory at will.
-const mostTokens = 1 << 22
+// maxTokens bounds the ids, so that a file can't ask for memory at will.
+const maxTokens = 1 << 22
 
 // file is a tokenizer.json.
 type file struct {
@@ -230,7 +230,7 @@ func (b *BPE) add(f *file) error {
 // most returns the limit of ids. It is somewhat above the number of tokens, so that a
 // small file can't request much memory.
 func (f *file) most() int {
-	return min(mostTokens, 1<<16+4*(len(f.Model.Vocab)+len(f.Added)))
+	return min(maxTokens, 1<<16+4*(len(f.Model.Vocab)+len(f.Added)))
 }
 
 func (b *BPE) put(id int32, most int, text string, k kind) error {

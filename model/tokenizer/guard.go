@@ -9,7 +9,7 @@ import (
 
 // FirstMark is the first of the noncharacters that stand for characters in a text. There
 // are 32 of them. Noncharacters have no meaning in any text.
-const FirstMark, mostMarks = '\uFDD0', 32
+const FirstMark, maxMarks = '\uFDD0', 32
 
 // Guard keeps text that a template was given from becoming tokens. Such text has marks in
 // place of the characters of an alphabet. Each guarded token has one of these characters.
@@ -30,7 +30,7 @@ func (b *BPE) NewGuard(guarded func(text string, special bool) bool) *Guard {
 	}
 	slices.Sort(texts)
 	add := func(c rune) {
-		if !slices.Contains(g.Alphabet, c) && len(g.Alphabet) < mostMarks {
+		if !slices.Contains(g.Alphabet, c) && len(g.Alphabet) < maxMarks {
 			g.Alphabet = append(g.Alphabet, c)
 		}
 	}
@@ -69,7 +69,7 @@ func (g *Guard) Mark(text string, open []string) string {
 		switch at := slices.Index(g.Alphabet, c); {
 		case at >= 0:
 			out.WriteRune(FirstMark + rune(at))
-		case c >= FirstMark && c < FirstMark+mostMarks:
+		case c >= FirstMark && c < FirstMark+maxMarks:
 			out.WriteRune(utf8.RuneError)
 		default:
 			out.WriteString(text[i : i+n])

@@ -10,8 +10,8 @@ import (
 const (
 	// sessionLife is how long a session lasts at most.
 	sessionLife = 12 * time.Hour
-	// mostSessions is how many sessions are kept; beyond it, the oldest is dropped.
-	mostSessions = 1000
+	// maxSessions is how many sessions are kept; beyond it, the oldest is dropped.
+	maxSessions = 1000
 )
 
 // session is the session of a browser that logged in.
@@ -43,7 +43,7 @@ func (s *sessions) begin(digest string, now time.Time) string {
 			oldest, since = key, one.begun
 		}
 	}
-	if len(s.open) >= mostSessions {
+	if len(s.open) >= maxSessions {
 		delete(s.open, oldest)
 	}
 	s.open[sha256.Sum256([]byte(id))] = session{digest, now}

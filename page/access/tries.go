@@ -7,11 +7,11 @@ import (
 )
 
 const (
-	// mostTries is how often an address may present a wrong token within triesWindow.
-	mostTries   = 10
+	// maxTries is how often an address may present a wrong token within triesWindow.
+	maxTries    = 10
 	triesWindow = time.Minute
-	// mostTriers bounds how many addresses are remembered.
-	mostTriers = 10_000
+	// maxTriers bounds how many addresses are remembered.
+	maxTriers = 10_000
 )
 
 // tries counts the wrong tokens that were presented, by address.
@@ -30,7 +30,7 @@ func (t *tries) wait(address string, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	v := t.from[address]
-	if v.count < mostTries {
+	if v.count < maxTries {
 		return 0
 	}
 	return max(0, v.since.Add(triesWindow).Sub(now))
@@ -40,10 +40,10 @@ func (t *tries) wait(address string, now time.Time) time.Duration {
 func (t *tries) fail(address string, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.from == nil || len(t.from) >= mostTriers {
+	if t.from == nil || len(t.from) >= maxTriers {
 		kept := map[string]failedTries{}
 		for key, v := range t.from {
-			if now.Sub(v.since) < triesWindow && len(kept) < mostTriers/2 {
+			if now.Sub(v.since) < triesWindow && len(kept) < maxTriers/2 {
 				kept[key] = v
 			}
 		}

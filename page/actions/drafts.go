@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// mostDrafts bounds the specs that are kept, each of at most mostOfSpec bytes. The oldest
+// maxDrafts bounds the specs that are kept, each of at most maxOfSpec bytes. The oldest
 // makes room.
-const mostDrafts = 32
+const maxDrafts = 32
 
 // draft is a spec that a person sent to be planned, with what became of it. It has an
 // address of its own, so that reloads and the browser's way back lose nothing of what was
@@ -38,7 +38,7 @@ func (d *drafts) add(one draft) string {
 	defer d.mu.Unlock()
 	one.key = newID()
 	d.kept = append(d.kept, one)
-	if len(d.kept) > mostDrafts {
+	if len(d.kept) > maxDrafts {
 		d.kept = slices.Delete(d.kept, 0, 1)
 	}
 	return one.key

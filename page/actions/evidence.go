@@ -64,7 +64,7 @@ func (p *Pages) progressOf(ctx context.Context, run record.Run) (*progress, erro
 		return nil, err
 	}
 	out.Finished = last.Step
-	acted, err := p.Records.Actions(ctx, run.Name, mostActions)
+	acted, err := p.Records.Actions(ctx, run.Name, maxActions)
 	out.Planned = report.PlannedSteps(sp.Training.Total(run.Splits[trace.Train].Count), acted)
 	return out, err
 }
@@ -135,7 +135,7 @@ func (p *Pages) settings(ctx context.Context, run record.Run) ([]setting, error)
 	if err != nil {
 		return nil, nil // of a spec that can't be read the run checks the keys
 	}
-	acted, err := p.Records.Actions(ctx, run.Name, mostActions)
+	acted, err := p.Records.Actions(ctx, run.Name, maxActions)
 	if err != nil {
 		return nil, err
 	}

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// mostOfForm bounds what the form of an action sends, in bytes.
-	mostOfForm = 64 << 10
+	// maxOfForm bounds what the form of an action sends, in bytes.
+	maxOfForm = 64 << 10
 	// actTimeout bounds an action. A run has half a minute to answer.
 	actTimeout = 40 * time.Second
 )
@@ -113,7 +113,7 @@ func (p *Pages) posted(w http.ResponseWriter, r *http.Request) (record.Run, bool
 	if !ok {
 		return run, false
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, mostOfForm)
+	r.Body = http.MaxBytesReader(w, r.Body, maxOfForm)
 	if err := r.ParseForm(); err != nil {
 		p.Fail(w, r, http.StatusBadRequest, fmt.Errorf("the form can't be read: %w", err))
 		return run, false

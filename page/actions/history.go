@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// mostActions is how many actions of a run are read, the newest first.
-	mostActions = 10_000
+	// maxActions is how many actions of a run are read, the newest first.
+	maxActions = 10_000
 	// actionsPerPage is how many a list has.
 	actionsPerPage = 100
 )
@@ -42,12 +42,12 @@ func (p *Pages) history(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ctx := r.Context()
-	all, err := p.Records.Actions(ctx, run.Name, mostActions)
+	all, err := p.Records.Actions(ctx, run.Name, maxActions)
 	if err != nil {
 		p.Fail(w, r, http.StatusInternalServerError, err)
 		return
 	}
-	b := historyBody{Full: len(all) == mostActions, Most: mostActions}
+	b := historyBody{Full: len(all) == maxActions, Most: maxActions}
 	rows := make([]row, len(all))
 	for i, a := range all {
 		rows[i] = rowOf(a)

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// mostOfSpec bounds a spec that is sent, in bytes.
-	mostOfSpec = 1 << 20
+	// maxOfSpec bounds a spec that is sent, in bytes.
+	maxOfSpec = 1 << 20
 	// planTimeout bounds a plan, which reads tasks and a model's files.
 	planTimeout = 2 * time.Minute
 )
@@ -105,8 +105,8 @@ func (p *Pages) readSpec(w http.ResponseWriter, r *http.Request) (startBody, boo
 	if !p.operates(w, r, p.Starter != nil) {
 		return b, false
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, 3*mostOfSpec) // a text and a file, as a form encodes them
-	err := r.ParseMultipartForm(mostOfSpec)
+	r.Body = http.MaxBytesReader(w, r.Body, 3*maxOfSpec) // a text and a file, as a form encodes them
+	err := r.ParseMultipartForm(maxOfSpec)
 	if errors.Is(err, http.ErrNotMultipart) {
 		err = r.ParseForm()
 	}
@@ -116,7 +116,7 @@ func (p *Pages) readSpec(w http.ResponseWriter, r *http.Request) (startBody, boo
 	}
 	b = startBody{ID: r.PostFormValue("id"), Spec: r.PostFormValue("spec"), Name: strings.TrimSpace(r.PostFormValue("name"))}
 	if file, _, err := r.FormFile("file"); err == nil {
-		data, err := io.ReadAll(io.LimitReader(file, mostOfSpec+1))
+		data, err := io.ReadAll(io.LimitReader(file, maxOfSpec+1))
 		if err = errors.Join(err, file.Close()); err != nil {
 			p.Fail(w, r, http.StatusBadRequest, fmt.Errorf("the file can't be read: %w", err))
 			return b, false
@@ -133,8 +133,8 @@ func (p *Pages) readSpec(w http.ResponseWriter, r *http.Request) (startBody, boo
 	case strings.TrimSpace(b.Spec) == "":
 		b.Problem = "spec: missing: paste one, or choose a file"
 		p.askSpec(w, r, b, http.StatusUnprocessableEntity)
-	case len(b.Spec) > mostOfSpec:
-		b.Problem = fmt.Sprintf("spec: more than %d bytes", mostOfSpec)
+	case len(b.Spec) > maxOfSpec:
+		b.Problem = fmt.Sprintf("spec: more than %d bytes", maxOfSpec)
 		b.Spec = ""
 		p.askSpec(w, r, b, http.StatusRequestEntityTooLarge)
 	default:

@@ -16,8 +16,8 @@ import (
 	"github.com/fulgurite/fulgurite/trace"
 )
 
-// MostMarks is how many marks are drawn, the newest ones.
-const MostMarks = 200
+// MaxMarks is how many marks are drawn, the newest ones.
+const MaxMarks = 200
 
 // Decided returns marks for the moves of the promoted pointer and for the decisions that
 // moved nothing.
@@ -132,5 +132,5 @@ func (s Span) Marks(all []figure.Mark) []figure.Mark {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b figure.Mark) int { return cmp.Compare(a.X, b.X) })
-	return out[max(0, len(out)-MostMarks):]
+	return out[max(0, len(out)-MaxMarks):]
 }

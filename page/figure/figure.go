@@ -20,11 +20,11 @@ const (
 	figureLeft, figureRight   = 40.0, 350.0
 	figureTop, figureBottom   = 10.0, 122.0
 	figureTicks               = 6
-	// MostLines is how many lines of a figure have their own colours.
-	MostLines = 6
-	// mostPoints is how many points of a line are drawn. If a line has more, each drawn
+	// MaxLines is how many lines of a figure have their own colours.
+	MaxLines = 6
+	// maxPoints is how many points of a line are drawn. If a line has more, each drawn
 	// point is the mean of several.
-	mostPoints = 400
+	maxPoints = 400
 )
 
 // Figure is one or more curves over steps or versions.
@@ -82,7 +82,7 @@ func (a axes) place(x, y float64) (float64, float64) {
 
 // thin replaces neighbours by their mean where there are more points than can be seen.
 func thin(points []Point) []Point {
-	k := (len(points) + mostPoints - 1) / mostPoints
+	k := (len(points) + maxPoints - 1) / maxPoints
 	if k < 2 {
 		return points
 	}

@@ -14,10 +14,10 @@ const (
 	lanesName  = lanesLeft - 10
 	laneHeight = 24.0
 	lanesTicks = 6
-	// mostOfName is how many letters of a lane's name are drawn.
-	mostOfName = 32
-	// mostBars is how many bars of all lanes are drawn, the first ones.
-	mostBars = 400
+	// maxOfName is how many letters of a lane's name are drawn.
+	maxOfName = 32
+	// maxBars is how many bars of all lanes are drawn, the first ones.
+	maxBars = 400
 )
 
 // Lane is a row of a time axis: what one agent did, or what happened to one run.
@@ -58,7 +58,7 @@ func (l Lanes) Hidden() int {
 	for _, row := range l.Rows {
 		n += len(row.Bars)
 	}
-	return max(0, n-mostBars)
+	return max(0, n-maxBars)
 }
 
 // ends returns when the first bar begins and when the last one ends.
@@ -106,7 +106,7 @@ func (l Lanes) SVG() template.HTML {
 		y := laneHeight * float64(i)
 		d.name(row.Name, y)
 		for _, b := range row.Bars {
-			if drawn++; drawn > mostBars {
+			if drawn++; drawn > maxBars {
 				break
 			}
 			d.bar(b, at(b.From), max(2, at(b.To)-at(b.From)), y)
@@ -121,7 +121,7 @@ func (l Lanes) SVG() template.HTML {
 func (d *Drawing) name(text string, y float64) {
 	d.Add(`<svg class="name" x="0" y="%g" width="%g" height="%g">`, y, lanesName, laneHeight)
 	d.Add(`<title>%s</title>`, html.EscapeString(text))
-	d.Text(0, 16, "start", shortened(text, mostOfName))
+	d.Text(0, 16, "start", shortened(text, maxOfName))
 	d.Add(`</svg>`)
 }
 

@@ -16,7 +16,7 @@ const Dash = "–"
 
 // Shown makes a text that someone else wrote ready to be put into one of our sentences.
 func Shown(text string) string {
-	c := Clip(text, MostOfResult)
+	c := Clip(text, MaxOfResult)
 	if c.More > 0 {
 		c.Text += " … " + Counted(c.More, "more byte")
 	}

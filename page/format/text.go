@@ -9,10 +9,10 @@ import (
 
 // The most that is shown of a text, in bytes.
 const (
-	MostOfMessage = 8 << 10
-	MostOfResult  = 2 << 10 // of a text that is shown next to others
-	MostOfLine    = 200
-	MostOfSpec    = 64 << 10
+	MaxOfMessage = 8 << 10
+	MaxOfResult  = 2 << 10 // of a text that is shown next to others
+	MaxOfLine    = 200
+	MaxOfSpec    = 64 << 10
 )
 
 // Clipped is the shown part of a text that someone else wrote.
@@ -67,7 +67,7 @@ func Clean(text string) string {
 // FirstLine returns the beginning of a text's first line, cut to fit into a table.
 func FirstLine(text string) string {
 	line, rest, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	c := Clip(line, MostOfLine)
+	c := Clip(line, MaxOfLine)
 	if c.More > 0 || rest != "" {
 		c.Text += " …"
 	}
@@ -89,11 +89,11 @@ func Words(text string, most int) string {
 	return cut + "…"
 }
 
-// Visible formats a text as Clean does and cuts it to MostOfLine bytes. It shows an empty
+// Visible formats a text as Clean does and cuts it to MaxOfLine bytes. It shows an empty
 // text as ∅ and marks line feeds with ↵.
 func Visible(text string) string {
 	if text == "" {
 		return "∅"
 	}
-	return strings.ReplaceAll(Clip(text, MostOfLine).Text, "\n", "↵\n")
+	return strings.ReplaceAll(Clip(text, MaxOfLine).Text, "\n", "↵\n")
 }

@@ -95,7 +95,7 @@ func Read[T any](r *http.Request, o Order[T]) (Choice, *Form) {
 	query := r.URL.Query()
 	of := func(name string) string { return query.Get(o.Prefix + name) }
 	c := Choice{Word: strings.ToLower(strings.TrimSpace(of("q"))), From: number(of("from"))}
-	f := &Form{Prefix: o.Prefix, Anchor: o.Anchor, Search: format.Clip(of("q"), format.MostOfLine).Text, query: query}
+	f := &Form{Prefix: o.Prefix, Anchor: o.Anchor, Search: format.Clip(of("q"), format.MaxOfLine).Text, query: query}
 	kept := url.Values{}
 	for name, values := range query {
 		if !slices.Contains([]string{o.Prefix + "q", o.Prefix + "show", o.Prefix + "sort", o.Prefix + "from"}, name) {

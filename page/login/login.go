@@ -15,9 +15,9 @@ import (
 	"github.com/fulgurite/fulgurite/page/access"
 )
 
-// mostOfLogin is the maximum size of a request from someone who is not logged in, in
+// maxOfLogin is the maximum size of a request from someone who is not logged in, in
 // bytes.
-const mostOfLogin = 4 << 10
+const maxOfLogin = 4 << 10
 
 // Body is the body of the page on which a token is presented.
 type Body struct {
@@ -94,7 +94,7 @@ func (p *Pages) login(w http.ResponseWriter, r *http.Request) {
 		p.Show(w, r, http.StatusOK, Body{To: to})
 		return
 	}
-	r.Body = http.MaxBytesReader(w, r.Body, mostOfLogin)
+	r.Body = http.MaxBytesReader(w, r.Body, maxOfLogin)
 	_, err := p.Guard.LogIn(w, r, r.PostFormValue("secret"))
 	var many access.TooManyError
 	switch {
@@ -112,7 +112,7 @@ func (p *Pages) login(w http.ResponseWriter, r *http.Request) {
 
 // LogOut ends the session.
 func (p *Pages) LogOut(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, mostOfLogin)
+	r.Body = http.MaxBytesReader(w, r.Body, maxOfLogin)
 	if err := p.Guard.CheckForm(access.Of(r.Context()), r.PostFormValue("token")); err != nil {
 		p.Fail(w, r, http.StatusForbidden, err)
 		return

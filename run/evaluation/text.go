@@ -7,8 +7,8 @@ import (
 	"github.com/fulgurite/fulgurite/internal/readable"
 )
 
-// mostChanges is how many tasks a text lists; the JSON has all.
-const mostChanges = 10
+// maxChanges is how many tasks a text lists; the JSON has all.
+const maxChanges = 10
 
 // page writes the lines of a text.
 type page struct{ readable.Lines }
@@ -46,11 +46,11 @@ func (c Comparison) WriteText(w io.Writer) error {
 	}
 	if changed := c.Wins + c.Losses; changed > 0 {
 		p.Line("\n%8s  %8s  %8s  task", "A", "B", "B − A")
-		for _, t := range c.ByTask[:min(changed, mostChanges)] {
+		for _, t := range c.ByTask[:min(changed, maxChanges)] {
 			p.Line("%8.3f  %8.3f  %+8.3f  %s", t.A, t.B, t.Difference, t.ID)
 		}
-		if changed > mostChanges {
-			p.Line("  … and %d more; --json has all", changed-mostChanges)
+		if changed > maxChanges {
+			p.Line("  … and %d more; --json has all", changed-maxChanges)
 		}
 	}
 	return p.Err

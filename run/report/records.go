@@ -33,8 +33,8 @@ type Store interface {
 	RefusalsOfRun(ctx context.Context, run, policy string) ([]trace.RefusalCount, error)
 }
 
-// MostActions is how many of the newest actions on a run are read.
-const MostActions = 1000
+// MaxActions is how many of the newest actions on a run are read.
+const MaxActions = 1000
 
 // Scores reads the rewards of a step, or of the evaluation of a version.
 type Scores interface {
@@ -95,7 +95,7 @@ func readRecords(ctx context.Context, s Store, blobs Blobs, run, policy string) 
 		func() error { m.promotions, err = s.Promotions(ctx, run, policy); return err },
 		func() error { m.decisions, err = s.Decisions(ctx, run, policy); return err },
 		func() error { m.quarantines, err = s.Quarantines(ctx, run, policy); return err },
-		func() error { m.actions, err = s.Actions(ctx, run, MostActions); return err },
+		func() error { m.actions, err = s.Actions(ctx, run, MaxActions); return err },
 		func() error { choices, err = s.Choices(ctx, run, policy); return err },
 		func() error { m.trials, err = s.Trials(ctx, run, policy); return err },
 		func() error { m.replays, err = s.Replays(ctx, run, policy); return err },

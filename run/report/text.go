@@ -13,11 +13,11 @@ import (
 	"github.com/fulgurite/fulgurite/internal/readable"
 )
 
-// mostPasses is for how many evaluations, the newest ones, a text shows pass@k.
-const mostPasses = 4
+// maxPasses is for how many evaluations, the newest ones, a text shows pass@k.
+const maxPasses = 4
 
-// mostLines is how many lines a list of a text has; the JSON has all.
-const mostLines = 20
+// maxLines is how many lines a list of a text has; the JSON has all.
+const maxLines = 20
 
 // WriteText writes the report for people.
 func (r Report) WriteText(w io.Writer) error {
@@ -55,11 +55,11 @@ type page struct{ readable.Lines }
 
 // lines writes the first of n lines, and how many more there are.
 func (p *page) lines(n int, line func(i int)) {
-	for i := range min(n, mostLines) {
+	for i := range min(n, maxLines) {
 		line(i)
 	}
-	if n > mostLines {
-		p.Line("  … and %d more; --json has all", n-mostLines)
+	if n > maxLines {
+		p.Line("  … and %d more; --json has all", n-maxLines)
 	}
 }
 
@@ -208,13 +208,13 @@ func (p *page) writeEvaluations(r Report) {
 		p.Line("%8d  %-5s  %6.3f  %6.3f  %8d  %6s", e.Version, e.Kind, e.Mean, e.StdError, e.Rollouts, greedy)
 	}
 	shown := slices.DeleteFunc(slices.Clone(r.Evaluations), func(e Evaluation) bool { return e.Pass == nil })
-	for _, e := range shown[max(0, len(shown)-mostPasses):] {
+	for _, e := range shown[max(0, len(shown)-maxPasses):] {
 		p.Line("\nVersion %d on the %s split", e.Version, e.Kind)
 		if p.Err == nil {
 			p.Err = e.Pass.WriteText(p.W, "  ")
 		}
 	}
-	if more := len(shown) - mostPasses; more > 0 {
+	if more := len(shown) - maxPasses; more > 0 {
 		p.Line("  … and of %d evaluations before; --json has all", more)
 	}
 }

@@ -54,8 +54,8 @@ func ClipNorm() Bounds { return Positive(1e300) }
 // LoRARank returns the bounds of an adapter's rank.
 func LoRARank() Bounds { return Between(1, 1024) }
 
-// MostTrainedTokens is how many tokens may have rows that an adapter trains.
-const MostTrainedTokens = 1024
+// MaxTrainedTokens is how many tokens may have rows that an adapter trains.
+const MaxTrainedTokens = 1024
 
 // LoRAAlpha returns the bounds of an adapter's alpha.
 func LoRAAlpha() Bounds { return Positive(1e6) }

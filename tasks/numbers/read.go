@@ -416,8 +416,8 @@ func (s *scanner) operand(at, step int) bool {
 func isWord(c rune) bool { return c == '_' || isLetter(c) || isDigit(c) }
 
 const (
-	longest      = 4096 // characters of a number
-	mostExponent = 400
+	longest     = 4096 // characters of a number
+	maxExponent = 400
 )
 
 // decimal returns the exact value of a decimal number without a sign, in which commas may
@@ -428,7 +428,7 @@ func decimal(text string) (*big.Rat, bool) {
 		return nil, false
 	}
 	if e := strings.IndexAny(text, "eE"); e >= 0 {
-		if n, err := strconv.Atoi(text[e+1:]); err != nil || n > mostExponent || n < -mostExponent {
+		if n, err := strconv.Atoi(text[e+1:]); err != nil || n > maxExponent || n < -maxExponent {
 			return nil, false
 		}
 	}

@@ -16,9 +16,9 @@ import (
 // Limits of a search.
 const (
 	usualLimit = 5
-	mostLimit  = 50
-	// mostWords is how many words of a query are searched.
-	mostWords = 64
+	maxLimit   = 50
+	// maxWords is how many words of a query are searched.
+	maxWords = 64
 )
 
 // ErrQuery is wrapped when a query can't be searched for.
@@ -94,12 +94,12 @@ func (x *Index) Search(ctx context.Context, query string, limit int) ([]Found, e
 	switch {
 	case len(words) == 0:
 		return nil, fmt.Errorf("%w: it has no words", ErrQuery)
-	case limit < 0 || limit > mostLimit:
-		return nil, fmt.Errorf("%w: limit %d: give 1 to %d", ErrQuery, limit, mostLimit)
+	case limit < 0 || limit > maxLimit:
+		return nil, fmt.Errorf("%w: limit %d: give 1 to %d", ErrQuery, limit, maxLimit)
 	case limit == 0:
 		limit = usualLimit
 	}
-	words = words[:min(len(words), mostWords)]
+	words = words[:min(len(words), maxWords)]
 	for i, word := range words {
 		words[i] = `"` + word + `"` // so that AND, OR and NOT are words
 	}

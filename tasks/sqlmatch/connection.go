@@ -20,15 +20,15 @@ const (
 	// The time of some functions grows with the square of that number.
 	longestValue = 128 << 10
 	longestQuery = 64 << 10
-	// mostRows and mostBytes limit the result of a gold query. The result that is
+	// maxRows and maxBytes limit the result of a gold query. The result that is
 	// compared with it is read only as long as it can still be equal.
-	mostRows  = 200_000
-	mostBytes = 64 << 20
+	maxRows  = 200_000
+	maxBytes = 64 << 20
 	// cacheKB is the memory that a query may use for each of its tables and sorters.
 	// Everything beyond that goes to temporary files.
 	cacheKB = 4096
-	// mostTemporary is how many bytes a query may write into all of its temporary files.
-	mostTemporary = 256 << 20
+	// maxTemporary is how many bytes a query may write into all of its temporary files.
+	maxTemporary = 256 << 20
 	// stepsPerSecond turns a limit in seconds into a limit in steps of SQLite's virtual
 	// machine, which a query reaches at the same step on every machine. Most machines run
 	// more steps in a second.
@@ -41,7 +41,7 @@ const (
 var (
 	errSteps   = errors.New("too many steps")
 	errTime    = errors.New("too much time")
-	errFiles   = fmt.Errorf("more than %d MiB in temporary files", mostTemporary>>20)
+	errFiles   = fmt.Errorf("more than %d MiB in temporary files", maxTemporary>>20)
 	errRows    = errors.New("more rows than can be equal")
 	errBytes   = errors.New("more bytes than can be equal")
 	errColumns = errors.New("another number of columns")
@@ -118,7 +118,7 @@ func open(path string) (*connection, error) {
 	c.prepareLimits()
 	for _, pragma := range []string{"query_only=1", "trusted_schema=0", "mmap_size=0", "temp_store=1", fmt.Sprintf("cache_size=-%d", cacheKB), "cell_size_check=1", "schema_version"} {
 		c.allow(context.Background(), time.Minute)
-		_, err := c.query("PRAGMA "+pragma, bounds{rows: mostRows, bytes: mostBytes, columns: -1})
+		_, err := c.query("PRAGMA "+pragma, bounds{rows: maxRows, bytes: maxBytes, columns: -1})
 		var failure sqliteError
 		switch {
 		case err == nil:
@@ -191,7 +191,7 @@ func (c *connection) check() int32 {
 // mayWrite counts the bytes that a query writes into temporary files, and ends a query
 // that exceeds the limit.
 func (c *connection) mayWrite(size int) bool {
-	if c.written += size; c.written > mostTemporary {
+	if c.written += size; c.written > maxTemporary {
 		c.ended = errFiles
 	}
 	return c.ended == nil
@@ -264,7 +264,7 @@ func (c *connection) compile(text string) (uintptr, error) {
 	if len(text) > longestQuery {
 		return 0, sqliteError{sqlite3.SQLITE_TOOBIG, "the query is too long"}
 	}
-	if expanded(text) > mostExpanded {
+	if expanded(text) > maxExpanded {
 		return 0, errSteps
 	}
 	source, err := libc.CString(text)

@@ -46,10 +46,10 @@ type Comparison struct {
 
 const (
 	defaultMost = 10 * time.Second
-	// mostIdle is how many connections are kept open for the next query.
-	mostIdle = 64
-	// mostGolds is how many cells of results of gold queries are remembered.
-	mostGolds = 4 << 20
+	// maxIdle is how many connections are kept open for the next query.
+	maxIdle = 64
+	// maxGolds is how many cells of results of gold queries are remembered.
+	maxGolds = 4 << 20
 )
 
 // Databases compares queries on databases. It keeps connections and the results of gold
@@ -276,7 +276,7 @@ func (d *Databases) gold(ctx context.Context, f file, c *connection, of Comparis
 		return t, nil
 	}
 	c.allow(ctx, of.Most)
-	t, err := c.query(of.Gold, bounds{rows: mostRows, bytes: mostBytes, columns: -1, distinct: sets})
+	t, err := c.query(of.Gold, bounds{rows: maxRows, bytes: maxBytes, columns: -1, distinct: sets})
 	var failure sqliteError
 	switch {
 	case err == nil:
@@ -285,14 +285,14 @@ func (d *Databases) gold(ctx context.Context, f file, c *connection, of Comparis
 	case errors.As(err, &failure) && failure.broken():
 		return t, fmt.Errorf("%w: read %s: %w", ErrDatabase, f.path, err)
 	case errors.Is(err, errRows), errors.Is(err, errBytes):
-		return t, fmt.Errorf("%w on %s: it returns more than %d rows or %d MiB", ErrGold, f.path, mostRows, mostBytes>>20)
+		return t, fmt.Errorf("%w on %s: it returns more than %d rows or %d MiB", ErrGold, f.path, maxRows, maxBytes>>20)
 	default:
 		return t, fmt.Errorf("%w on %s: %w", ErrGold, f.path, err)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	size := 1 + len(t.rows)*t.columns + t.bytes/16
-	if d.cells += size; d.golds == nil || d.cells > mostGolds {
+	if d.cells += size; d.golds == nil || d.cells > maxGolds {
 		d.golds, d.cells = map[goldQuery]table{}, size
 	}
 	d.golds[key] = t
@@ -320,7 +320,7 @@ func (d *Databases) give(f file, c *connection) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.idle = append(d.idle, idleConnection{f, c})
-	if len(d.idle) > mostIdle {
+	if len(d.idle) > maxIdle {
 		_ = d.idle[0].close() // nothing was written
 		d.idle = slices.Delete(d.idle, 0, 1)
 	}

@@ -2,15 +2,15 @@ package sqlmatch
 
 import "strings"
 
-// mostExpanded is how many references to tables of WITH a query may have after expansion,
+// maxExpanded is how many references to tables of WITH a query may have after expansion,
 // when each is replaced by its definition. SQLite expands them while it compiles, where
 // no limit on steps or time ends it: with twenty tables that each refer twice to the one
 // before, there are a million references.
-const mostExpanded = 500
+const maxExpanded = 500
 
 // expanded returns the number of references to tables of WITH in a query, counted after
-// SQLite's expansion. If it is larger than mostExpanded, the number may be wrong, but is
-// larger than mostExpanded, too.
+// SQLite's expansion. If it is larger than maxExpanded, the number may be wrong, but is
+// larger than maxExpanded, too.
 func expanded(query string) int {
 	tokens := tokensOf(query)
 	sizes := map[string]int{} // references in each defined table, and one for the table itself
@@ -34,13 +34,13 @@ func expanded(query string) int {
 				sizes[top.name] = 1 + top.count
 				count := top.count
 				open = open[:len(open)-1]
-				if count > mostExpanded {
+				if count > maxExpanded {
 					return count
 				}
 			}
 		case i+1 < len(tokens) && tokens[i+1] == ".": // a column of the table
 		default:
-			top.count = min(top.count+sizes[plainName(t)], 2*mostExpanded)
+			top.count = min(top.count+sizes[plainName(t)], 2*maxExpanded)
 		}
 	}
 	return open[0].count

@@ -64,8 +64,8 @@ func main() {
 // of the other have the processors.
 const trainings = 2
 
-// mostAgain is how many examples may need a second try.
-const mostAgain = 2
+// maxAgain is how many examples may need a second try.
+const maxAgain = 2
 
 // run runs the examples and prints a line for each. Those that fail are run once more and
 // alone, since a slow machine should not turn away a change; what passes only then is
@@ -78,7 +78,7 @@ func (c *cli) run(ctx context.Context, out io.Writer) (err error) {
 	t := trainer{command: c.Fulgurite, agents: c.Jobs}
 	defer func() { err = errors.Join(err, t.close()) }()
 	failed, err := c.runAll(ctx, out, examples, &t)
-	if len(failed) == 0 || len(failed) > mostAgain || ctx.Err() != nil {
+	if len(failed) == 0 || len(failed) > maxAgain || ctx.Err() != nil {
 		return err
 	}
 	_, _ = fmt.Fprintf(out, "once more, after: %v\n", err)

@@ -20,7 +20,7 @@ import (
 
 const module = "github.com/fulgurite/fulgurite/"
 
-// mostLines is the maximum length of a file. A longer file usually has more than one
+// maxLines is the maximum length of a file. A longer file usually has more than one
 // subject.
 
 // source is one Go file, its folder relative to the root of the repository.

@@ -17,8 +17,8 @@ import (
 	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
-// mostExported is the maximum size of a version's files that the page exports, in bytes.
-const mostExported = 8 << 30
+// maxExported is the maximum size of a version's files that the page exports, in bytes.
+const maxExported = 8 << 30
 
 // exporter writes the files of versions. It exports one version at a time, because the
 // whole model is in memory while its files are written.
@@ -102,7 +102,7 @@ func (e *exporter) small(ctx context.Context, id model.VersionID) error {
 	if m.Base != nil {
 		sum += m.Base.Size
 	}
-	if sum > mostExported {
+	if sum > maxExported {
 		return operator.Refuse("its files have %d bytes, more than a page sends: use `%s`", sum, shell.Command("export", id.String(), "DIRECTORY"))
 	}
 	return nil

@@ -43,7 +43,7 @@ type trainer struct {
 // depends on the architecture alone, so that the order of sums does too. A wide model has
 // one lane, because its shards run one after the other.
 const (
-	mostLanes   = 16
+	maxLanes    = 16
 	laneNumbers = 1 << 25 // in all lanes together
 )
 
@@ -52,7 +52,7 @@ func (t *trainer) laneLimit() int {
 	if t.wide() {
 		return 1
 	}
-	return min(mostLanes, max(2, laneNumbers/t.changes.size))
+	return min(maxLanes, max(2, laneNumbers/t.changes.size))
 }
 
 func (e *Engine) newTrainer(c model.Checkpoint) (*trainer, error) {

@@ -43,7 +43,7 @@ type About struct {
 func RanksOf(gpus int) int {
 	o := Options{}.withDefaults()
 	if o.Ranks == autoRanks {
-		return max(1, min(gpus, mostRanks))
+		return max(1, min(gpus, maxRanks))
 	}
 	count, _ := strconv.Atoi(o.Ranks) // 0 if it is not a number
 	return max(1, count)

@@ -31,7 +31,7 @@ const (
 	defaultTokens    = 8192
 	defaultSequences = 128
 	defaultLimit     = 2 * time.Minute
-	mostRanks        = 64
+	maxRanks         = 64
 	autoRanks        = "auto"
 	autoProducts     = "auto"
 )
@@ -90,8 +90,8 @@ func (o Options) check() error {
 		return fmt.Errorf("device %q: give auto, cpu, cuda or cuda:N", o.Device)
 	}
 	count, err := strconv.Atoi(o.Ranks)
-	if o.Ranks != autoRanks && (err != nil || count < 1 || count > mostRanks) {
-		return fmt.Errorf("ranks %q (%s): give a number from 1 to %d, or auto", o.Ranks, EnvRanks, mostRanks)
+	if o.Ranks != autoRanks && (err != nil || count < 1 || count > maxRanks) {
+		return fmt.Errorf("ranks %q (%s): give a number from 1 to %d, or auto", o.Ranks, EnvRanks, maxRanks)
 	}
 	if o.Ranks != "1" && strings.HasPrefix(o.Device, "cuda:") {
 		return fmt.Errorf("ranks %q (%s) on device %q: a rank takes the GPU of its number; give device cuda, and let CUDA_VISIBLE_DEVICES choose GPUs", o.Ranks, EnvRanks, o.Device)
@@ -143,7 +143,7 @@ func begin(o *Options, within time.Duration) (*process, error) {
 	}
 	if gpus := p.about.GPUs; count == 0 && gpus > 1 { // only the program knows what it sees
 		p.close()
-		count = min(gpus, mostRanks)
+		count = min(gpus, maxRanks)
 		o.Threads = max(1, o.Threads/count)
 		if p, err = start(*o, count, 1, within); err != nil {
 			return nil, err

@@ -11,8 +11,8 @@ import (
 
 // These bounds are above what any frame of the program needs.
 const (
-	mostHeader = 1 << 20 // bytes of a header
-	mostArray  = 1 << 30 // bytes of an array
+	maxHeader = 1 << 20 // bytes of a header
+	maxArray  = 1 << 30 // bytes of an array
 )
 
 // errFrame is wrapped when bytes are not a frame: the peer is then another program, or
@@ -109,7 +109,7 @@ func readFrame(r io.Reader) (reply, error) {
 		return reply{}, err
 	}
 	n := binary.LittleEndian.Uint32(length[:])
-	if n > mostHeader {
+	if n > maxHeader {
 		return reply{}, fmt.Errorf("%w: a header of %d bytes", errFrame, n)
 	}
 	header := make([]byte, n)
@@ -138,11 +138,11 @@ func readFrame(r io.Reader) (reply, error) {
 func (a array) size() (int, error) {
 	n, ok := map[string]int{"f4": 4, "i4": 4, "u1": 1}[a.Type]
 	for _, d := range a.Shape {
-		if d < 0 || d > mostArray {
+		if d < 0 || d > maxArray {
 			ok = false
 			break
 		}
-		if n *= d; n > mostArray {
+		if n *= d; n > maxArray {
 			ok = false
 			break
 		}

@@ -139,7 +139,7 @@ func (r Room) Advice(memory int64) []string {
 			small.spread(" and model.lora", offer)
 		}
 	}
-	return append(out, fmt.Sprintf("a model.base of at most about %s parameters%s", billions(r.most(memory)), r.mostWithAdapter(memory)))
+	return append(out, fmt.Sprintf("a model.base of at most about %s parameters%s", billions(r.most(memory)), r.maxWithAdapter(memory)))
 }
 
 // adapter returns r with the offered adapter.
@@ -178,8 +178,8 @@ func (r Room) most(memory int64) float64 {
 	return max(0, float64(budget(memory))/float64(of.Bytes()))
 }
 
-// mostWithAdapter returns the same for an adapter, if all weights were to be trained.
-func (r Room) mostWithAdapter(memory int64) string {
+// maxWithAdapter returns the same for an adapter, if all weights were to be trained.
+func (r Room) maxWithAdapter(memory int64) string {
 	if r.Adapter > 0 || r.Offered == 0 {
 		return ""
 	}

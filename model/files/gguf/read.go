@@ -14,10 +14,10 @@ import (
 // Limits of a header, far above those of published models. They bound what a file can
 // make a reader allocate.
 const (
-	mostHeader     = 256 << 20 // bytes before the tensors' numbers
-	mostElements   = 1 << 24   // of an array
-	mostNesting    = 4         // dimensions, as in ggml
-	mostDimension  = math.MaxInt32
+	maxHeader      = 256 << 20 // bytes before the tensors' numbers
+	maxElements    = 1 << 24   // of an array
+	maxNesting     = 4         // dimensions, as in ggml
+	maxDimension   = math.MaxInt32
 	magic          = "GGUF"
 	alignmentKey   = "general.alignment"
 	plainAlignment = 32
@@ -26,7 +26,7 @@ const (
 // Open reads the metadata and the list of tensors of a file of size bytes. r is needed as
 // long as the tensors are read.
 func Open(r io.ReaderAt, size int64) (*File, error) {
-	limit := min(size, mostHeader)
+	limit := min(size, maxHeader)
 	h := &header{r: bufio.NewReaderSize(io.NewSectionReader(r, 0, limit), 1<<16), left: limit, cut: limit < size}
 	f := &File{r: r}
 	err := h.file(f, size)
@@ -144,8 +144,8 @@ func (h *header) tensor() (t Tensor, err error) {
 	if err != nil {
 		return t, err
 	}
-	if dimensions < 1 || dimensions > mostNesting {
-		return t, fmt.Errorf("%w: tensor %q has %d dimensions, want 1 to %d", ErrFormat, t.Name, dimensions, mostNesting)
+	if dimensions < 1 || dimensions > maxNesting {
+		return t, fmt.Errorf("%w: tensor %q has %d dimensions, want 1 to %d", ErrFormat, t.Name, dimensions, maxNesting)
 	}
 	t.Shape = make([]int, dimensions)
 	numbers := int64(1)
@@ -154,7 +154,7 @@ func (h *header) tensor() (t Tensor, err error) {
 		if err != nil {
 			return t, err
 		}
-		if d < 1 || d > mostDimension || numbers > math.MaxInt64/4/int64(d) {
+		if d < 1 || d > maxDimension || numbers > math.MaxInt64/4/int64(d) {
 			return t, fmt.Errorf("%w: tensor %q: dimension %d is %d", ErrFormat, t.Name, i, d)
 		}
 		numbers *= int64(d)
@@ -204,7 +204,7 @@ func (h *header) read(b []byte) error {
 
 func (h *header) short(want int64) error {
 	if h.cut {
-		return fmt.Errorf("%w: its header has more than %d bytes", ErrFormat, mostHeader)
+		return fmt.Errorf("%w: its header has more than %d bytes", ErrFormat, maxHeader)
 	}
 	return fmt.Errorf("%w: %d bytes from byte %d on are beyond its end: it is cut off", ErrFormat, want, h.at)
 }

@@ -124,8 +124,8 @@ func (h *header) array() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if n > mostElements {
-		return nil, fmt.Errorf("%w: array of %d elements, the limit is %d", ErrUnsupported, n, mostElements)
+	if n > maxElements {
+		return nil, fmt.Errorf("%w: array of %d elements, the limit is %d", ErrUnsupported, n, maxElements)
 	}
 	if kind == valueString {
 		texts := make([]string, n)

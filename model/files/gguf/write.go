@@ -48,7 +48,7 @@ func NewWriter(w io.Writer, m Metadata, entries []Entry) (*Writer, error) {
 	offset := int64(0)
 	for _, e := range entries {
 		form, ok := e.Type.form()
-		if !ok || len(e.Shape) < 1 || len(e.Shape) > mostNesting {
+		if !ok || len(e.Shape) < 1 || len(e.Shape) > maxNesting {
 			return nil, fmt.Errorf("tensor %s of type %s and shape %v cannot be written", e.Name, e.Type, e.Shape)
 		}
 		if _, ok := form.row(int64(e.Shape[len(e.Shape)-1])); !ok {

@@ -6,8 +6,8 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 )
 
-// mostTwins is how many twins of a token are listed.
-const mostTwins = 4
+// maxTwins is how many twins of a token are listed.
+const maxTwins = 4
 
 // Twins are the tokens whose rows of the output layer are the row of another token.
 type Twins struct {
@@ -64,7 +64,7 @@ func (s *Stored) Twins(tokens []int32, unused model.TokenRanges) (map[int32]Twin
 		for of, its := range kept {
 			if int(of) != id && alike(its, row) {
 				t := found[of]
-				if t.Number++; len(t.Tokens) < mostTwins {
+				if t.Number++; len(t.Tokens) < maxTwins {
 					t.Tokens = append(t.Tokens, int32(id))
 				}
 				found[of] = t

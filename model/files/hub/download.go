@@ -21,8 +21,8 @@ import (
 // part is the suffix of the name of an incomplete file.
 const part = ".part"
 
-// mostFailures is how many attempts in a row may get nothing.
-const mostFailures = 5
+// maxFailures is how many attempts in a row may get nothing.
+const maxFailures = 5
 
 // Download downloads a file of a commit into dir, unless it exists there. It calls
 // progress with the number of bytes that are present so far.
@@ -115,7 +115,7 @@ func (h *Hub) fill(ctx context.Context, c Commit, f File, out *os.File, progress
 		case err == nil:
 			err = io.ErrUnexpectedEOF
 		}
-		if failures++; failures == mostFailures {
+		if failures++; failures == maxFailures {
 			return fmt.Errorf("%d attempts got nothing, %d of %d bytes are there for the next download: %w", failures, at, f.Size, err)
 		}
 		select {

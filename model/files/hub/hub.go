@@ -98,8 +98,8 @@ func (h *Hub) commit(ctx context.Context, n Name) (Commit, error) {
 			} `json:"lfs"`
 		} `json:"siblings"`
 	}
-	const mostText = 64 << 20
-	if err := json.NewDecoder(io.LimitReader(response.Body, mostText)).Decode(&reply); err != nil {
+	const maxText = 64 << 20
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxText)).Decode(&reply); err != nil {
 		return Commit{}, fmt.Errorf("its answer: %w", err)
 	}
 	if !regexp.MustCompile(`^[0-9a-f]{40}$`).MatchString(reply.SHA) {

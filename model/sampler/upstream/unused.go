@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// mostBiased is how many ids vLLM takes in logit_bias. SGLang has no such bound.
-	mostBiased = 1024
+	// maxBiased is how many ids vLLM takes in logit_bias. SGLang has no such bound.
+	maxBiased = 1024
 	// never is the least bias that servers take. It makes an id e^100 times less likely,
 	// which is probability 0 for every purpose.
 	never = -100
@@ -35,8 +35,8 @@ func newBiases(unused model.TokenRanges) biases {
 // CheckUnused returns an error if a server of the given type can't be told to leave out
 // so many ids without a token.
 func CheckUnused(kind string, unused model.TokenRanges) error {
-	if n := unused.Tokens(); kind == VLLM && n > mostBiased {
-		return fmt.Errorf("%d rows of the model's vocabulary have no token, and a server of type %s can be told to leave out %d", n, kind, mostBiased)
+	if n := unused.Tokens(); kind == VLLM && n > maxBiased {
+		return fmt.Errorf("%d rows of the model's vocabulary have no token, and a server of type %s can be told to leave out %d", n, kind, maxBiased)
 	}
 	return nil
 }

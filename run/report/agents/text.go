@@ -10,8 +10,8 @@ import (
 	"github.com/fulgurite/fulgurite/run/evaluation"
 )
 
-// mostReasons is how many reasons a text has for what could not be graded again.
-const mostReasons = 5
+// maxReasons is how many reasons a text has for what could not be graded again.
+const maxReasons = 5
 
 // unknown stands for an agent whose requests can't be read.
 const unknown = "unknown"
@@ -44,10 +44,10 @@ func (p *page) evaluation(e Evaluation) {
 	p.Line("    %s", e.Ends.text(e.Attempts))
 	if e.Ungraded > 0 {
 		p.Line("    the replies of %s can't be graded again:", readable.Count(e.Ungraded, "attempt"))
-		for _, reason := range e.Reasons[:min(len(e.Reasons), mostReasons)] {
+		for _, reason := range e.Reasons[:min(len(e.Reasons), maxReasons)] {
 			p.Line("      %s", reason)
 		}
-		if more := len(e.Reasons) - mostReasons; more > 0 {
+		if more := len(e.Reasons) - maxReasons; more > 0 {
 			p.Line("      … and %d more; --json has all", more)
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/fulgurite/fulgurite/internal/readable"
 )
 
-// mostSteps is how many steps, the newest ones, a text shows one by one.
-const mostSteps = 20
+// maxSteps is how many steps, the newest ones, a text shows one by one.
+const maxSteps = 20
 
 // page writes the lines of a text.
 type page struct{ readable.Lines }
@@ -105,10 +105,10 @@ func (p *page) row(r row, whole float64) {
 
 func (p *page) steps(all []Step) {
 	p.Line("\n  %5s  %9s  %9s  %9s  %9s  %9s", "step", "seconds", "rollouts", "batch", "update", "next")
-	if more := len(all) - mostSteps; more > 0 {
+	if more := len(all) - maxSteps; more > 0 {
 		p.Line("  … %d before; --json has all", more)
 	}
-	for _, s := range all[max(0, len(all)-mostSteps):] {
+	for _, s := range all[max(0, len(all)-maxSteps):] {
 		p.Line("  %5d  %9.2f  %9.2f  %9.2f  %9.2f  %9.2f", s.Step, s.Seconds, s.Rollouts.Seconds, s.Batch.Seconds, s.Update.Seconds, s.Next.Seconds)
 	}
 }
@@ -118,7 +118,7 @@ func (p *page) evaluations(all []Evaluation) {
 		return
 	}
 	p.Line("\nEvaluations\n  %7s  %-5s  %9s  %8s  %9s  %9s  %9s", "version", "split", "seconds", "attempts", "decoding", "grading", "starting")
-	for _, e := range all[max(0, len(all)-mostSteps):] {
+	for _, e := range all[max(0, len(all)-maxSteps):] {
 		r := e.Rollouts
 		p.Line("  %7d  %-5s  %9.2f  %8d  %9.2f  %9.2f  %9.2f", e.Version, e.Split, r.Seconds, e.Attempts.Count, r.Decode, r.Grading, r.Starting)
 	}

@@ -66,7 +66,7 @@ func (c *Versions) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal
 	if c.JSON {
 		return t.JSON(lines)
 	}
-	most := mostSamples(lines)
+	most := maxSamples(lines)
 	t.Printf("%8s  %-9s  %s  %s  %s\n", "version", "", heading("gate", most), heading("test", most), "weights")
 	for _, l := range lines {
 		mark := ""
@@ -153,9 +153,9 @@ func short(digest string) string {
 	return hex[:min(len(hex), 12)]
 }
 
-// mostSamples returns the largest number of attempts at a task in the evaluations, or 0
+// maxSamples returns the largest number of attempts at a task in the evaluations, or 0
 // if no evaluation has several.
-func mostSamples(lines []versionLine) int {
+func maxSamples(lines []versionLine) int {
 	most := 0
 	for _, l := range lines {
 		for _, p := range []*evaluation.Passes{l.GatePass, l.TestPass} {

@@ -104,7 +104,7 @@ func listed(ctx context.Context, db *store.Store, r record.Run) (listedRun, erro
 	if r.Status != record.Running {
 		return out, nil
 	}
-	asked, err := db.Actions(ctx, r.Name, mostActions)
+	asked, err := db.Actions(ctx, r.Name, maxActions)
 	if err != nil {
 		return out, fmt.Errorf("read its actions: %w", err)
 	}
@@ -116,9 +116,9 @@ func listed(ctx context.Context, db *store.Store, r record.Run) (listedRun, erro
 	return out, nil
 }
 
-// mostActions is among how many of a run's newest actions the request to stop is looked
+// maxActions is among how many of a run's newest actions the request to stop is looked
 // for. The run refuses most others once it stops.
-const mostActions = 100
+const maxActions = 100
 
 // addProgress adds the newest step, or the evaluation, and the promoted version.
 func (l *listedRun) addProgress(ctx context.Context, db *store.Store) error {

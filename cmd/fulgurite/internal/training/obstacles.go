@@ -21,8 +21,8 @@ const (
 	lookEvery = 4 * time.Second
 	// lookTimeout bounds one look.
 	lookTimeout = 3 * time.Second
-	// mostAtOnce is how many new obstacles are told at once.
-	mostAtOnce = 4
+	// maxAtOnce is how many new obstacles are told at once.
+	maxAtOnce = 4
 )
 
 // watch tells the user who follows a run what keeps it from going on, each obstacle once,
@@ -76,7 +76,7 @@ func (t *obstacleView) show(o runstate.Obstacles) {
 			continue
 		}
 		t.shown = append(t.shown, key)
-		if len(lines) == mostAtOnce {
+		if len(lines) == maxAtOnce {
 			more++
 			continue
 		}
