@@ -132,7 +132,7 @@ func (p *parser) callBlock(t token) statement {
 	var of *call
 	m := p.signature(t, "caller", p.peek().is(operator, "("), "endcall", func() {
 		var ok bool
-		if of, is = p.expression().(*call); !is {
+		if of, ok = p.expression().(*call); !ok {
 			fail(ErrSyntax, t.pos, "{%% call %%} calls nothing")
 		}
 	})

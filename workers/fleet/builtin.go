@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -167,6 +168,6 @@ func (b *Builtin) engineOf(ctx context.Context, run string) (string, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.engines[run] = sp.Sampling.Engine
+	b.engines[run] = cmp.Or(sp.Sampling.Engine, spec.EngineNative)
 	return b.engines[run], nil
 }

@@ -26,7 +26,7 @@ func TestEachRunIsSampledByTheEngineOfItsSpec(t *testing.T) {
 	t.Cleanup(sampler.Close)
 	for name, spec := range map[string]string{
 		"torch":  `{"model": {"engine": "torch"}, "sampling": {"engine": "torch"}}`,
-		"native": `{"model": {"engine": "torch"}, "sampling": {"engine": "native"}}`,
+		"native": `{"model": {"engine": "torch"}, "sampling": {"engine": "native"}}`, "default": `{"model": {"engine": "native"}}`,
 	} {
 		_, _, err := records.Store.CreateRun(t.Context(), record.Run{Name: name, Spec: []byte(spec), SpecDigest: "sha256:spec"})
 		require.NoError(t, err)

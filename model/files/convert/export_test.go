@@ -20,9 +20,9 @@ import (
 // bundle returns a tokenizer with a template that fits it.
 func bundle(t *testing.T, tokenizer, template, eos string) dialog.Bundle {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "tokenizer", "testdata", tokenizer+".json"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "tokenizer", "testdata", tokenizer+".json"))
 	require.NoError(t, err)
-	jinja, err := os.ReadFile(filepath.Join("..", "..", "dialog", "testdata", "templates", template+".jinja"))
+	jinja, err := os.ReadFile(filepath.Join("..", "..", "..", "dialog", "testdata", "templates", template+".jinja"))
 	require.NoError(t, err)
 	return dialog.Bundle{Tokenizer: text, Template: string(jinja), ToolTemplate: string(jinja), Special: map[string]string{"eos_token": eos, "pad_token": "<|endoftext|>"}}
 }

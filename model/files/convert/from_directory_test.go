@@ -20,7 +20,7 @@ func directory(t *testing.T) string {
 	dir := filepath.Join(t.TempDir(), "source")
 	a := small()
 	require.NoError(t, hf.WriteDirectory(dir, a, a.Init(1)))
-	text, err := os.ReadFile(filepath.Join("..", "tokenizer", "testdata", "qwen.json"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "tokenizer", "testdata", "qwen.json"))
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "tokenizer.json"), text, 0o600))
 	return dir

@@ -125,7 +125,7 @@ func requireSameTokens(t *testing.T, dir, name string) {
 		require.NoError(t, err)
 		return b
 	}
-	want, got := load(filepath.Join("..", "tokenizer", "testdata", name+".json")), load(filepath.Join(dir, "tokenizer.json"))
+	want, got := load(filepath.Join("..", "..", "tokenizer", "testdata", name+".json")), load(filepath.Join(dir, "tokenizer.json"))
 	require.Equal(t, want.SpecialTokens(), got.SpecialTokens())
 	require.Equal(t, want.VocabSize(), got.VocabSize())
 	for _, text := range []string{

@@ -80,7 +80,7 @@ func TestARealLlamaServerSaysWhatExportedModelsSay(t *testing.T) {
 // TestARealLlamaServerReadsAVocabularyOfSentencePiece compares the tokens of hard texts,
 // and greedy ones.
 func TestARealLlamaServerReadsAVocabularyOfSentencePiece(t *testing.T) {
-	dir, packed := t.TempDir(), filepath.Join("..", "convert", "testdata", "sentencepiece.gguf.gz")
+	dir, packed := t.TempDir(), filepath.Join("..", "..", "files", "convert", "testdata", "sentencepiece.gguf.gz")
 	_, err := convert.FromGGUF(unpack(t, packed), dir, convert.Options{})
 	require.NoError(t, err)
 	text, err := os.ReadFile(filepath.Join(dir, "tokenizer.json"))
@@ -100,7 +100,7 @@ func TestARealLlamaServerReadsAVocabularyOfSentencePiece(t *testing.T) {
 	ours, err := tokenizer.FromJSON(text)
 	require.NoError(t, err)
 	var golden [][2]json.RawMessage
-	said, err := os.ReadFile(unpack(t, filepath.Join("..", "convert", "testdata", "sentencepiece-golden.json.gz")))
+	said, err := os.ReadFile(unpack(t, filepath.Join("..", "..", "files", "convert", "testdata", "sentencepiece-golden.json.gz")))
 	require.NoError(t, err)
 	require.NoError(t, json.Unmarshal(said, &golden))
 	texts := []string{"<s>[INST] hello [/INST]", "a<tool> b</s><s> c", "<tool><tool>x"}
@@ -163,9 +163,9 @@ func loud(a model.Architecture) model.Weights {
 
 func qwenBundle(t *testing.T) dialog.Bundle {
 	t.Helper()
-	tokenizer, err := os.ReadFile(filepath.Join("..", "tokenizer", "testdata", "qwen.json"))
+	tokenizer, err := os.ReadFile(filepath.Join("..", "..", "tokenizer", "testdata", "qwen.json"))
 	require.NoError(t, err)
-	template, err := os.ReadFile(filepath.Join("..", "..", "dialog", "testdata", "templates", "hermes.jinja"))
+	template, err := os.ReadFile(filepath.Join("..", "..", "..", "dialog", "testdata", "templates", "hermes.jinja"))
 	require.NoError(t, err)
 	return dialog.Bundle{Tokenizer: tokenizer, Template: string(template), Special: map[string]string{"eos_token": "<|im_end|>"}}
 }

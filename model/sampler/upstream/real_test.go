@@ -49,9 +49,9 @@ func published(t *testing.T) (dir string, codec dialog.Codec, decoder model.Deco
 	}
 	weights := a.Init(1)
 	require.NoError(t, hf.WriteDirectory(dir, a, weights))
-	tokenizer, err := os.ReadFile(filepath.Join("..", "tokenizer", "testdata", "qwen.json"))
+	tokenizer, err := os.ReadFile(filepath.Join("..", "..", "tokenizer", "testdata", "qwen.json"))
 	require.NoError(t, err)
-	template, err := os.ReadFile(filepath.Join("..", "..", "dialog", "testdata", "templates", "hermes.jinja"))
+	template, err := os.ReadFile(filepath.Join("..", "..", "..", "dialog", "testdata", "templates", "hermes.jinja"))
 	require.NoError(t, err)
 	for name, text := range map[string]string{
 		"tokenizer.json":         string(tokenizer),
