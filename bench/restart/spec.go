@@ -22,7 +22,7 @@ agent:
   limits: {calls: 8, seconds: 60}
 tasks: {train: "arithmetic:train:256", gate: "arithmetic:gate:16", test: "arithmetic:test:16"}
 grader: {type: exact}
-training: {steps: 100000, tasks_per_step: 8, samples_per_task: 4}
+training: {steps: 100000, tasks_per_step: 8, samples_per_task: 4, keep: {last: 2}}
 evaluation: {every: 10}
 `
 
