@@ -16,8 +16,9 @@
 //   - A directory has one server at a time. A second Start, from any process, fails with
 //     [ErrInUse] and names the process that has the directory. The kernel releases the
 //     lock when its holder dies, so a lock is never stale.
-//   - Recover begins again at once what workers had begun that died with the server. The
-//     caller says which workers those are.
+//   - Recover begins the activities again at once that workers had begun which died with the
+//     server. The caller says which workers those are. A workflow task of such a worker waits
+//     for its timeout, because the public API can't give it to another.
 //   - When Start returns, namespace, retention and search attributes are as the options
 //     say, even in a directory that an older program made. Search attributes are only
 //     ever added.

@@ -6,7 +6,8 @@
 //
 // The change is what differs from the commit in the folder, files that git does not know
 // included. A file that is not Go's belongs to the package of the nearest folder above it;
-// where there is none, as for documents and scripts, it reaches nothing by imports.
+// where there is none, as for documents and scripts, it reaches nothing by imports. Files
+// that a test reads in another package's folder are not seen either.
 package main
 
 import (
