@@ -38,7 +38,7 @@ assistant = AssistantAgent(
     model_client=OpenAIChatCompletionClient(model="gpt-4o"),
     tools=[calculator],
     system_message="Compute, then answer with the number alone.",
-    max_tool_iterations=4,
+    max_tool_iterations=8,
 )
 
 

@@ -4,8 +4,8 @@
 
 GSM8K has train.jsonl and test.jsonl: question, and answer with calculations such as <<48/2=24>> and the number after ####. Of train, GATE
 questions (160 by default) are the gate's, and 320 become dialogs in demonstrations.jsonl: the solution's own sentences, each with its
-calculation as a call of the calculator. Of test, TEST questions (all by default) are kept. Digests of the questions decide, so the same data
-always gives the same splits.
+calculation as a call of the calculator. The others are trained if their solutions have few calculations. Of test, TEST questions (all by
+default) are kept. Digests of the questions decide, so the same data always gives the same splits.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ from pathlib import Path
 import data
 
 DEMONSTRATIONS = 320
-CALLS = 3  # of a demonstration; the agent has one more call for its answer
+CALLS = 4  # of a demonstration or a trained question at most; with more, the warm start alone solves hardly any
 CALCULATION = re.compile(r"<<([-+*/().\d ]+)=[^>]*>>")
 
 
@@ -67,7 +67,7 @@ def main(source: Path, folder: Path, gate: int, test: int) -> None:
     held, rest = drawn[:gate], drawn[gate:]
     shown = [(row, made) for row in rest if (made := dialog(row))][:DEMONSTRATIONS]
     known = {row["question"] for row, _ in shown}
-    left = [row for row in rest if row["question"] not in known]
+    left = [row for row in rest if row["question"] not in known and row["answer"].count("<<") <= CALLS]
     if not left:
         sys.exit(f"split.py: {source} has {len(train)} questions for training, too few for a gate of {gate} and {len(shown)} demonstrations")
     folder.mkdir(parents=True, exist_ok=True)
