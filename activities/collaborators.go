@@ -2,7 +2,10 @@ package activities
 
 import (
 	"context"
+	"errors"
 	"time"
+
+	"go.temporal.io/sdk/temporal"
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/agent/forwarder"
@@ -12,6 +15,7 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/update"
 )
 
 // Runs keeps runs. CreateRun returns the run on record under the name, and whether this
@@ -132,4 +136,39 @@ type Workers interface {
 	// Stuck says what kept a workflow from going on, now or when it ended: no worker had
 	// taken its task, or its code failed there. It is empty if the workflow could go on.
 	Stuck(ctx context.Context, workflowID string) (string, error)
+}
+
+// invalid marks err as an error that another try cannot fix. The mark stays, however err
+// is wrapped on its way out of the activity.
+func invalid(err error) error { return update.Invalid(err) }
+
+// permanent reports whether err is one that another try can't fix.
+func permanent(err error) bool {
+	var mark update.InvalidError
+	return errors.As(err, &mark)
+}
+
+// temporalError turns an invalid error into a non-retryable error of Temporal. Every
+// activity that can get an invalid error defers it. Only the outermost error decides
+// whether Temporal tries again, so the mark has to be outermost. The new error has no
+// cause: with a cause, Temporal would repeat the same words for each wrapping.
+func temporalError(err *error) {
+	if permanent(*err) {
+		kind := ErrTypeInvalid
+		var last update.FinalError
+		if errors.As(*err, &last) {
+			kind = ErrTypeFinal
+		}
+		*err = temporal.NewNonRetryableApplicationError((*err).Error(), kind, nil)
+	}
+}
+
+// named returns a codec by its name. An unknown codec ends the run. If a codec of the
+// store can't be read now, it is read again later.
+func (c Codecs) named(name string) (dialog.Codec, error) {
+	codec, err := c(name)
+	if errors.Is(err, dialog.ErrCodec) {
+		err = invalid(err)
+	}
+	return codec, err
 }

@@ -5,12 +5,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.temporal.io/sdk/activity"
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/checkpoint"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/update"
 )
@@ -163,4 +167,253 @@ func (t *Trainer) run(ctx context.Context, name string) (update.Run, error) {
 		return update.Run{}, invalid(err)
 	}
 	return update.Run{Name: run.Name, SpecDigest: run.SpecDigest, Tasks: run.Splits[trace.Train].Count, Spec: s, Engine: engine}, nil
+}
+
+// InitPolicy makes version 0: the base model, with a warm start on demonstrations if the
+// spec has one, or the version of another run that the spec names. A warm start that was
+// interrupted continues from its last saved update, with the same result to the bit. If
+// the spec has a critic, InitPolicy makes the critic's version 0, too.
+func (t *Trainer) InitPolicy(ctx context.Context, in InitPolicyInput) (_ InitPolicyResult, err error) {
+	defer temporalError(&err)
+	target := update.Target{ID: model.VersionID{Run: in.Run, Policy: in.Policy}, Parent: -1}
+	_, s, err := readSpec(ctx, t.Runs, in.Run)
+	if err != nil {
+		return InitPolicyResult{}, err
+	}
+	if s.Model.Version != "" {
+		return t.copyVersion(ctx, target, s.Model.Version)
+	}
+	v, err := t.once(ctx, target, func(ctx context.Context, m *update.Maker, run update.Run) (model.Version, error) {
+		codec, err := t.Codecs.named(run.Spec.Model.Codec)
+		if err != nil {
+			return model.Version{}, err
+		}
+		return m.FirstPolicy(ctx, target, run, codec)
+	})
+	if err != nil {
+		return InitPolicyResult{}, err
+	}
+	if s.Critic == nil {
+		return v, nil
+	}
+	return v, t.initCritic(ctx, in)
+}
+
+// initCritic makes version 0 of the critic.
+func (t *Trainer) initCritic(ctx context.Context, in InitPolicyInput) error {
+	target := update.Target{ID: model.VersionID{Run: in.Run, Policy: model.CriticPolicy}, Parent: -1}
+	_, err := t.once(ctx, target, func(ctx context.Context, m *update.Maker, run update.Run) (model.Version, error) {
+		return m.FirstCritic(ctx, target, in.Policy, run)
+	})
+	return err
+}
+
+// TrainStep makes version Step from version Step−1 and the step's batch. If the version
+// exists already, TrainStep returns it. A step that was interrupted continues from its
+// last saved update, with the same result to the bit.
+func (t *Trainer) TrainStep(ctx context.Context, in TrainStepInput) (_ TrainStepResult, err error) {
+	defer temporalError(&err)
+	target := update.Target{ID: model.VersionID{Run: in.Run, Policy: in.Policy, Number: in.Step}, Parent: in.Step - 1, Batch: in.Batch}
+	return t.once(ctx, target, func(ctx context.Context, m *update.Maker, run update.Run) (model.Version, error) {
+		run, err := set(run, in.Set)
+		if err != nil {
+			return model.Version{}, err
+		}
+		return m.Policy(ctx, target, run)
+	})
+}
+
+// TrainCritic makes version Step of the critic from its version Step−1 and the returns in
+// the step's batch. Like TrainStep it is idempotent.
+func (t *Trainer) TrainCritic(ctx context.Context, in TrainCriticInput) (_ TrainCriticResult, err error) {
+	defer temporalError(&err)
+	target := update.Target{ID: model.VersionID{Run: in.Run, Policy: model.CriticPolicy, Number: in.Step}, Parent: in.Step - 1, Batch: in.Batch}
+	return t.once(ctx, target, func(ctx context.Context, m *update.Maker, run update.Run) (model.Version, error) {
+		run, err := set(run, in.Set)
+		if err != nil {
+			return model.Version{}, err
+		}
+		return m.Critic(ctx, target, in.Policy, run)
+	})
+}
+
+// set applies the changes of the run's spec that were made during the run.
+func set(run update.Run, numbers map[string]float64) (_ update.Run, err error) {
+	if len(numbers) == 0 {
+		return run, nil
+	}
+	if run.Spec, err = run.Spec.Set(numbers); err != nil {
+		err = invalid(fmt.Errorf("spec of run %s: %w", run.Name, err))
+	}
+	return run, err
+}
+
+// readSpec reads a run and its resolved spec from the store.
+func readSpec(ctx context.Context, runs Runs, name string) (record.Run, spec.Spec, error) {
+	run, err := runs.Run(ctx, name)
+	if err != nil {
+		return run, spec.Spec{}, fmt.Errorf("read run %s: %w", name, err)
+	}
+	s, err := decodeSpec(run)
+	return run, s, err
+}
+
+// decodeSpec reads the resolved spec out of a run's row.
+func decodeSpec(run record.Run) (spec.Spec, error) {
+	s, err := spec.Stored(run.Spec)
+	if err != nil {
+		return s, invalid(fmt.Errorf("decode the spec of run %s: %w", run.Name, err))
+	}
+	return s, nil
+}
+
+// runCache remembers the immutable parts of runs, which every rollout reads: their
+// spec and their tasks. The zero value is ready.
+type runCache struct {
+	mu    sync.Mutex // held only to look up an entry
+	runs  map[string]*cacheEntry
+	order []string
+}
+
+// cacheEntry is one run in the cache. It exists while the run is being read, too.
+type cacheEntry struct {
+	lock lock
+	run  *cachedRun // nil until it was read
+}
+
+// cachedRun is a run with its decoded spec and tasks.
+type cachedRun struct {
+	run   record.Run
+	spec  spec.Spec
+	tasks map[trace.Kind][]tasks.Task
+}
+
+// maxCachedRuns is how many runs a cache remembers.
+const maxCachedRuns = 16
+
+// get returns a run. The first call reads it from the store. A caller that waits while
+// another one reads the run may give up, and no caller waits for another run.
+func (c *runCache) get(ctx context.Context, name string, runs Runs, blobs Blobs) (*cachedRun, error) {
+	e := c.entry(name)
+	if err := e.lock.acquire(ctx); err != nil {
+		return nil, fmt.Errorf("wait to read run %s: %w", name, err)
+	}
+	defer e.lock.release()
+	if e.run == nil {
+		r, err := readRun(ctx, name, runs, blobs)
+		if err != nil {
+			return nil, err
+		}
+		e.run = r
+	}
+	return e.run, nil
+}
+
+// entry returns the entry of a run. A new one may replace the oldest.
+func (c *runCache) entry(name string) *cacheEntry {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e, ok := c.runs[name]; ok {
+		return e
+	}
+	if c.runs == nil {
+		c.runs = map[string]*cacheEntry{}
+	}
+	c.runs[name] = &cacheEntry{}
+	c.order = append(c.order, name)
+	if len(c.order) > maxCachedRuns {
+		delete(c.runs, c.order[0])
+		c.order = c.order[1:]
+	}
+	return c.runs[name]
+}
+
+// readRun reads a run from the store.
+func readRun(ctx context.Context, name string, runs Runs, blobs Blobs) (*cachedRun, error) {
+	run, s, err := readSpec(ctx, runs, name)
+	if err != nil {
+		return nil, err
+	}
+	r := &cachedRun{run: run, spec: s, tasks: map[trace.Kind][]tasks.Task{}}
+	for kind, split := range run.Splits {
+		data, err := blobs.Get(ctx, split.Digest)
+		if err != nil {
+			return nil, fmt.Errorf("read the %s tasks of run %s: %w", kind, name, err)
+		}
+		if r.tasks[kind], err = tasks.Decode(data); err != nil {
+			return nil, fmt.Errorf("decode the %s tasks of run %s: %w", kind, name, err)
+		}
+	}
+	return r, nil
+}
+
+// task returns the task at index of the split that kind reads.
+func (r *cachedRun) task(kind trace.Kind, index int) (tasks.Task, error) {
+	if kind == trace.Try || kind == trace.Reserve {
+		kind = trace.Train
+	}
+	list := r.tasks[kind]
+	if index < 0 || index >= len(list) {
+		return tasks.Task{}, invalid(fmt.Errorf("task %d of the %s split of run %s: there are %d", index, kind, r.run.Name, len(list)))
+	}
+	return list[index], nil
+}
+
+// ScoreBatch lets version Step−1 of the critic estimate the return that is still to come,
+// before each sampled token of the step's attempts. A repeated call gives the same
+// values, to the bit if the engine is deterministic.
+func (t *Trainer) ScoreBatch(ctx context.Context, in ScoreBatchInput) (_ ScoreBatchResult, err error) {
+	defer temporalError(&err)
+	id := model.VersionID{Run: in.Run, Policy: model.CriticPolicy, Number: in.Step - 1}
+	digest, err := t.score(ctx, "values", StepGroups{Run: in.Run, Step: in.Step, Groups: in.Groups}, id,
+		func(ctx context.Context, m *update.Maker, run update.Run, trajectories []trace.Trajectory) ([]byte, error) {
+			return m.ScoreCritic(ctx, id, run, trajectories)
+		})
+	return ScoreBatchResult{Values: digest}, err
+}
+
+// ScoreReference computes the log-probabilities of the attempts' sampled tokens under
+// version 0 of a policy. They are part of the rewards if the spec has
+// credit.kl_in_reward. A repeated call gives the same values, to the bit if the engine is
+// deterministic.
+func (t *Trainer) ScoreReference(ctx context.Context, in ScoreReferenceInput) (_ ScoreReferenceResult, err error) {
+	defer temporalError(&err)
+	id := model.VersionID{Run: in.Run, Policy: in.Policy}
+	digest, err := t.score(ctx, "log-probabilities", in.StepGroups, id,
+		func(ctx context.Context, m *update.Maker, run update.Run, trajectories []trace.Trajectory) ([]byte, error) {
+			next := id
+			next.Number = in.Step
+			return m.ScoreReference(ctx, next, run, trajectories)
+		})
+	return ScoreReferenceResult{Reference: digest}, err
+}
+
+// score stores the values or log-probabilities that a version computes for the attempts
+// of a step.
+func (t *Trainer) score(ctx context.Context, numbers string, of StepGroups, by model.VersionID, f func(context.Context, *update.Maker, update.Run, []trace.Trajectory) ([]byte, error)) (string, error) {
+	subject := fmt.Sprintf("%s of step %d by %s", numbers, of.Step, by)
+	return exclusively(ctx, t, subject, func(ctx context.Context, m *update.Maker) (string, error) {
+		run, err := t.run(ctx, of.Run)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", subject, err)
+		}
+		trajectories, err := t.Attempts.Trajectories(ctx, addresses(of))
+		if err != nil {
+			return "", fmt.Errorf("%s: read the trajectories: %w", subject, err)
+		}
+		wake, err := t.sleep(ctx, m, of.Run)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", subject, err)
+		}
+		defer wake()
+		data, err := f(ctx, m, run, trajectories)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", subject, err)
+		}
+		digest, err := t.Blobs.Put(ctx, data)
+		if err != nil {
+			return "", fmt.Errorf("store the %s: %w", subject, err)
+		}
+		return digest, nil
+	})
 }

@@ -1,9 +1,16 @@
 package gateway
 
 import (
+	"container/list"
 	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
 	"net/http"
 	"runtime/debug"
+	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -187,4 +194,267 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		r.URL = u
 	}
 	g.mux.ServeHTTP(w, r)
+}
+
+// route adds a handler. It explains the handler's errors in the shape of api, or if api
+// is empty, of the API that the client speaks.
+func (g *Gateway) route(pattern string, api wire.API, handle func(http.ResponseWriter, *http.Request) error) {
+	g.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		shape := api
+		if shape == "" {
+			shape = shapeOf(r)
+		}
+		tracked := &trackedWriter{ResponseWriter: w}
+		defer func() {
+			if p := recover(); p != nil {
+				g.answerPanic(tracked, r, shape, p)
+			}
+		}()
+		if err := handle(tracked, r); err != nil {
+			g.answerError(tracked, r, shape, err)
+		}
+	})
+}
+
+func (g *Gateway) answerError(w http.ResponseWriter, r *http.Request, shape wire.API, err error) {
+	f := explain(shape, err)
+	g.logFault(r, f, err)
+	var call *callError
+	if errors.As(err, &call) && counts(r, f) {
+		defer g.countRefusal(r, call.conversation.Address(), f)()
+	}
+	if errors.Is(err, errBrokenOff) {
+		panic(http.ErrAbortHandler)
+	}
+	refuse(w, shape, f)
+}
+
+// answerPanic reports a fault of ours to the client. If the reply has begun, it breaks
+// the connection.
+func (g *Gateway) answerPanic(w *trackedWriter, r *http.Request, shape wire.API, p any) {
+	if p == http.ErrAbortHandler { //nolint:errorlint // it is the value that was thrown
+		panic(p)
+	}
+	g.config.Log.Error("handler panicked", zap.String("path", r.URL.Path), zap.Any("panic", p), zap.ByteString("stack", debug.Stack()))
+	if w.begun {
+		panic(http.ErrAbortHandler)
+	}
+	refuse(w, shape, fault(fmt.Errorf("panic: %v", p)))
+}
+
+// trackedWriter records whether a reply has begun.
+type trackedWriter struct {
+	http.ResponseWriter
+	begun bool
+}
+
+func (w *trackedWriter) WriteHeader(status int) {
+	w.begun = true
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *trackedWriter) Write(b []byte) (int, error) {
+	w.begun = true
+	return w.ResponseWriter.Write(b) //nolint:wrapcheck // a writer adds nothing
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *trackedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// postsOnly refuses other methods at an endpoint.
+func postsOnly(w http.ResponseWriter, r *http.Request) error {
+	w.Header().Set("Allow", http.MethodPost)
+	return &wire.Failure{
+		Status: http.StatusMethodNotAllowed, Code: "method_not_allowed",
+		Message: fmt.Sprintf("%s %s is not served here: use POST", r.Method, endpoint(r)),
+	}
+}
+
+// unknownEndpoint refuses paths that are not served.
+func unknownEndpoint(_ http.ResponseWriter, r *http.Request) error {
+	at := endpoint(r)
+	if !strings.HasPrefix(at, "/v1/") {
+		return unknownURL(nil, "%s %s is not served here: base URLs of OpenAI's clients end in /v1, as OPENAI_BASE_URL does, and those of Anthropic's before it", r.Method, at)
+	}
+	return unknownURL(nil, "%s %s is not served here", r.Method, at)
+}
+
+// endpoint returns the path of a request below the base URL of its attempt.
+func endpoint(r *http.Request) string {
+	rest, ok := strings.CutPrefix(r.URL.Path, "/r/")
+	if !ok {
+		return r.URL.Path
+	}
+	for range 5 { // run, step, task, sample, attempt
+		_, rest, _ = strings.Cut(rest, "/")
+	}
+	if named, ok := strings.CutPrefix(rest, "n/"); ok {
+		_, rest, _ = strings.Cut(named, "/")
+	}
+	return "/" + rest
+}
+
+// maxAgent is the most bytes of an agent's name in a path.
+const maxAgent = 128
+
+// attemptHandler answers a request below the path of an attempt.
+type attemptHandler func(http.ResponseWriter, *http.Request, *conversation.Conversation) error
+
+// inAttempt admits requests that present the key of the attempt in their path.
+func (g *Gateway) inAttempt(handle attemptHandler) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		var parts []string
+		for _, name := range []string{"run", "step", "task", "sample", "attempt"} {
+			parts = append(parts, r.PathValue(name))
+		}
+		address, err := trace.ParseAddress(strings.Join(parts, "/"))
+		if err != nil {
+			return unknownURL(err, "no attempt has this URL: use the base URL that the agent is given (OPENAI_BASE_URL)")
+		}
+		if len(r.PathValue("agent")) > maxAgent {
+			return unknownURL(nil, "the agent's name has more than %d bytes", maxAgent)
+		}
+		key := protocol.PresentedKey(r)
+		if key == "" {
+			return missingKey()
+		}
+		c := g.conversations.enter(address, g.config.Now())
+		defer func() { g.conversations.leave(address, g.config.Now(), !c.Exists()) }()
+		if err := c.Enter(r.Context(), key); err != nil {
+			return err
+		}
+		g.conversations.weigh(address, g.config.Now())
+		return handle(w, r, c)
+	}
+}
+
+// outOfAttempt adapts a handler that does not depend on the attempt.
+func outOfAttempt(handle func(http.ResponseWriter, *http.Request) error) attemptHandler {
+	return func(w http.ResponseWriter, r *http.Request, _ *conversation.Conversation) error { return handle(w, r) }
+}
+
+// serving admits requests that present the serving key, if there is one.
+func (g *Gateway) serving(handle func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if g.config.Versions == nil {
+			return unknownURL(nil, "this gateway serves attempts only")
+		}
+		if g.config.ServingKey == "" {
+			return handle(w, r)
+		}
+		got, want := sha256.Sum256([]byte(protocol.PresentedKey(r))), sha256.Sum256([]byte(g.config.ServingKey))
+		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
+			return missingKey()
+		}
+		return handle(w, r)
+	}
+}
+
+func missingKey() *wire.Failure {
+	return &wire.Failure{
+		Status: http.StatusUnauthorized, Code: protocol.CodeInvalidKey,
+		Message: "no valid API key: send it as Authorization: Bearer KEY, or as X-Api-Key",
+	}
+}
+
+// wrongKey refuses a key that does not belong to the attempt.
+func wrongKey() *wire.Failure {
+	return &wire.Failure{
+		Status: http.StatusUnauthorized, Code: protocol.CodeInvalidKey,
+		Message: "the API key is not that of this attempt: use the one that the agent is given (OPENAI_API_KEY)",
+	}
+}
+
+// table holds the conversations in memory. It drops the least recently used ones when they
+// are too many, take too much memory, or have been idle for long. It never drops one with
+// a request in flight, because a second copy of it would count calls separately.
+type table struct {
+	limit  int
+	memory int64 // the most bytes that conversations may take
+	idle   time.Duration
+	open   func(trace.Address) *conversation.Conversation
+
+	mu      sync.Mutex
+	entries map[trace.Address]*list.Element
+	recent  *list.List // of *entry, most recently used in front
+	weight  int64      // of all entries
+}
+
+type entry struct {
+	conversation *conversation.Conversation
+	users        int
+	used         time.Time
+	weight       int64 // as it was when a request last began or ended
+}
+
+func newTable(limit int, memory int64, idle time.Duration, open func(trace.Address) *conversation.Conversation) *table {
+	return &table{limit: limit, memory: memory, idle: idle, open: open, entries: map[trace.Address]*list.Element{}, recent: list.New()}
+}
+
+// enter returns the conversation, which stays in memory until leave has been called as often
+// as enter.
+func (t *table) enter(address trace.Address, now time.Time) *conversation.Conversation {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e, ok := t.entries[address]
+	if !ok {
+		e = t.recent.PushFront(&entry{conversation: t.open(address)})
+		t.entries[address] = e
+	}
+	p := e.Value.(*entry)
+	p.users++
+	p.used = now
+	t.recent.MoveToFront(e)
+	t.sweep(now)
+	return p.conversation
+}
+
+// weigh makes room for a conversation that was read from the journal.
+func (t *table) weigh(address trace.Address, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.update(t.entries[address].Value.(*entry))
+	t.sweep(now)
+}
+
+func (t *table) update(p *entry) {
+	t.weight -= p.weight
+	p.weight = p.conversation.Weight()
+	t.weight += p.weight
+}
+
+// leave ends what enter began. With forget, it drops the conversation if no request is in
+// flight any more.
+func (t *table) leave(address trace.Address, now time.Time, forget bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.entries[address]
+	p := e.Value.(*entry)
+	p.users--
+	p.used = now
+	t.update(p)
+	if forget && p.users == 0 {
+		t.drop(e)
+	}
+	t.sweep(now)
+}
+
+func (t *table) sweep(now time.Time) {
+	for e := t.recent.Back(); e != nil; {
+		p, before := e.Value.(*entry), e.Prev()
+		if len(t.entries) <= t.limit && t.weight <= t.memory && now.Sub(p.used) <= t.idle {
+			return
+		}
+		if p.users == 0 {
+			t.drop(e)
+		}
+		e = before
+	}
+}
+
+func (t *table) drop(e *list.Element) {
+	p := e.Value.(*entry)
+	t.weight -= p.weight
+	delete(t.entries, p.conversation.Address())
+	t.recent.Remove(e)
 }

@@ -2,6 +2,7 @@ package model
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -78,4 +79,72 @@ func (a Architecture) CheckCritic() error {
 		return fmt.Errorf("%w: value_head is false: a policy estimates no values", ErrArchitecture)
 	}
 	return a.Check()
+}
+
+// ScoresFormat names the layout of a trainer's scores; docs/formats.md describes it,
+// model/files/hf reads and writes it.
+const ScoresFormat = "fulgurite.scores/1"
+
+// ErrScores is wrapped by every error of Scores.Check.
+var ErrScores = errors.New("bad scores")
+
+// Scores holds the trainer's numbers for the trained tokens of a step's batch, in the
+// order of the batch's rows. Each number is from the first update that read the token,
+// before that update changed the weights. It is NaN if no update read the token, or if
+// its trainer died before the version was on record. Nothing depends on these numbers;
+// they are for comparing trainer and sampler.
+type Scores struct {
+	Batch     string    `json:"batch"` // digest of the batch
+	Logprobs  []float32 `json:"-"`     // of the tokens, in nats
+	Entropies []float32 `json:"-"`     // of the distributions that they were drawn from, in nats
+}
+
+// Check returns an error for scores that no trainer could have written.
+func (s Scores) Check() error {
+	if s.Batch == "" {
+		return fmt.Errorf("%w: batch is empty", ErrScores)
+	}
+	if len(s.Logprobs) != len(s.Entropies) {
+		return fmt.Errorf("%w: %d log-probabilities with %d entropies", ErrScores, len(s.Logprobs), len(s.Entropies))
+	}
+	return nil
+}
+
+// ValuesFormat names the layout of a critic's values; docs/formats.md describes
+// it, model/files/hf reads and writes it.
+const ValuesFormat = "fulgurite.values/1"
+
+// ErrValues is wrapped by every error of Values.Check.
+var ErrValues = errors.New("bad values")
+
+// Values holds numbers of a model for each token that the attempts of a step sampled. For
+// a critic they are its estimates. They are written once and named by their digest. The
+// advantages of a step are computed from them, and so are the returns on which the critic
+// is then trained.
+type Values struct {
+	Policy  string `json:"policy"`  // the critic's
+	Version int    `json:"version"` // of the critic
+	// Calls[i][j][k] is the return expected of trajectory i just before token k of
+	// the completion of its call j.
+	Calls [][][]float32 `json:"-"` // arrays, not JSON
+}
+
+// Check returns an error, naming the token, for values that no critic could have written.
+func (v Values) Check() error {
+	if v.Policy == "" {
+		return fmt.Errorf("%w: policy is empty", ErrValues)
+	}
+	if v.Version < 0 {
+		return fmt.Errorf("%w: version is %d", ErrValues, v.Version)
+	}
+	for i, calls := range v.Calls {
+		for j, tokens := range calls {
+			for k, x := range tokens {
+				if !finite(float64(x)) {
+					return fmt.Errorf("%w: trajectory %d call %d token %d is %v", ErrValues, i, j, k, x)
+				}
+			}
+		}
+	}
+	return nil
 }

@@ -1,6 +1,8 @@
 package model
 
 import (
+	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -9,6 +11,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"time"
 )
 
 // ManifestFormat names the layout of a version's manifest; docs/formats.md
@@ -257,3 +260,119 @@ var (
 )
 
 func validDigest(s string) bool { return digest.MatchString(s) }
+
+// DefaultPolicy is the policy's name unless a spec trains several.
+const DefaultPolicy = "main"
+
+// VersionID names a version: number v is the policy after v steps.
+type VersionID struct {
+	Run    string `json:"run"`
+	Policy string `json:"policy"`
+	Number int    `json:"number"`
+}
+
+// String returns, for example, "demo@12", or "demo/critic@3" for a policy other than the
+// default one.
+func (v VersionID) String() string {
+	if v.Policy == DefaultPolicy || v.Policy == "" {
+		return fmt.Sprintf("%s@%d", v.Run, v.Number)
+	}
+	return fmt.Sprintf("%s/%s@%d", v.Run, v.Policy, v.Number)
+}
+
+// Version is an immutable state of a policy. Digests are "sha256:<hex>" names of blobs;
+// docs/formats.md describes their content.
+type Version struct {
+	VersionID
+	Parent   int    `json:"parent"`   // -1 for version 0
+	Manifest string `json:"manifest"` // blob with the Manifest's JSON
+	Weights  string `json:"weights"`  // blob with the safetensors of the weights
+	Batch    string `json:"batch,omitempty"`
+	// Scores is the blob with the trainer's Scores for the tokens of the batch. It is
+	// empty for version 0, for critics and for other trainers.
+	Scores      string             `json:"scores,omitempty"`
+	Fingerprint string             `json:"fingerprint"`
+	Metrics     map[string]float64 `json:"metrics,omitempty"`
+	Created     time.Time          `json:"created"`
+	// Begun is when the process that made the version began, Work how long the parts of
+	// its work took. An earlier process that was killed is in neither.
+	Begun time.Time `json:"begun,omitzero"`
+	Work  Work      `json:"work,omitzero"`
+	// Collected is when the version's files were deleted to save space; zero while they
+	// are kept. The row, its metrics and its manifest stay.
+	Collected time.Time `json:"collected,omitzero"`
+}
+
+// Work is how long the parts of making a version took.
+type Work struct {
+	Load      time.Duration `json:"load,omitempty"`      // reading the parent, unless it was in memory
+	Score     time.Duration `json:"score,omitempty"`     // of the batch, by the reference or the parent
+	Gradient  time.Duration `json:"gradient,omitempty"`  // forward and backward passes; all of the updates if the engine does not say more
+	Optimizer time.Duration `json:"optimizer,omitempty"` // the updates without their gradients
+	Save      time.Duration `json:"save,omitempty"`      // writing files, those of updates on the way too
+}
+
+// ErrCollected is returned when the files of a version were deleted to save space.
+var ErrCollected = errors.New("the version was collected, its weights are gone")
+
+// Sampler answers for any version of any run, and loads it if needed.
+type Sampler interface {
+	// Sample also returns the digest of the weights that sampled.
+	Sample(ctx context.Context, version VersionID, r DecodeRequest) (c Completion, weights string, err error)
+}
+
+// DecodeJSON reads a JSON object of a model's settings, as StandardJSON returns it. An error
+// names the line, or the field and what it holds.
+func DecodeJSON(text []byte, into any) error {
+	err := json.Unmarshal(StandardJSON(text), into)
+	var kind *json.UnmarshalTypeError
+	var syntax *json.SyntaxError
+	switch {
+	case errors.As(err, &kind) && kind.Field != "":
+		return fmt.Errorf("%s can't be a JSON %s", kind.Field, kind.Value)
+	case errors.As(err, &kind):
+		return fmt.Errorf("a JSON %s where an object is expected", kind.Value)
+	case errors.As(err, &syntax):
+		return fmt.Errorf("line %d: no JSON: %w", 1+bytes.Count(text[:min(int(syntax.Offset), len(text))], []byte("\n")), err)
+	}
+	return err
+}
+
+// StandardJSON returns a JSON text in which the numbers that Python writes and JSON does
+// not have, NaN and Infinity, are null: config files of models have them in settings that
+// were never set. Other texts are returned unchanged.
+func StandardJSON(text []byte) []byte {
+	if !bytes.Contains(text, []byte("NaN")) && !bytes.Contains(text, []byte("Infinity")) {
+		return text
+	}
+	var out []byte
+	quoted := false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\' && i+1 < len(text):
+			out = append(out, c, text[i+1])
+			i++
+			continue
+		case c == '"':
+			quoted = !quoted
+		case !quoted:
+			if n := beyondJSON(text[i:]); n > 0 {
+				out = append(out, "null"...)
+				i += n - 1
+				continue
+			}
+		}
+		out = append(out, text[i])
+	}
+	return out
+}
+
+// beyondJSON returns the length of a number that JSON does not have.
+func beyondJSON(text []byte) int {
+	for _, word := range []string{"NaN", "Infinity", "-Infinity"} {
+		if bytes.HasPrefix(text, []byte(word)) {
+			return len(word)
+		}
+	}
+	return 0
+}

@@ -7,6 +7,9 @@ package record
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fulgurite/fulgurite/trace"
@@ -135,4 +138,205 @@ type EvaluationResult struct {
 	StdError float64    `json:"std_error"`
 	// Greedy is the mean at temperature 0, nil if it was not asked for.
 	Greedy *float64 `json:"greedy,omitempty"`
+}
+
+// Role is the service that a process of a fleet provides.
+type Role string
+
+// The roles that others look for.
+const (
+	Gateway Role = "gateway" // one at a time
+	Sampler Role = "sampler" // any number
+)
+
+// ErrLeaseLost is wrapped when a lease no longer belongs to its holder, because another
+// process took the name or the role.
+var ErrLeaseLost = errors.New("lease lost")
+
+// Lease says that a process serves a role at a URL, until Expires unless it is
+// renewed. The lease with the greater Epoch was taken later; epochs
+// of a role are never used twice. Key: Role, Name.
+type Lease struct {
+	Role    Role      `json:"role"`
+	Name    string    `json:"name"`
+	URL     string    `json:"url"`
+	Epoch   int64     `json:"epoch"`
+	Expires time.Time `json:"expires"` // by the database's clock
+}
+
+// Score is the reward of one sample of a task, by the attempt that counts.
+type Score struct {
+	Task    int     `json:"task"`
+	Sample  int     `json:"sample"`
+	Attempt int     `json:"attempt"`
+	Reward  float64 `json:"reward"`
+}
+
+// Stop is a person's request to end a run after the steps that have begun.
+type Stop struct {
+	By     string `json:"by"`
+	Reason string `json:"reason,omitempty"`
+	After  int    `json:"after"` // the last step
+	Of     int    `json:"of"`    // the number of steps that the spec asks for
+}
+
+// Text says who asked for the stop and why.
+func (s Stop) Text() string {
+	if s.Reason == "" {
+		return "asked by " + s.By
+	}
+	return fmt.Sprintf("asked by %s: %s", s.By, s.Reason)
+}
+
+// Stop returns the request that ended a run. It is nil unless the run was stopped.
+func (r Run) Stop() *Stop {
+	var result struct {
+		Stopped *Stop `json:"stopped"`
+	}
+	if r.Status != Stopped || json.Unmarshal(r.Result, &result) != nil {
+		return nil
+	}
+	return result.Stopped
+}
+
+// Failure is the result of a run that did not complete.
+type Failure struct {
+	// Error says why, in words for people.
+	Error string `json:"error"`
+	// Detail is the error as Temporal has it, if that says more.
+	Detail string `json:"detail,omitempty"`
+	// Final is true if a retry would meet the same error again.
+	Final bool `json:"final,omitempty"`
+	// By is the identity of whoever terminated the run, as Temporal has it.
+	By string `json:"by,omitempty"`
+}
+
+// Failure returns why a run did not complete. It is empty for a run that completed, was
+// stopped, or is under way.
+func (r Run) Failure() Failure {
+	var f Failure
+	if r.Status == Running || r.Status == Completed || r.Status == Stopped || json.Unmarshal(r.Result, &f) != nil {
+		return Failure{}
+	}
+	return f
+}
+
+// CanRetry reports whether a retry can help a run that ended without completing. A run
+// that was refused can only be started again, with another spec.
+func (r Run) CanRetry() bool {
+	switch r.Status {
+	case Failed, Cancelled, Terminated, TimedOut:
+		return !r.Failure().Final
+	}
+	return false
+}
+
+// Result returns f as the result of a run.
+func (f Failure) Result() json.RawMessage {
+	text, err := json.Marshal(f)
+	if err != nil {
+		return nil // strings always encode
+	}
+	return text
+}
+
+// untaughtSteps is the number of steps in a row without an advantage after which that is
+// worth a warning. One or two such steps are nothing unusual.
+const untaughtSteps = 3
+
+// Untaught describes steps in a row that taught nothing: none of their tokens got an
+// advantage other than 0. The zero value describes no step. All counts are sums over the
+// steps.
+type Untaught struct {
+	From     int     `json:"from"` // the first of the steps; 0 if there is none
+	To       int     `json:"to"`
+	Idle     bool    `json:"idle,omitempty"` // the last step had no token to train
+	Attempts float64 `json:"attempts"`
+	Failed   float64 `json:"failed"`   // attempts whose agent failed
+	Silent   float64 `json:"silent"`   // attempts without a model call
+	Calls    float64 `json:"calls"`    // replies of the model
+	CutOff   float64 `json:"cut_off"`  // replies that reached the limit of tokens
+	Unparsed float64 `json:"unparsed"` // replies that could not be parsed
+	Least    float64 `json:"least"`    // reward
+	Greatest float64 `json:"greatest"` // reward
+}
+
+// UntaughtBy returns the last steps that taught nothing, of steps in their order.
+func UntaughtBy(steps []Step) Untaught {
+	var u Untaught
+	for _, s := range steps {
+		u.Add(s.Step, s.Metrics)
+	}
+	return u
+}
+
+// Add takes in a step with the metrics of its batch. A step that taught something ends
+// the row.
+func (u *Untaught) Add(step int, metrics map[string]float64) {
+	trained, known := metrics["batch/trained_tokens"]
+	if !known || trained > 0 && (metrics["advantage/min"] != 0 || metrics["advantage/max"] != 0) {
+		*u = Untaught{}
+		return
+	}
+	if u.From == 0 {
+		*u = Untaught{From: step, Least: metrics["reward/min"], Greatest: metrics["reward/max"]}
+	}
+	u.To, u.Idle = step, trained == 0
+	u.Attempts += metrics["batch/rollouts"]
+	u.Failed += metrics["batch/failed"]
+	u.Silent += metrics["batch/silent"]
+	u.Calls += metrics["batch/calls"]
+	u.CutOff += metrics["batch/cut_off"]
+	u.Unparsed += metrics["batch/unparsed"]
+	u.Least, u.Greatest = min(u.Least, metrics["reward/min"]), max(u.Greatest, metrics["reward/max"])
+}
+
+// Text returns a warning with what the attempts have in common, or "" if there is nothing
+// to warn of: a step without a token to train is worth a warning at once, steps without an
+// advantage only after the third.
+func (u Untaught) Text() string {
+	n := u.To - u.From + 1
+	if u.From == 0 || n < untaughtSteps && !u.Idle {
+		return ""
+	}
+	var b strings.Builder
+	switch {
+	case n < untaughtSteps:
+		fmt.Fprintf(&b, "step %d had no token to train, so its version is the one before without an update", u.To)
+	case u.Idle:
+		fmt.Fprintf(&b, "the last %d steps (%d to %d) taught nothing, and the last one had no token to train", n, u.From, u.To)
+	default:
+		fmt.Fprintf(&b, "the last %d steps (%d to %d) taught nothing: no token got an advantage", n, u.From, u.To)
+	}
+	fmt.Fprintf(&b, ". Of %s", counted(u.Attempts, "attempt"))
+	var reasons []string
+	if u.Failed > 0 {
+		reasons = append(reasons, fmt.Sprintf("the agent failed in %.0f", u.Failed))
+	}
+	if u.Silent > 0 {
+		reasons = append(reasons, fmt.Sprintf("%.0f made no model call (do they use OPENAI_BASE_URL?)", u.Silent))
+	}
+	if u.CutOff > 0 {
+		reasons = append(reasons, fmt.Sprintf("%.0f of %s were cut off (raise sampling.max_tokens)", u.CutOff, counted(u.Calls, "reply")))
+	}
+	if u.Unparsed > 0 {
+		reasons = append(reasons, fmt.Sprintf("%.0f of %s could not be parsed", u.Unparsed, counted(u.Calls, "reply")))
+	}
+	if u.Least == u.Greatest {
+		reasons = append(reasons, fmt.Sprintf("every reward was %g (does the grader find what the agent returns?)", u.Least))
+	} else {
+		reasons = append(reasons, fmt.Sprintf("the rewards went from %g to %g, but did not differ within a group", u.Least, u.Greatest))
+	}
+	b.WriteString(": " + strings.Join(reasons, "; "))
+	return b.String()
+}
+
+func counted(n float64, noun string) string {
+	switch {
+	case n == 1:
+		return "1 " + noun
+	case strings.HasSuffix(noun, "y"):
+		return fmt.Sprintf("%.0f %sies", n, strings.TrimSuffix(noun, "y"))
+	}
+	return fmt.Sprintf("%.0f %ss", n, noun)
 }

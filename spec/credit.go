@@ -357,3 +357,113 @@ func (s Spec) checkCritic(f *Faults) {
 	f.whole("critic.passes", s.Critic.Passes, 1, 100)
 	f.number("critic.clip", s.Critic.Clip, bounds.Between(0, math.Inf(1)))
 }
+
+// mayBeNegative reports whether a program, the task's own tests or the agent decide on the number
+// of the reward. Only then may the number be negative.
+func (g Grader) mayBeNegative() bool {
+	return g.Type == GraderCommand || g.Type == GraderTasks || g.Type == GraderHarbor || g.Type == GraderAgent
+}
+
+// Least returns the smallest final reward that the grader can give.
+func (g Grader) Least() float64 {
+	switch {
+	case !g.mayBeNegative():
+		return 0
+	case g.Minimum != nil:
+		return max(*g.Minimum, -g.Limit)
+	}
+	return -g.Limit
+}
+
+// RewardsAreFractions reports whether every final reward is between 0 and 1, whatever an
+// attempt does: the built-in graders give such rewards.
+func (s Spec) RewardsAreFractions() bool {
+	return s.Grader.Type != "" && !s.Grader.mayBeNegative() && s.Agent.FailureReward >= 0 && s.Agent.FailureReward <= 1
+}
+
+// checkMean refuses rewards that can be negative if the credit divides by their mean. The
+// mean of rewards of both signs may be close to 0, and does not measure success.
+func (s Spec) checkMean(f *Faults) {
+	c := s.Credit
+	if c.Std != credit.ByMean {
+		return
+	}
+	negative := func(key, remedy, why string, args ...any) {
+		f.add(key, remedy, `%s, and credit.std "mean" (maxrl) divides by the mean of rewards that are 0 or more`, fmt.Sprintf(why, args...))
+	}
+	if s.Agent.FailureReward < 0 {
+		negative("agent.failure_reward", "give at least 0", "%g is negative", s.Agent.FailureReward)
+	}
+	if s.Grader.Least() < 0 {
+		negative("grader.minimum", "give 0 if the grader never gives less", "the grader may give %g", s.Grader.Least())
+	}
+	for _, name := range sortedKeys(c.Rewards) {
+		key := "credit.rewards." + name
+		switch {
+		case c.Rewards[name] < 0:
+			negative(key, "give more than 0", "the weight is negative")
+		case name != credit.Final:
+			negative(key, `leave it out, or give another credit.std`, "agents may post any number")
+		}
+	}
+	for _, name := range sortedKeys(c.Signals) {
+		key := "credit.signals." + name
+		switch {
+		case c.Signals[name] < 0:
+			negative(key, "give more than 0, or another credit.std", "the weight is negative")
+		case name == SignalEmitted:
+			negative(key, `leave it out, or give another credit.std`, "agents may post any number")
+		}
+	}
+	if c.Overlong != nil {
+		negative("credit.overlong", "leave it out, or give another credit.std", "a penalty makes rewards negative")
+	}
+	if c.KLInReward != nil {
+		negative("credit.kl_in_reward", "leave it out and give loss.kl, or give another credit.std", "a penalty makes rewards negative")
+	}
+	if c.FormatPenalty > 0 {
+		negative("credit.format_penalty", "leave it out, or give another credit.std", "a penalty makes rewards negative")
+	}
+}
+
+// teachesFlat returns the reason why a group of equal attempts teaches something under c,
+// or why this can't be known before the groups of a step are chosen. It returns "" if such
+// a group teaches nothing.
+func (c Credit) teachesFlat() string {
+	switch {
+	case c.UsesCritic():
+		return "a critic is what rewards are compared with, so a group of equal rewards teaches too"
+	case c.Assignment == credit.ValueDifference:
+		return "an estimate is what rewards are compared with, so a group of equal rewards teaches too"
+	case c.Assignment == credit.Judge:
+		return "a judge tells equal attempts apart, and is asked once the groups of a step are chosen"
+	case c.KLInReward != nil:
+		return "with credit.kl_in_reward the rewards of two attempts are never equal"
+	case c.Mean != credit.Group:
+		return "rewards are not compared with the mean of their group, so a group of equal rewards teaches too"
+	case c.Whiten == credit.Batch:
+		return "credit.whiten takes the mean of the whole batch away, so a group of equal rewards teaches too"
+	}
+	return ""
+}
+
+// FlatByCredit reports whether the credit of a group has to be computed to find out
+// whether the group teaches nothing. Otherwise it teaches nothing if its final rewards are
+// equal. c must have its defaults.
+func (c Credit) FlatByCredit() bool {
+	if c.teachesFlat() != "" {
+		return false
+	}
+	_, final := c.Rewards[credit.Final]
+	alone := len(c.Rewards) == 0 || final && len(c.Rewards) == 1
+	return !alone || len(c.Signals) > 0 || c.Overlong != nil || c.FormatPenalty > 0 || c.Truncated == TruncatedMask ||
+		c.TrainAgents != "" || c.PerAgent || c.Assignment == credit.GiGPO
+}
+
+// checkDynamicSampling refuses to replace flat groups if there can be none under this
+// credit.
+func (s Spec) checkDynamicSampling(f *Faults) {
+	if why := s.Credit.teachesFlat(); s.Training.DynamicSampling > 0 && why != "" {
+		f.unused("training.dynamic_sampling", s.Training.SamplesPerTask > 1, why)
+	}
+}

@@ -1,12 +1,18 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store/database"
+	"github.com/fulgurite/fulgurite/store/tokens"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -141,4 +147,173 @@ func checkCall(c trace.Call) error {
 		return fmt.Errorf("%d loss marks for %d tokens", len(c.Untrained), len(c.Completion))
 	}
 	return checkFinite("temperature", c.Temperature)
+}
+
+// e is a call that an earlier attempt sampled, and n is the same call in the later
+// attempt. With EXISTS instead of these subqueries, PostgreSQL may read the calls of all
+// runs into a table to look n up.
+const selectDivergences = `SELECT c.kind, c.step, c.task, c.sample, c.attempt, c.seq, c.diverged_from, c.diverged_seq, c.difference
+FROM calls c WHERE c.run = $1 AND c.diverged_from > 0 AND (SELECT 1 FROM calls e
+WHERE e.run = c.run AND e.kind = c.kind AND e.step = c.step AND e.task = c.task AND e.sample = c.sample AND e.attempt < c.attempt AND e.replayed_from = 0
+AND (SELECT 1 FROM calls n
+WHERE n.run = c.run AND n.kind = c.kind AND n.step = c.step AND n.task = c.task AND n.sample = c.sample AND n.attempt = c.attempt
+AND n.policy = e.policy AND n.key = e.key AND n.occurrence = e.occurrence LIMIT 1) IS NULL LIMIT 1) IS NOT NULL`
+
+// There is no ORDER BY, because with it SQLite would choose the index of all calls
+// instead of the index of replayed calls.
+const selectReplayed = `SELECT kind, step, task, sample, attempt, completion FROM calls WHERE run = $1 AND policy = $2 AND replayed_from > 0`
+
+// Divergences returns where the attempts of a run began to differ from what earlier
+// attempts had recorded, by step, task, sample and attempt. It leaves out attempts that
+// have replayed all of the earlier calls by now.
+func (s *Store) Divergences(ctx context.Context, run string) ([]trace.Divergence, error) {
+	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (trace.Divergence, error) {
+		d := trace.Divergence{Address: addressIn(run)}
+		err := row(&d.Kind, &d.Step, &d.Task, &d.Sample, &d.Attempt, &d.Seq, &d.Earlier, &d.EarlierSeq, &d.Difference)
+		return d, err
+	}, selectDivergences, run)
+	if err != nil {
+		return nil, fmt.Errorf("list divergences of run %s: %w", run, err)
+	}
+	// Here and not in SQL: for the order SQLite would go through all of the run's
+	// calls by their key instead of the few that diverged.
+	slices.SortFunc(all, func(a, b trace.Divergence) int {
+		return cmp.Or(compare(a.Address, b.Address), cmp.Compare(a.Seq, b.Seq))
+	})
+	return all, nil
+}
+
+// Replays returns how much of each attempt was replayed, by kind, step, task, sample and
+// attempt, without those that replayed nothing. It is no error if there are none.
+func (s *Store) Replays(ctx context.Context, run, policy string) ([]record.Replayed, error) {
+	found := map[trace.Address]record.Replayed{}
+	_, err := database.List(ctx, s.db.Read(), func(row database.Scan) (struct{}, error) {
+		a := addressIn(run)
+		var completion []byte
+		err := row(&a.Kind, &a.Step, &a.Task, &a.Sample, &a.Attempt, &completion)
+		r := found[a]
+		found[a] = record.Replayed{Address: a, Calls: r.Calls + 1, Tokens: r.Tokens + tokens.Count(completion)}
+		return struct{}{}, err
+	}, selectReplayed, run, policy)
+	if err != nil {
+		return nil, fmt.Errorf("list replays of %s/%s: %w", run, policy, err)
+	}
+	return slices.SortedFunc(maps.Values(found), func(a, b record.Replayed) int { return compare(a.Address, b.Address) }), nil
+}
+
+// compare orders attempts of one run.
+func compare(a, b trace.Address) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Step, b.Step), cmp.Compare(a.Task, b.Task),
+		cmp.Compare(a.Sample, b.Sample), cmp.Compare(a.Attempt, b.Attempt))
+}
+
+// trajectoryBatch is how many attempts one query reads; it decides only how
+// many numbers a statement carries.
+const trajectoryBatch = 128
+
+// stepOf is the part that the addresses of one query share.
+type stepOf struct {
+	run  string
+	kind trace.Kind
+	step int
+}
+
+// Trajectories returns the attempts at addresses with their calls and rewards, in the
+// order of addresses. It makes three queries for every 128 attempts of a step. If an
+// address has no attempt, it returns trace.ErrNotFound.
+func (s *Store) Trajectories(ctx context.Context, addresses []trace.Address) ([]trace.Trajectory, error) {
+	found := make(map[trace.Address]*trace.Trajectory, len(addresses))
+	for step, all := range bySteps(addresses) {
+		for len(all) > 0 {
+			n := min(len(all), trajectoryBatch)
+			if err := s.collect(ctx, step, all[:n], found); err != nil {
+				return nil, fmt.Errorf("read trajectories of %s/%s-%d: %w", step.run, step.kind, step.step, err)
+			}
+			all = all[n:]
+		}
+	}
+	out := make([]trace.Trajectory, len(addresses))
+	for i, a := range addresses {
+		t, ok := found[a]
+		if !ok {
+			return nil, fmt.Errorf("read trajectory %s: %w", a, trace.ErrNotFound)
+		}
+		out[i] = *t
+	}
+	return out, nil
+}
+
+// bySteps groups addresses, each once.
+func bySteps(addresses []trace.Address) map[stepOf][]trace.Address {
+	out, seen := map[stepOf][]trace.Address{}, map[trace.Address]bool{}
+	for _, a := range addresses {
+		if !seen[a] {
+			seen[a] = true
+			key := stepOf{a.Run, a.Kind, a.Step}
+			out[key] = append(out[key], a)
+		}
+	}
+	return out
+}
+
+// collect adds the trajectories at addresses, all of one step, to found.
+func (s *Store) collect(ctx context.Context, step stepOf, addresses []trace.Address, found map[trace.Address]*trace.Trajectory) error {
+	wanted, args := wantedOf(step, addresses)
+	attempts, err := database.List(ctx, s.db.Read(), readAttempt, wanted+`SELECT `+attemptColumns+` FROM wanted CROSS JOIN attempts a`+joinGrade+matching("a"), args...)
+	if err != nil {
+		return fmt.Errorf("attempts: %w", err)
+	}
+	for _, a := range attempts {
+		found[a.Address] = &trace.Trajectory{Attempt: a}
+	}
+	history, err := s.readCalls(ctx, wanted+calls.From("wanted")+matching("c")+` ORDER BY c.task, c.sample, c.attempt, c.seq`, args...)
+	if err != nil {
+		return fmt.Errorf("calls: %w", err)
+	}
+	for _, c := range history {
+		if t, ok := found[c.Address]; ok { // otherwise it began after the first query
+			t.History = append(t.History, c)
+		}
+	}
+	query := rewards.From("wanted") + matching("w") + ` ORDER BY w.task, w.sample, w.attempt, w.name`
+	given, err := database.List(ctx, s.db.Read(), rewards.Read, wanted+query, args...)
+	if err != nil {
+		return fmt.Errorf("rewards: %w", err)
+	}
+	for _, r := range given {
+		if t, ok := found[r.Address]; ok { // otherwise it began after the first query
+			t.Rewards = append(t.Rewards, r)
+		}
+	}
+	return nil
+}
+
+// wantedOf returns the beginning of a query that defines a table of the addresses. Its
+// size is a power of two, filled up with rows that match nothing, so that databases see
+// few different statements.
+func wantedOf(step stepOf, addresses []trace.Address) (string, []any) {
+	var b strings.Builder
+	b.WriteString(`WITH wanted (task, sample, attempt) AS (VALUES (CAST($4 AS BIGINT), CAST($5 AS BIGINT), CAST($6 AS BIGINT))`)
+	args := []any{step.run, step.kind, step.step}
+	size := 1
+	for size < len(addresses) {
+		size *= 2
+	}
+	for i := range size {
+		if i > 0 {
+			fmt.Fprintf(&b, ", ($%d, $%d, $%d)", 3*i+4, 3*i+5, 3*i+6)
+		}
+		if i < len(addresses) {
+			args = append(args, addresses[i].Task, addresses[i].Sample, addresses[i].Attempt)
+		} else {
+			args = append(args, -1, -1, -1)
+		}
+	}
+	b.WriteString(") ")
+	return b.String(), args
+}
+
+func matching(table string) string {
+	return strings.ReplaceAll(` WHERE T.run = $1 AND T.kind = $2 AND T.step = $3
+AND T.task = wanted.task AND T.sample = wanted.sample AND T.attempt = wanted.attempt`, "T.", table+".")
 }

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"errors"
 	"fmt"
 	"time"
 )
@@ -45,3 +46,43 @@ func (r Refusal) OfReward() bool { return r.Code == FinalRewardRefused || r.Code
 // String says it in one line, for example "call_limit 3 (the attempt has made all of
 // its 8 calls)".
 func (r Refusal) String() string { return fmt.Sprintf("%s %d (%s)", r.Code, r.Count, r.Message) }
+
+// These errors refuse an operation on an attempt. A store wraps them; its callers
+// distinguish them with errors.Is.
+var (
+	// ErrNotFound says that no run, attempt, call or version has that name.
+	ErrNotFound = errors.New("not found")
+	// ErrFenced says that the attempt no longer takes writes: a later attempt
+	// has begun, or this one is sealed.
+	ErrFenced = errors.New("attempt is fenced")
+	// ErrConflict says that the key is taken by something else, for example a
+	// reward of the same name with another value.
+	ErrConflict = errors.New("conflict")
+)
+
+// Divergence says where an attempt's requests began to differ from those of an earlier
+// attempt at the same rollout, so that it could no longer be replayed. It is recorded
+// with the first call that differs, which has number Seq in the attempt Address.
+//
+// An agent with several calls in flight may make a call that was lost with an earlier
+// attempt before it repeats the others. That is no divergence once all recorded calls
+// have been replayed.
+type Divergence struct {
+	Address `json:"-"`
+	Seq     int `json:"-"`
+	// Earlier is the attempt of the comparison. EarlierSeq is its call that is most
+	// similar among those that were not replayed.
+	Earlier    int `json:"earlier"`
+	EarlierSeq int `json:"earlier_seq"`
+	// Difference describes the first difference between the two requests, with excerpts.
+	Difference string `json:"difference"`
+}
+
+// Attributes that the receiver adds to a span of a model call that names no reply of
+// ours: fingerprints of the dialog, by which the call is found. The receiver replaces any
+// values that an agent sends under these names.
+const (
+	InstructionsFingerprint = "fulgurite.told.instructions" // system messages; absent if there are none
+	DialogFingerprint       = "fulgurite.told.dialog"       // the other messages of the request
+	ReplyFingerprint        = "fulgurite.told.reply"
+)

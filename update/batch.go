@@ -9,8 +9,10 @@ import (
 
 	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/credit/assign"
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/tasks/shuffle"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -265,4 +267,121 @@ func forms(s trace.Sequence) ([]model.BatchForm, error) {
 		}
 	}
 	return out, nil
+}
+
+// minibatch is the part of a batch that one update learns from.
+type minibatch struct {
+	rows []int // indices of rows of the batch, ascending
+	// denominators count only the minibatch's trajectories.
+	denominators credit.Denominators
+}
+
+// minibatchDomain makes the order of groups independent of everything else that the seed
+// decides.
+const minibatchDomain = 0x6d696e69 // "mini"
+
+// minibatches returns the updates of a step: t.Passes passes over the batch, each in
+// t.Minibatches parts. A part holds whole groups, because the advantages of a group are
+// relative to each other. Seed, step and pass decide which groups a part holds, so it
+// changes with each pass. A part without a trained token is left out.
+func minibatches(b model.Batch, t spec.Training, seed uint64, step int) []minibatch {
+	groups := map[int]int{} // ordinal of each group that occurs
+	for _, x := range b.Trajectories {
+		if _, ok := groups[x.Group]; !ok {
+			groups[x.Group] = len(groups)
+		}
+	}
+	n, parts := len(groups), max(1, min(t.Minibatches, len(groups)))
+	var out []minibatch
+	for pass := range max(1, t.Passes) {
+		key := shuffle.Key(minibatchDomain, seed, uint64(step), uint64(pass))
+		part := make([]int, n) // of each group
+		for i := range n {
+			part[i] = shuffle.Index(key, n, i) * parts / n
+		}
+		for p := range parts {
+			m := pick(b, func(trajectory int) bool { return part[groups[b.Trajectories[trajectory].Group]] == p })
+			if m.denominators.Tokens() > 0 {
+				out = append(out, m)
+			}
+		}
+	}
+	return out
+}
+
+func pick(b model.Batch, in func(trajectory int) bool) minibatch {
+	m := minibatch{denominators: credit.Denominators{Trajectory: make([]int, len(b.Trajectories))}}
+	for i, t := range b.Trajectories {
+		if in(i) {
+			m.denominators.Trajectory[i] = t.Trained
+		}
+	}
+	for i, r := range b.Rows {
+		if in(r.Trajectory) {
+			m.rows = append(m.rows, i)
+		}
+	}
+	m.rows = slices.Clip(m.rows)
+	return m
+}
+
+// mismatchLimits has the limits, in nats, of how far the log-probabilities that an
+// external server recorded may be from the trainer's. 0 means no limit.
+type mismatchLimits struct {
+	servers     int // number of external servers that sample; 0 if there is nothing to limit
+	mean, worst float64
+	sampled     model.VersionID // the one version that a step samples from
+	// warnAbove is how far the mean may be from 0 without a warning if engine torch samples.
+	// A larger mean does not end the run: there is no server that could be repaired, and
+	// each version was checked with its canary.
+	warnAbove float64
+	torch     bool
+}
+
+// limitsOf returns the limits of the step that makes version v.
+func limitsOf(s spec.Spec, v model.VersionID) mismatchLimits {
+	v.Number = max(0, v.Number-1-s.Training.Lag)
+	l := mismatchLimits{sampled: v}
+	switch server := s.Sampling.Server; {
+	case server != nil:
+		l.servers, l.mean, l.worst = len(server.URLs), server.MismatchMean(s.Training.Lag), server.WorstMismatch
+	case s.Sampling.Engine == spec.EngineTorch:
+		l.torch, l.warnAbove = true, spec.Server{}.MismatchMean(s.Training.Lag)
+	}
+	return l
+}
+
+// hasWorst reports whether the worst token is a useful metric. It is not with engine
+// native, which samples and trains with the same bits.
+func (l mismatchLimits) hasWorst() bool { return l.servers > 0 || l.torch }
+
+// unusual returns the mean gap of a step's first update, and whether it is larger than
+// rounding explains.
+func (l mismatchLimits) unusual(s credit.Stats) (mean float64, warn bool) {
+	mean = meanGap(s)
+	return mean, l.warnAbove > 0 && !(mean <= l.warnAbove)
+}
+
+func meanGap(s credit.Stats) float64 { return s.Gap / math.Max(1, float64(s.Count)) }
+
+// check returns an error if the first update of a step exceeds a limit. The error has the
+// gap of each server.
+func (l mismatchLimits) check(s credit.Stats, servers []mismatch) error {
+	mean := meanGap(s)
+	if l.mean > 0 && !(mean <= l.mean) {
+		return l.refuse("train/mismatch", mean, "sampling.server.mismatch", l.mean, servers)
+	}
+	if l.worst > 0 && !(s.GapMax <= l.worst) {
+		return l.refuse("train/mismatch_max", s.GapMax, "sampling.server.worst_mismatch", l.worst, servers)
+	}
+	return nil
+}
+
+func (l mismatchLimits) refuse(metric string, is float64, key string, limit float64, servers []mismatch) error {
+	where := ""
+	if len(servers) > 0 {
+		where = "; by server: " + textOf(servers)
+	}
+	return Final(fmt.Errorf("%s is %.4g nats, and %s is %.4g: what the servers recorded are not the log-probabilities of version %s, which was to sample, so nothing is trained on them%s; fix the servers and start another run from the last version (`%s`, then model.base: DIRECTORY), or one with a higher limit: this one would meet the same record again",
+		metric, is, key, limit, l.sampled, where, shell.Command("export", l.sampled.String(), "DIRECTORY")))
 }

@@ -3,10 +3,14 @@ package update
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync/atomic"
 
 	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/files/hf"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Critic makes version t of a policy's critic from its parent and the returns in the
@@ -71,4 +75,146 @@ func (m *Maker) criticPlan(t Target, run Run, parent model.Version, batch model.
 		Target: t, run: run, codec: s.Model.Codec, basis: key, updates: len(u.updates), update: u.update,
 		begin: m.beginFrom(parent, t, run),
 	}, u, err
+}
+
+// The names of the metrics of a critic's step.
+const (
+	criticLoss     = "critic/loss"
+	criticGradient = "critic/gradient_norm"
+	criticVariance = "critic/explained_variance"
+	criticMean     = "critic/value_mean"
+)
+
+// criticUpdate makes the updates of one step of the critic.
+type criticUpdate struct {
+	batch   model.Batch
+	loss    credit.ValueLoss
+	adamW   model.AdamW
+	updates []minibatch
+	// old are the values of the batch's rows by the critic that the step starts from.
+	old  [][]float32
+	work *atomic.Uint64
+}
+
+// update makes update number u. Its loss is the mean over the trained tokens of its part
+// of the batch.
+func (c *criticUpdate) update(ctx context.Context, l learner, u int) (map[string]float64, error) {
+	m := c.updates[u]
+	rows := make([]model.Row, len(m.rows))
+	for i, row := range m.rows {
+		rows[i] = model.Row{Tokens: c.batch.Rows[row].Tokens}
+	}
+	losses := make([]float64, len(rows))
+	norm, err := l.critic.Update(ctx, rows, func(i int, values, gradient []float32) {
+		r, old := c.batch.Rows[m.rows[i]], c.old[m.rows[i]]
+		weight := m.denominators.Weight(credit.TokenMean, r.Trajectory)
+		for j, v := range values {
+			if !r.Sampled[j+1] {
+				continue
+			}
+			loss, derivative := c.loss.Evaluate(float64(v), float64(old[j]), float64(r.Returns[j+1]))
+			losses[i] += weight * loss
+			gradient[j] = float32(weight * derivative)
+		}
+		c.work.Add(1)
+	}, c.adamW)
+	if err != nil {
+		return nil, err
+	}
+	sum := 0.0
+	for _, l := range losses { // in order of rows, so that metrics repeat to the bit
+		sum += l
+	}
+	return map[string]float64{criticLoss: bounded(sum), criticGradient: bounded(norm)}, nil
+}
+
+// metrics returns the metrics of the step: how well the critic predicted the batch before
+// it learned from it, and the mean of each metric over the updates.
+func (c *criticUpdate) metrics(done tally) map[string]float64 {
+	var values, returns []float64
+	mean := 0.0
+	for i, r := range c.batch.Rows {
+		for t, sampled := range r.Sampled {
+			if !sampled {
+				continue
+			}
+			v := float64(c.old[i][t-1])
+			values, returns = append(values, v), append(returns, float64(r.Returns[t]))
+			mean += v
+		}
+	}
+	return map[string]float64{
+		criticLoss: done.value(criticLoss), criticGradient: done.value(criticGradient),
+		criticVariance: bounded(credit.ExplainedVariance(values, returns)), criticMean: bounded(mean / float64(len(values))),
+	}
+}
+
+// ScoreCritic estimates the remaining return of the next step's trajectories before each
+// token of the completions, by version id of the critic. The result is an encoded
+// model.Values.
+func (m *Maker) ScoreCritic(ctx context.Context, id model.VersionID, run Run, trajectories []trace.Trajectory) ([]byte, error) {
+	v, err := m.Versions.Version(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("read the critic: %w", err)
+	}
+	l, err := m.load(ctx, run, v)
+	if err != nil {
+		next := id
+		next.Number++
+		return nil, fmt.Errorf("load the critic: %w", unreadable(err, next))
+	}
+	var rows []model.Row
+	sequences := make([][]trace.Sequence, len(trajectories))
+	for i, trajectory := range trajectories {
+		sequences[i] = trace.Merge(trajectory.History)
+		for _, s := range sequences[i] {
+			rows = append(rows, model.Row{Tokens: s.Tokens})
+		}
+	}
+	values, err := m.values(ctx, l.critic, rows)
+	if err != nil {
+		return nil, err
+	}
+	out := model.Values{Policy: id.Policy, Version: id.Number, Calls: make([][][]float32, len(trajectories))}
+	for i, trajectory := range trajectories {
+		n := len(sequences[i])
+		if out.Calls[i], err = callValues(trajectory.History, sequences[i], values[:n]); err != nil {
+			return nil, Invalid(fmt.Errorf("attempt %s: %w", trajectory.Address, err))
+		}
+		values = values[n:]
+	}
+	data, err := hf.EncodeValues(out)
+	if err != nil {
+		return nil, Final(fmt.Errorf("%w: lower critic.learning_rate and start another run", err))
+	}
+	return data, nil
+}
+
+// values returns a critic's values of rows.
+func (m *Maker) values(ctx context.Context, critic model.Critic, rows []model.Row) ([][]float32, error) {
+	return m.score(rows, func(rows []model.Row) ([][]float32, error) {
+		values, err := critic.Values(ctx, rows)
+		if err != nil {
+			return nil, unrowed(fmt.Errorf("estimate values: %w", err))
+		}
+		return values, nil
+	})
+}
+
+// callValues returns the values of each call's completion, taken from the values of the
+// sequences into which its trajectory was merged. A value depends only on the tokens
+// before it, so any sequence that begins with the call has the same values.
+func callValues(calls []trace.Call, sequences []trace.Sequence, values [][]float32) ([][]float32, error) {
+	out := make([][]float32, len(calls))
+	for i, c := range calls {
+		from, to := len(c.Prompt), len(c.Prompt)+len(c.Completion)
+		at := slices.IndexFunc(sequences, func(s trace.Sequence) bool {
+			return len(s.Tokens) >= to && slices.Equal(s.Tokens[:from], c.Prompt) && slices.Equal(s.Tokens[from:to], c.Completion)
+		})
+		if at < 0 || from == 0 {
+			return nil, fmt.Errorf("call %d has a prompt of %d tokens and is in no sequence", c.Seq, from)
+		}
+		out[i] = values[at][from-1 : to-1] // value j is the value before token j+1
+	}
+	return out, nil
 }

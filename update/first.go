@@ -3,14 +3,24 @@ package update
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/checkpoint"
 	"github.com/fulgurite/fulgurite/model/files/hf"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/tasks"
 )
 
 // FirstPolicy makes version 0 of a policy: the base model, with a warm start on
@@ -199,4 +209,216 @@ func (m *Maker) FirstCritic(ctx context.Context, t Target, policy string, run Ru
 	}
 	v, _, err = m.commit(ctx, t, run.Engine, outcome{state: start, manifest: model.Manifest{Codec: run.Spec.Model.Codec}})
 	return v, err
+}
+
+// warmStart has what the updates on demonstrations need.
+type warmStart struct {
+	spec           spec.Spec
+	codec          dialog.Codec
+	demonstrations tasks.Demonstrations
+	work           *atomic.Uint64
+}
+
+// warmStart trains the learner that begin returns on the demonstrations. It continues
+// from the point where an earlier executor was cut off.
+func (m *Maker) warmStart(ctx context.Context, t Target, run Run, codec dialog.Codec, begin func(context.Context) (learner, error)) (learner, map[string]float64, error) {
+	ws := *run.Spec.Model.WarmStart
+	demonstrations, err := tasks.OpenDemonstrations(ws.Demonstrations, run.Spec.Seed, ws.Updates)
+	if err != nil {
+		return learner{}, nil, Invalid(fmt.Errorf("warm start of run %s: %w", run.Name, err))
+	}
+	content, err := contentOf(ws.Demonstrations)
+	if err != nil {
+		return learner{}, nil, fmt.Errorf("warm start of run %s: %w", run.Name, err)
+	}
+	key, err := basis(struct {
+		Engine, Fingerprint, Spec, Demonstrations string
+	}{run.Engine.Name(), run.Engine.Fingerprint(), run.SpecDigest, content})
+	if err != nil {
+		return learner{}, nil, err
+	}
+	w := warmStart{run.Spec, codec, demonstrations, &m.work}
+	l, done, err := m.resumeUpdates(ctx, updatePlan{
+		Target: t, run: run, codec: codec.Name(), basis: key, updates: ws.Updates, begin: begin, update: w.update,
+	})
+	if errors.Is(err, model.ErrDiverged) {
+		err = Final(fmt.Errorf("%w: lower model.warm_start.learning_rate and start another run", err))
+	}
+	if err != nil {
+		return learner{}, nil, fmt.Errorf("warm start of run %s: %w", run.Name, err)
+	}
+	return l, map[string]float64{"warm_start/loss": done.last[warmLoss], "warm_start/updates": float64(ws.Updates)}, nil
+}
+
+const warmLoss = "warm_start/loss"
+
+// contentOf returns the digest of the file that a source of demonstrations names, or ""
+// if it names none. Saved updates on another file are not continued.
+func contentOf(source string) (string, error) {
+	s, err := spec.ParseSource(source)
+	if err != nil || s.Path == "" {
+		return "", err
+	}
+	data, err := os.ReadFile(s.Path)
+	if err != nil {
+		return "", fmt.Errorf("read demonstrations: %w", err)
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// update makes update u by cross-entropy on the trained tokens of its dialogs. Its
+// loss is in nats per token.
+func (w warmStart) update(ctx context.Context, l learner, u int) (map[string]float64, error) {
+	ws := *w.spec.Model.WarmStart
+	dialogs := w.demonstrations.Batch(u, ws.Batch)
+	rows := make([]model.Row, len(dialogs))
+	trained := make([][]bool, len(dialogs))
+	total := 0
+	for i, d := range dialogs {
+		var err error
+		if rows[i].Tokens, trained[i], err = w.codec.Demonstration(d); err != nil {
+			return nil, Invalid(fmt.Errorf("demonstration %d: %w", i, err))
+		}
+		rows[i].Needed = trained[i][1:]
+		for _, t := range rows[i].Needed {
+			if t {
+				total++
+			}
+		}
+	}
+	losses := make([]float64, len(rows))
+	_, err := l.policy.Update(ctx, rows, func(i int, logprobs, _ []float32, gradient, _ []float32) {
+		tokens := newTokens(logprobs)
+		for j := range logprobs {
+			if trained[i][j+1] {
+				tokens.Weight[j] = 1 / float64(total)
+			}
+		}
+		losses[i] = credit.Objective{Surrogate: credit.CrossEntropy{}}.Evaluate(tokens).Loss
+		narrow(gradient, tokens.Gradient)
+		w.work.Add(1)
+	}, warmAdamW(ws, w.spec.Training.Optimizer, u, ws.Updates))
+	if err != nil {
+		return nil, err
+	}
+	sum := 0.0
+	for _, l := range losses {
+		sum += l
+	}
+	return map[string]float64{warmLoss: sum}, nil
+}
+
+// TrainedTokens returns the tokens whose rows model.lora.trainable_tokens has trained, in
+// the order of the spec. codec is the codec of the run. Errors are InvalidErrors.
+func TrainedTokens(m spec.Model, codec dialog.Codec) ([]int32, error) {
+	names := m.LoRA.TrainableTokens
+	if slices.Equal(names, []string{spec.TokensAuto}) {
+		marks, err := findTwins(m.Base, codec)
+		if err != nil {
+			return nil, Invalid(fmt.Errorf("model.lora.trainable_tokens: %s: %w", spec.TokensAuto, err))
+		}
+		return marks.tokens, nil
+	}
+	var tokens []int32
+	for i, name := range names {
+		id, ok := tokenOf(codec, name)
+		if !ok {
+			return nil, Invalid(fmt.Errorf("model.lora.trainable_tokens[%d]: the model has no token %q: give the text of one token, such as <tool_call>, or its id as text", i, name))
+		}
+		if slices.Contains(tokens, id) {
+			return nil, Invalid(fmt.Errorf("model.lora.trainable_tokens[%d]: %q is token %d, which is named before: name each token once", i, name, id))
+		}
+		tokens = append(tokens, id)
+	}
+	return tokens, nil
+}
+
+// tokenOf finds a token by its text or its id. The tokens of a built-in codec have ids
+// alone.
+func tokenOf(codec dialog.Codec, name string) (int32, bool) {
+	if sparse, ok := codec.(dialog.Sparse); ok {
+		return sparse.TokenID(name)
+	}
+	n, err := strconv.ParseInt(name, 10, 32)
+	return int32(n), err == nil && n >= 0 && int(n) < codec.VocabSize()
+}
+
+// AdapterOf returns the numbers of an adapter that the spec describes and that trains the
+// rows of tokens.
+func AdapterOf(l spec.LoRA, tokens []int32) model.LoRA {
+	a := model.LoRA{Rank: l.Rank, Alpha: l.Alpha, Targets: l.Targets, BasePrecision: model.Precision(l.BasePrecision), Tokens: tokens}
+	if a.BasePrecision == model.F32 {
+		a.BasePrecision = "" // the same as if the spec does not set it
+	}
+	return a
+}
+
+// twinMarks are marks of tool calls whose rows of the output layer are those of other
+// tokens, too.
+type twinMarks struct {
+	tokens []int32
+	number int      // of other tokens with the row of one of them
+	others []string // texts of some of those
+}
+
+// findTwins compares the marks of the codec's tool calls with all other tokens of the
+// model in a directory. A format whose calls need no marks has none.
+func findTwins(dir string, codec dialog.Codec) (found twinMarks, err error) {
+	sparse, ok := codec.(dialog.Sparse)
+	if !ok || !slices.Contains([]string{"hermes", "qwen3_xml"}, sparse.ToolFormat()) || len(sparse.CallTokens()) == 0 {
+		return found, nil
+	}
+	stored, err := hf.OpenDirectory(dir)
+	if err != nil {
+		return found, err
+	}
+	defer func() { _ = stored.Close() }() // only read
+	marks := sparse.CallTokens()
+	twins, err := stored.Twins(marks, sparse.Unused(stored.Architecture.VocabSize))
+	if err != nil {
+		return found, err
+	}
+	for _, mark := range marks {
+		t, ok := twins[mark]
+		if !ok {
+			continue
+		}
+		found.tokens = append(found.tokens, mark)
+		found.number = max(found.number, t.Number)
+		for _, other := range t.Tokens {
+			if text := codec.Text([]int32{other}); !slices.Contains(marks, other) && !slices.Contains(found.others, text) {
+				found.others = append(found.others, text)
+			}
+		}
+	}
+	return found, nil
+}
+
+// Unlearnable says which marks of the codec's tool calls no adapter of the model in a
+// directory can learn to write, because other tokens have the same row of the output
+// layer, and the adapter does not train it: trained lists the tokens whose rows it trains.
+// It returns "" if there are none.
+func Unlearnable(dir string, codec dialog.Codec, trained []int32) (string, error) {
+	found, err := findTwins(dir, codec)
+	if err != nil {
+		return "", err
+	}
+	var names []string
+	for _, mark := range found.tokens {
+		if !slices.Contains(trained, mark) {
+			names = append(names, codec.Text([]int32{mark}))
+		}
+	}
+	if len(names) == 0 {
+		return "", nil
+	}
+	such := ""
+	if len(found.others) > 0 {
+		such = ", such as " + strings.Join(found.others[:min(2, len(found.others))], " and ")
+	}
+	return fmt.Sprintf("in this model the marks of tool calls, %s, have the same row of the output layer as %d other tokens%s: an adapter (model.lora) of linear layers can't learn to tell them apart. "+
+		"Train their rows, too: model.lora.trainable_tokens: [auto]; or name a format whose calls need no marks, such as llama3_json, as model.tool_parser with a template that shows it as model.template; "+
+		"or train the complete model, without model.lora; or take a base that was trained with tools",
+		strings.Join(names, " and "), found.number, such), nil
 }

@@ -2,14 +2,19 @@ package update
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"time"
 
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/checkpoint"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 )
 
@@ -192,4 +197,111 @@ func (p *pace) due() bool {
 
 func (p *pace) restart(cost time.Duration) {
 	*p = pace{every: p.every, cost: cost, saved: time.Now()}
+}
+
+// adamW returns the optimizer of one step. Under a linear or cosine schedule, the
+// learning rate falls from its full value at step 1 to FinalFraction of it at the last
+// step.
+func adamW(o spec.Optimizer, step, steps int) model.AdamW {
+	progress := 0.0
+	if steps > 1 {
+		progress = float64(step-1) / float64(steps-1)
+	}
+	scale := 1.0
+	switch o.Schedule {
+	case spec.ScheduleLinear:
+		scale = 1 - progress*(1-o.FinalFraction)
+	case spec.ScheduleCosine:
+		scale = o.FinalFraction + (1-o.FinalFraction)*0.5*(1+math.Cos(math.Pi*progress))
+	}
+	return model.AdamW{
+		LearningRate: o.LearningRate * scale, Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon,
+		WeightDecay: o.WeightDecay, ClipNorm: o.ClipNorm,
+	}
+}
+
+// The schedule of a warm start: linear warm-up, then cosine decay to a twentieth.
+const (
+	warmUpUpdates   = 20
+	warmStartFinish = 0.05
+)
+
+// warmAdamW returns the optimizer of warm-start update u of n, counted from 0.
+func warmAdamW(w spec.WarmStart, o spec.Optimizer, u, n int) model.AdamW {
+	rise := math.Min(1, float64(u+1)/warmUpUpdates)
+	fall := warmStartFinish + (1-warmStartFinish)*0.5*(1+math.Cos(math.Pi*float64(u)/float64(n)))
+	return model.AdamW{
+		LearningRate: w.LearningRate * rise * fall, Beta1: o.Beta1, Beta2: o.Beta2, Epsilon: o.Epsilon,
+		WeightDecay: o.WeightDecay, ClipNorm: o.ClipNorm,
+	}
+}
+
+// Target is a version to make, and its inputs.
+type Target struct {
+	ID     model.VersionID
+	Parent int    // -1 for version 0
+	Batch  string // empty for version 0
+}
+
+// check returns an error if the version on record under the id was made from other
+// inputs. There is only one batch for each step, so no retry could fix this.
+func (t Target) check(v model.Version) error {
+	if v.Parent == t.Parent && (v.Batch == t.Batch || v.Batch == "") { // external trainers may leave out the batch
+		return nil
+	}
+	return Final(fmt.Errorf("version %s exists and was made from version %d with batch %q, not from version %d with batch %q: two runs write under one name, or the store was put back to an earlier state; start a run with another name",
+		t.ID, v.Parent, v.Batch, t.Parent, t.Batch))
+}
+
+// basis returns the digest of everything that decides a number of updates. Saved progress
+// with another basis is not continued.
+func basis(parts any) (string, error) {
+	text, err := json.Marshal(parts)
+	if err != nil {
+		return "", fmt.Errorf("encode what decides the updates: %w", err)
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// InvalidError is an error that another try cannot fix: a person has to change something.
+type InvalidError struct{ error }
+
+// Unwrap returns the error without the mark.
+func (e InvalidError) Unwrap() error { return e.error }
+
+// Invalid marks err as an error that another try cannot fix. The mark stays, however err
+// is wrapped afterwards.
+func Invalid(err error) error { return InvalidError{err} }
+
+// FinalError is an InvalidError that a retry of the run would meet again: the retry has the
+// same spec and the same record, which are what is wrong.
+type FinalError struct{ error }
+
+// Unwrap returns the InvalidError.
+func (e FinalError) Unwrap() error { return e.error }
+
+// Final marks err as an error that neither another try nor a retry of the run can fix. Its
+// text has to say what a person can do instead.
+func Final(err error) error { return FinalError{Invalid(err)} }
+
+// unreadable adds to err what a person can do. err came from reading an input of version
+// id. The result is no InvalidError: restoring the blob fixes it, and until then the step
+// waits visibly.
+func unreadable(err error, id model.VersionID) error {
+	remedy := "start the run again under another name"
+	if id.Number > 0 {
+		id.Number--
+		remedy = fmt.Sprintf("start another run from the newest version that is whole, from %s on down (`%s`, then model.base: DIRECTORY)", id, shell.Command("export", id.String(), "DIRECTORY"))
+	}
+	return fmt.Errorf("%w; put a copy of the file back, and the run continues by itself; without one, %s", err, remedy)
+}
+
+// engineError marks err as an error that another try can't fix, unless the engine was
+// lost: it then starts again. err came from an engine that got a model.
+func engineError(err error) error {
+	if errors.Is(err, model.ErrEngineLost) {
+		return err
+	}
+	return Invalid(err)
 }

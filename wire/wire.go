@@ -12,8 +12,19 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json"
+	"encoding/json/jsontext"
+	jsonv2 "encoding/json/v2"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/fulgurite/fulgurite/dialog"
 )
@@ -146,4 +157,202 @@ type Token struct {
 	Text    string
 	Bytes   []byte
 	Logprob float32
+}
+
+// Decode reads a request of an API as its clients write it. Fields that it does not
+// know, and those that no reply depends on, are accepted and ignored. The error is a
+// *Failure.
+func Decode(api API, body []byte) (*Request, error) {
+	r := &Request{API: api, Body: slices.Clone(body), N: 1}
+	decode := r.decoder()
+	if decode == nil {
+		return nil, &Failure{Status: http.StatusNotFound, Code: "unknown_url", Message: fmt.Sprintf("there is no API %q", api)}
+	}
+	if err := decode(body); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// decoder returns the function that decodes the API's requests; nil if there is no such
+// API.
+func (r *Request) decoder() func(body []byte) error {
+	switch r.API {
+	case Chat:
+		return r.decodeChat
+	case Completions:
+		return r.decodeCompletions
+	case Responses:
+		return r.decodeResponses
+	case Messages:
+		return r.decodeMessages
+	}
+	return nil
+}
+
+// checkText refuses a body that is not UTF-8.
+func checkText(body []byte) error {
+	if utf8.Valid(body) {
+		return nil
+	}
+	return &Failure{Status: http.StatusBadRequest, Code: "invalid_json", Message: "the request's body is not UTF-8"}
+}
+
+// Unmarshal decodes a JSON object into v, which is empty. The error names the field that
+// does not fit or that is given twice. Only a body that can't be decoded at once is
+// decoded again to find that field.
+func Unmarshal(body []byte, v any) error {
+	if err := checkText(body); err != nil {
+		return err
+	}
+	if jsonv2.Unmarshal(body, v, json.DefaultOptionsV1(), jsontext.AllowDuplicateNames(false)) == nil {
+		return nil
+	}
+	reflect.ValueOf(v).Elem().SetZero()
+	err := json.Unmarshal(body, v)
+	var mistyped *json.UnmarshalTypeError
+	switch {
+	case err == nil:
+		return unambiguous(body)
+	case errors.As(err, &mistyped) && mistyped.Field != "":
+		field := fieldAt(mistyped.Field, ".")
+		return Invalid(field, "%s: want %s, got %s", field, wanted(mistyped.Type), mistyped.Value)
+	case errors.As(err, &mistyped):
+		return &Failure{Status: http.StatusBadRequest, Code: "invalid_body", Message: "the request's body is not a JSON object"}
+	default:
+		return &Failure{Status: http.StatusBadRequest, Code: "invalid_json", Message: "the request's body is not JSON: " + err.Error(), Cause: err}
+	}
+}
+
+// unambiguous refuses objects that give a name twice: readers differ in which of
+// the two they take.
+func unambiguous(body []byte) error {
+	// JavaScript may cut a text within a surrogate pair. The half that remains is read as
+	// U+FFFD.
+	_, err := jsontext.NewDecoder(bytes.NewBuffer(body), jsontext.AllowInvalidUTF8(true)).ReadValue()
+	var at *jsontext.SyntacticError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &at) && errors.Is(err, jsontext.ErrDuplicateName):
+		field := fieldAt(strings.TrimPrefix(string(at.JSONPointer), "/"), "/")
+		return Invalid(field, "%s is given twice in one object", field)
+	default:
+		return &Failure{Status: http.StatusBadRequest, Code: "invalid_json", Message: "the request's body is not JSON: " + err.Error(), Cause: err}
+	}
+}
+
+// fieldAt writes a path as messages[0].role.
+func fieldAt(path, separator string) string {
+	var field strings.Builder
+	for i, name := range strings.Split(path, separator) {
+		_, err := strconv.Atoi(name)
+		switch {
+		case err == nil && i > 0:
+			field.WriteString("[" + name + "]")
+			continue
+		case i > 0:
+			field.WriteByte('.')
+		}
+		field.WriteString(name)
+	}
+	return field.String()
+}
+
+// wanted names the JSON type that a Go type reads.
+func wanted(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Struct, reflect.Map:
+		return "an object"
+	default:
+		return "a number"
+	}
+}
+
+// given reports whether a field is there and not null.
+func given(raw json.RawMessage) bool {
+	return len(raw) > 0 && string(raw) != "null"
+}
+
+// isObject reports whether raw is a JSON object.
+func isObject(raw []byte) bool {
+	trimmed := bytes.TrimLeft(raw, " \t\r\n")
+	return len(trimmed) > 0 && trimmed[0] == '{' && json.Valid(raw)
+}
+
+// stringOf returns the string that raw holds, "" if it holds none.
+func stringOf(raw json.RawMessage) string {
+	var s string
+	if given(raw) {
+		_ = json.Unmarshal(raw, &s) // anything else is no string
+	}
+	return s
+}
+
+// owner is the name of the owner of all models.
+const owner = "fulgurite"
+
+// openModel is the JSON of a model in OpenAI's APIs.
+type openModel struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"` // "model"
+	Created int64  `json:"created"`
+	OwnedBy string `json:"owned_by"`
+}
+
+// messagesModel is the JSON of a model in Messages.
+type messagesModel struct {
+	Type        string    `json:"type"` // "model"
+	ID          string    `json:"id"`
+	DisplayName string    `json:"display_name"`
+	CreatedAt   time.Time `json:"created_at"`
+}
+
+func openModelOf(name string) openModel { return openModel{ID: name, Object: "model", OwnedBy: owner} }
+
+// messagesModelOf describes a model with the time 0 of Unix, as openModelOf does.
+func messagesModelOf(name string) messagesModel {
+	return messagesModel{"model", name, name, time.Unix(0, 0).UTC()}
+}
+
+// Model returns the body that describes a model.
+func (api API) Model(name string) []byte {
+	if api == Messages {
+		return marshal(messagesModelOf(name))
+	}
+	return marshal(openModelOf(name))
+}
+
+// Models returns the body that lists models, all of them on one page.
+func (api API) Models(names []string) []byte {
+	if api != Messages {
+		all := make([]openModel, len(names))
+		for i, name := range names {
+			all[i] = openModelOf(name)
+		}
+		return marshal(struct {
+			Object string      `json:"object"`
+			Data   []openModel `json:"data"`
+		}{"list", all})
+	}
+	all := make([]messagesModel, len(names))
+	for i, name := range names {
+		all[i] = messagesModelOf(name)
+	}
+	first, last := "", ""
+	if len(names) > 0 {
+		first, last = names[0], names[len(names)-1]
+	}
+	return marshal(struct {
+		Data    []messagesModel `json:"data"`
+		HasMore bool            `json:"has_more"`
+		FirstID *string         `json:"first_id"`
+		LastID  *string         `json:"last_id"`
+	}{all, false, nullable(first), nullable(last)})
 }

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/workers"
 	"github.com/fulgurite/fulgurite/workers/fleet"
-	"go.uber.org/zap"
 )
 
 // refused runs a process that must end by itself, long before it would give up waiting,

@@ -1,6 +1,8 @@
 package workflows
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -223,4 +225,82 @@ func (t *trainingRun) abandon(ctx workflow.Context, cause error) {
 	if err != nil {
 		workflow.GetLogger(ctx).Error("close the record of the run", "run", t.Run, "error", err)
 	}
+}
+
+// TrainingInput is the input of TrainingWorkflow: a training spec, exactly as a
+// user wrote it in JSON. After a continue-as-new it is {"resume": state} instead.
+type TrainingInput struct {
+	Spec   json.RawMessage
+	Resume *TrainingState
+}
+
+type resumeInput struct {
+	Resume *TrainingState `json:"resume"`
+}
+
+// MarshalJSON writes the spec itself, so that the workflow's input is the spec.
+func (in TrainingInput) MarshalJSON() ([]byte, error) {
+	if in.Resume != nil {
+		return json.Marshal(resumeInput{in.Resume})
+	}
+	return in.Spec, nil
+}
+
+// UnmarshalJSON keeps a spec as it is: PrepareRun reads it strictly and reports
+// all its faults together, which a decoder here could not.
+func (in *TrainingInput) UnmarshalJSON(data []byte) error {
+	if bytes.HasPrefix(data, []byte(`{"resume":`)) {
+		var r resumeInput
+		if err := json.Unmarshal(data, &r); err != nil {
+			return err
+		}
+		in.Resume = r.Resume
+		return nil
+	}
+	in.Spec = bytes.Clone(data)
+	return nil
+}
+
+// The task queues.
+const (
+	QueueTraining = "training"
+	QueueRollout  = "rollout-cpu"
+	QueueTrainGPU = "train-gpu"
+)
+
+// QueryProgress answers with a Progress, in an evaluation with a Count.
+const QueryProgress = "progress"
+
+// QueryState answers with the TrainingState after the last finished step, also of a run that
+// has ended.
+const QueryState = "state"
+
+// rolloutID returns the id of the child that runs one task's group, for example
+// "demo/train-3/17".
+func rolloutID(run string, kind trace.Kind, step, task int) string {
+	return fmt.Sprintf("%s/%s-%d/%d", run, kind, step, task)
+}
+
+// evaluationID returns the id of the child that evaluates a version, for example
+// "demo/gate-5".
+func evaluationID(run string, kind trace.Kind, version int) string {
+	return fmt.Sprintf("%s/%s-%d", run, kind, version)
+}
+
+// rolloutSummary returns what Temporal's Web UI shows next to the type of a rollout's
+// workflow.
+func rolloutSummary(in RolloutInput) string {
+	what := fmt.Sprintf("step %d, task %d", in.Step, in.Task)
+	switch in.Kind {
+	case trace.Try:
+		what = fmt.Sprintf("try of task %d", in.Task)
+	case trace.Reserve:
+		what = fmt.Sprintf("step %d, reserve %d", in.Step, in.Task)
+	}
+	return fmt.Sprintf("%s (line %d of the split), version %d, %d samples", what, in.Index+1, in.Version, in.Samples)
+}
+
+// evaluationSummary returns the same for an evaluation's workflow.
+func evaluationSummary(in EvaluationInput) string {
+	return fmt.Sprintf("version %d on the %s split, %d tasks", in.Version, in.Kind, in.Tasks)
 }

@@ -1,9 +1,27 @@
+// Command latency measures what the gateway adds to a model call: the time of a request
+// minus the time that the sampler takes, which is fixed. Requests arrive in an open loop,
+// at times that do not depend on replies. A latency counts from the time when a request
+// was due, so that a gateway that falls behind can't hide it.
+//
+//	go run ./bench/latency -litellm /path/to/bin/litellm
+//
+// Everything runs in separate processes: the upstream with canned replies; the gateway,
+// whose sampler is the upstream over HTTP and whose store is a SQLite file; and, with
+// -litellm, LiteLLM's proxy in front of the same upstream. The row "direct" asks the
+// upstream itself, which shows what the machine and the load add. The row "standard
+// library's proxy" asks it through net/http/httputil.ReverseProxy, which passes bytes on
+// and keeps nothing. It shows the least cost of receiving a call and sending it on. With
+// -open N, the command instead holds N calls open at once and prints the memory that this
+// takes. With -against PROGRAM, it compares the processor time of this build's gateway
+// with that of another build of this command, in turns, which gives a result on a busy
+// machine too. -profile writes CPU profiles of this build's gateway.
 package main
 
 import (
 	"context"
 	"flag"
 	"fmt"
+	"math"
 	"net/http"
 	"os"
 	"os/signal"
@@ -232,3 +250,93 @@ func newClient() *http.Client {
 }
 
 func millis(d time.Duration) string { return fmt.Sprintf("%.2f ms", float64(d.Microseconds())/1000) }
+
+// compare compares the processor time of this build's gateway with that of another
+// build's. Both run in turns, with one upstream, so that other work on the machine
+// affects both.
+func (s settings) compare(ctx context.Context) error {
+	up, err := self(ctx, "-role", "upstream", "-delay", s.delay.String())
+	if err != nil {
+		return err
+	}
+	defer up.stop()
+	fmt.Printf("| upstream | streamed | durable | CPU ms a call, %s | this build | ratio of the rounds, geometric mean and standard error |\n", s.against)
+	fmt.Println("| ---: | --- | --- | ---: | ---: | ---: |")
+	for _, durable := range []bool{true, false} {
+		for _, stream := range []bool{false, true} {
+			l := load{rate: s.concurrent / s.delay.Seconds(), stream: stream, delay: s.delay}
+			l.count = int(l.rate * s.seconds)
+			if err := s.compareAt(ctx, up, l, durable); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// compareAt prints the row of one load.
+func (s settings) compareAt(ctx context.Context, up *process, l load, durable bool) error {
+	this, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	other := s
+	other.profile = "" // only this build writes a profile
+	var theirs, ours float64
+	var ratios []float64
+	for range s.rounds {
+		before, err := other.cpuOf(ctx, s.against, up, l, durable)
+		if err != nil {
+			return err
+		}
+		now, err := s.cpuOf(ctx, this, up, l, durable)
+		if err != nil {
+			return err
+		}
+		theirs, ours = theirs+before, ours+now
+		ratios = append(ratios, math.Log(now/before))
+	}
+	mean, deviation := spread(ratios)
+	rounds := float64(s.rounds)
+	fmt.Printf("| %v | %t | %t | %.3f | %.3f | %.3f ± %.3f |\n", s.delay, l.stream, durable, theirs/rounds, ours/rounds, math.Exp(mean), math.Exp(mean)*deviation)
+	return nil
+}
+
+// cpuOf starts a gateway of a program, and returns its processor time for each call of a
+// load, in milliseconds.
+func (s settings) cpuOf(ctx context.Context, program string, up *process, l load, durable bool) (float64, error) {
+	if s.profile != "" {
+		s.profile = fmt.Sprintf("%s-stream-%t-durable-%t", s.profile, l.stream, durable)
+	}
+	g, directory, err := s.gatewayOf(ctx, program, up, durable)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = os.RemoveAll(directory) }()
+	defer g.stop()
+	client := newClient()
+	defer client.CloseIdleConnections()
+	t := target{program, g.attempt}
+	warm := l
+	warm.count = 200
+	warm.run(ctx, client, t)
+	used := g.cpu()
+	o := l.run(ctx, client, t)
+	used = g.cpu() - used
+	if o.failures > 0 {
+		return 0, fmt.Errorf("%s: a call failed: %s", program, o.failure)
+	}
+	return float64(used.Microseconds()) / 1000 / float64(l.count), nil
+}
+
+// spread returns the mean of values and its standard error.
+func spread(values []float64) (mean, deviation float64) {
+	n := float64(len(values))
+	for _, v := range values {
+		mean += v / n
+	}
+	for _, v := range values {
+		deviation += (v - mean) * (v - mean)
+	}
+	return mean, math.Sqrt(deviation / max(1, n-1) / n)
+}

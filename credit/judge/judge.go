@@ -1,12 +1,36 @@
+// Package judge asks a language model how much each call of an attempt was worth.
+//
+// The model has an API like OpenAI's. One request shows it one attempt: the task, each
+// call with its new messages and its answer, the result and the reward. The model answers
+// with a score from 0 to 10 for each call. Package credit defines the effect of such a
+// score on training.
+//
+// A judge does not give the same answer twice, but training has to end in the same bits
+// however often it is interrupted. So each judgment is made only once: it is stored under
+// a digest of the whole prompt ([Judgments]), and every later request for it, in this run
+// or another, gets the stored one. The prompt contains no address, id, time or span, so
+// it does not depend on when, where or under which name a run continues.
+//
+// Guarantees: there are scores for every call of every attempt, or an error. No score is
+// made up, and a step never makes more requests than it may. Errors that wrap
+// [ErrNonsense], [ErrRequests] or [ErrRefused] are final. After any other error, call
+// again: what was judged before is stored.
 package judge
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
+	"github.com/sashabaranov/go-openai"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fulgurite/fulgurite/record"
@@ -188,4 +212,150 @@ func (j *Judge) ask(ctx context.Context, open []request) ([][]float64, error) {
 		})
 	}
 	return out, g.Wait()
+}
+
+// Attempt is the part of an attempt that a judge reads. Its JSON is part of the keys of
+// judgments: a change of it needs another promptVersion.
+type Attempt struct {
+	// Address is for errors; the judge does not see it.
+	Address trace.Address `json:"-"`
+	Task    string        `json:"task"`
+	// Expected is the right answer; empty if the task has none.
+	Expected string `json:"expected_answer,omitempty"`
+	Calls    []Call `json:"calls"`
+	Result   string `json:"result"`
+	// Failure says in one word how the agent failed.
+	Failure string  `json:"failure,omitempty"`
+	Reward  float64 `json:"reward"`
+}
+
+// Call is one call of an Attempt.
+type Call struct {
+	Number int    `json:"call"` // from 1
+	Agent  string `json:"agent,omitempty"`
+	// Asked holds the new messages: results of tools, what a user says. If the call does
+	// not continue an earlier one, it holds the whole dialog.
+	Asked    []Message `json:"asked"`
+	Answered Message   `json:"answered"`
+	// Problem says why an answer that looks like the call of a tool is not one.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Message is one message of a dialog.
+type Message struct {
+	Role    string `json:"role,omitempty"`
+	Thought string `json:"thought,omitempty"`
+	Text    string `json:"text"`
+	Tools   []Tool `json:"tool_calls,omitempty"`
+}
+
+// Tool is a tool that an answer calls.
+type Tool struct {
+	Name      string `json:"name"`
+	Arguments string `json:"arguments"`
+}
+
+// content returns the attempt in the form that the judge reads.
+func (a Attempt) content() (string, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", " ")
+	if err := e.Encode(a); err != nil {
+		return "", fmt.Errorf("encode attempt %s: %w", a.Address, err)
+	}
+	return b.String(), nil
+}
+
+// Of a text that is longer than both together, a judge reads this many bytes at its
+// beginning and at its end.
+const (
+	headBytes = 5000
+	tailBytes = 3000
+)
+
+// truncate leaves the middle of a long text out and says how much is missing.
+func truncate(text string) string {
+	text = strings.ToValidUTF8(text, "\uFFFD")
+	if len(text) <= headBytes+tailBytes {
+		return text
+	}
+	head, tail := headBytes, len(text)-tailBytes
+	for !utf8.RuneStart(text[head]) {
+		head--
+	}
+	for !utf8.RuneStart(text[tail]) {
+		tail++
+	}
+	return fmt.Sprintf("%s\n[%d bytes are left out here]\n%s", text[:head], tail-head, text[tail:])
+}
+
+// maxBytes is how many bytes of an answer's body are read at most.
+const maxBytes = 4 << 20
+
+// client asks a model that has an API like OpenAI's. It sets no temperature: reasoning
+// models refuse one, and a judgment is made only once, however it is sampled.
+type client struct {
+	api       *openai.Client
+	transport *http.Transport
+	model     string
+	timeout   time.Duration
+}
+
+func newClient(o Options) *client {
+	transport := &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+		MaxIdleConnsPerHost: atOnce, IdleConnTimeout: time.Minute,
+	}
+	config := openai.DefaultConfig(o.Key)
+	config.BaseURL = strings.TrimSuffix(o.URL, "/")
+	config.HTTPClient = &http.Client{Transport: bounded{retrying{transport}}}
+	return &client{openai.NewClientWithConfig(config), transport, o.Model, o.Timeout}
+}
+
+// ask returns the model's answer. An error that wraps ErrRefused is caused by the request
+// itself; any other error may be temporary.
+func (c *client) ask(ctx context.Context, messages []openai.ChatCompletionMessage) (string, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, c.timeout, fmt.Errorf("no answer within %s", c.timeout))
+	defer cancel()
+	r, err := c.api.CreateChatCompletion(ctx, openai.ChatCompletionRequest{Model: c.model, Messages: messages})
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return "", fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	case refused(err):
+		return "", fmt.Errorf("%w: %w", ErrRefused, err)
+	case err != nil:
+		return "", err
+	case len(r.Choices) == 0:
+		// Not a judge's answer but, for example, a proxy's report of an error with status 200.
+		return "", errors.New("the answer has no choices, so it is no chat completion")
+	}
+	return r.Choices[0].Message.Content, nil
+}
+
+// refused reports whether an API refuses the request as such, most likely because it is
+// too long. The causes of other refusals, such as a wrong key or a missing model, can be
+// corrected without changing the request.
+func refused(err error) bool {
+	status := 0
+	var api *openai.APIError
+	var other *openai.RequestError
+	if errors.As(err, &api) {
+		status = api.HTTPStatusCode
+	} else if errors.As(err, &other) {
+		status = other.HTTPStatusCode
+	}
+	return status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge || status == http.StatusUnprocessableEntity
+}
+
+// bounded limits how much of an answer is read.
+type bounded struct{ http.RoundTripper }
+
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := b.RoundTripper.RoundTrip(r)
+	if err == nil {
+		response.Body = http.MaxBytesReader(nil, response.Body, maxBytes)
+	}
+	return response, err
 }

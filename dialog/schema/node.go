@@ -2,7 +2,10 @@ package schema
 
 import (
 	"encoding/binary"
+	"math/big"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 type kind uint8
@@ -198,4 +201,221 @@ func (a *automaton) repeat(n *node, least, most int) *node {
 	return a.intern(identity{kind: repeat, a: n.id, min: least, max: most}, func() *node {
 		return &node{a: n, min: least, max: most, nullable: least == 0}
 	})
+}
+
+// constants is the shape of the values of enum and const.
+type constants []*document
+
+func (c constants) cost([]*rule) int {
+	if len(c) == 0 {
+		return never
+	}
+	return 0
+}
+
+func (c constants) needs() []int { return nil }
+
+func (c constants) node(a *automaton, _ int) *node {
+	var options []*node
+	for _, v := range c {
+		options = append(options, a.constant(v))
+	}
+	return a.choice(options...)
+}
+
+// bareTexts returns the strings among the constants, without quotes or escapes.
+func (c constants) bareTexts(a *automaton) *node {
+	var options []*node
+	for _, v := range c {
+		if v.kind == '"' {
+			options = append(options, a.literal(v.text))
+		}
+	}
+	return a.choice(options...)
+}
+
+// constants returns the values of enum and const that the other keywords allow.
+func (c *compiler) constants(f *facts) ([]shape, error) {
+	own, err := c.newTexts(f)
+	if err != nil && f.possible()&text != 0 {
+		return nil, err
+	}
+	var kept constants
+	for _, v := range f.values {
+		if v.types()&f.types == 0 {
+			continue
+		}
+		fits := true
+		switch v.kind {
+		case '0':
+			fits, err = f.allow(v)
+		case '"':
+			fits = c.matches(own.inner, v.text)
+		case '[', '{':
+			err = f.untouched(v)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if fits {
+			kept = append(kept, v)
+		}
+	}
+	return []shape{kept}, nil
+}
+
+// untouched refuses an array or object that other keywords restrict as well.
+func (f *facts) untouched(v *document) error {
+	plain := true
+	for _, part := range f.arrays {
+		plain = plain && (v.kind == '{' || !part.closes && (part.items == nil || part.items.kind == 't') && f.size == count{0, unbounded})
+	}
+	for _, part := range f.objects {
+		plain = plain && (v.kind == '[' || part.properties == nil && len(part.required) == 0 && (part.additional == nil || part.additional.kind == 't'))
+	}
+	if !plain {
+		return v.refuse("enum or const has an array or object among its values, and other keywords restrict arrays or objects")
+	}
+	return nil
+}
+
+// matches reports whether n accepts text.
+func (a *automaton) matches(n *node, text string) bool {
+	for i := 0; n != nil && i < len(text); i++ {
+		n = a.derive(n, int32(text[i]))
+	}
+	return n != nil && n.nullable
+}
+
+// constant returns the expression of one value, with its members in the order of the
+// schema.
+func (a *automaton) constant(v *document) *node {
+	comma := a.literal("")
+	parts := []*node{}
+	switch v.kind {
+	case '[':
+		for _, item := range v.items {
+			parts = append(parts, comma, a.constant(item))
+			comma = a.comma()
+		}
+	case '{':
+		for _, m := range v.members {
+			parts = append(parts, comma, a.literal(spell(m.name, quoted)), a.colon(), a.constant(m.value))
+			comma = a.comma()
+		}
+	default:
+		return a.literal(v.spelled())
+	}
+	return a.enclose(v.kind, parts...)
+}
+
+// spelled returns a text that identifies a value: values with the same text are equal.
+func (d *document) spelled() string {
+	switch d.kind {
+	case 'n':
+		return "null"
+	case 't':
+		return "true"
+	case 'f':
+		return "false"
+	case '0':
+		return d.text
+	case '"':
+		return spell(d.text, quoted)
+	}
+	all := string(d.kind)
+	for _, item := range d.items {
+		all += item.spelled() + ","
+	}
+	for _, m := range d.members {
+		all += spell(m.name, quoted) + ":" + m.value.spelled() + ","
+	}
+	return all
+}
+
+// White space: one space may follow a comma or a colon. No other white space is allowed.
+
+func (a *automaton) comma() *node { return a.sequence(a.literal(","), a.optional(a.literal(" "))) }
+
+func (a *automaton) colon() *node { return a.sequence(a.literal(":"), a.optional(a.literal(" "))) }
+
+// enclose puts parts in the brackets that begin with open.
+func (a *automaton) enclose(open byte, parts ...*node) *node {
+	return a.sequence(a.literal(string(open)), a.sequence(parts...), a.literal(string(open+2)))
+}
+
+// types is a set of JSON types. A number is an integer or a fraction.
+type types uint8
+
+const (
+	null types = 1 << iota
+	boolean
+	integer
+	fraction
+	text
+	array
+	object
+
+	number   = integer | fraction
+	anything = null | boolean | number | text | array | object
+)
+
+// typesNamed returns the types that a value of the keyword "type" names.
+func typesNamed(name string) types {
+	return map[string]types{
+		"null": null, "boolean": boolean, "integer": integer, "number": number, "string": text, "array": array, "object": object,
+	}[name]
+}
+
+// restricts reports whether a schema restricts values itself, apart from the schemas that
+// it refers to.
+func (d *document) restricts() bool {
+	held := []string{"type", "enum", "const", "pattern", "format",
+		"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems",
+		"properties", "required", "additionalProperties", "prefixItems", "items", "additionalItems"}
+	return slices.ContainsFunc(d.members, func(m member) bool { return slices.Contains(held, m.name) || refused(m.name) != 0 })
+}
+
+// refused returns the types of the values that a keyword restricts, if the keyword
+// restricts values and is not supported. A keyword that is neither here nor read by other
+// functions is an annotation.
+func refused(keyword string) types {
+	switch keyword {
+	case "not", "if", "$dynamicRef", "$recursiveRef", "extends", "disallow":
+		return anything
+	case "multipleOf", "divisibleBy":
+		return number
+	case "patternProperties", "propertyNames", "minProperties", "maxProperties", "dependentRequired",
+		"dependentSchemas", "dependencies", "unevaluatedProperties":
+		return object
+	case "uniqueItems", "contains", "minContains", "maxContains", "unevaluatedItems":
+		return array
+	}
+	return 0
+}
+
+// count reads a number of characters or items.
+func (d *document) count() (int, error) {
+	n, err := strconv.Atoi(strings.TrimSuffix(d.text, ".0"))
+	if d.kind != '0' || err != nil || n < 0 || n > 1<<30 {
+		return 0, d.refuse("want a whole number of at least 0")
+	}
+	return n, nil
+}
+
+// number reads a number exactly.
+func (d *document) number() (*big.Rat, error) {
+	if d.kind != '0' {
+		return nil, d.refuse("want a number")
+	}
+	// A short text can be a number of a million digits.
+	_, exponent, _ := strings.Cut(strings.ToLower(d.text), "e")
+	if e, err := strconv.Atoi(exponent); exponent != "" && (err != nil || e < -400 || e > 400) || len(d.text) > 400 {
+		return nil, d.refuse("number out of range")
+	}
+	n, ok := new(big.Rat).SetString(d.text)
+	if !ok {
+		return nil, d.refuse("want a number")
+	}
+	return n, nil
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/wire"
 )
 
 // Journal records attempts and their calls. Its errors wrap trace.ErrNotFound,
@@ -108,3 +112,348 @@ type FormError struct {
 func (e *FormError) Error() string { return e.Field + ": " + e.Err.Error() }
 
 func (e *FormError) Unwrap() error { return e.Err }
+
+// Reply returns the reply whose choices are the calls.
+func (r *Request) Reply(calls ...*Call) wire.Reply {
+	reply := r.head(calls[0].stem, calls[0].created, calls[0].Prompt)
+	for _, c := range calls {
+		choice := wire.Choice{Message: c.message, Finish: wire.Stop, Cut: c.cut, Stopped: c.stopped, Tokens: sampledTokens(r.Codec, c.Completion)}
+		switch {
+		case len(c.message.ToolCalls) > 0 && !c.cut:
+			choice.Finish = wire.ToolCalls
+		case c.Finish == "length":
+			choice.Finish = wire.Length
+		}
+		if r.Logprobs {
+			choice.Logprobs = r.TokensOf(c.Completion[:r.Length(c.Completion)], c.Logprobs)
+		}
+		reply.Choices = append(reply.Choices, choice)
+	}
+	if r.Relayed() {
+		reply.PromptTokens = r.relayedPrompt(calls[0].Completion)
+	}
+	return reply
+}
+
+// head returns a reply without its choices.
+func (r *Request) head(stem string, created time.Time, prompt []int32) wire.Reply {
+	head := wire.Reply{ID: stem, Created: created, Model: r.Model, PromptTokens: len(prompt)}
+	if r.Relayed() {
+		head.PromptTokens = 0 // the server counts them, and reports the number at the end
+	}
+	return head
+}
+
+// response returns the body of the reply of one call.
+func (r *Request) response(c *Call) ([]byte, error) {
+	one := *r.Request
+	one.N = 1 // other choices are calls of their own
+	body, err := one.Encode(r.Reply(c))
+	if err != nil {
+		return nil, &Fault{fmt.Errorf("encode reply %s: %w", c.ID, err)}
+	}
+	return body, nil
+}
+
+// TokensOf returns tokens with their log-probabilities, in the form that clients read.
+func (r *Request) TokensOf(tokens []int32, logprobs []float32) []wire.Token {
+	out := []wire.Token{}
+	if relay, ok := r.Codec.(dialog.Relay); ok {
+		for _, p := range relay.Pieces(tokens, logprobs) {
+			out = append(out, wire.Token{Text: p.Text, Logprob: p.Logprob, Bytes: []byte(p.Text)})
+		}
+		return out
+	}
+	speller, ok := r.Codec.(dialog.Speller)
+	for i, t := range tokens {
+		token := wire.Token{Text: r.Codec.Text([]int32{t}), Logprob: logprobs[i]}
+		if ok {
+			token.Bytes = speller.Bytes(t)
+		}
+		out = append(out, token)
+	}
+	return out
+}
+
+// content is a decoded completion.
+type content struct {
+	message dialog.Message
+	stopped string // the stop text that ended it, which is not part of the message
+	problem string // why text that looks like a tool call is not one
+	cut     bool   // the tool calls are whole, but one after them was cut off
+}
+
+// parse decodes a completion; the ids of its tool calls share the stem. If the request
+// wants at most one call, parse drops the calls after the first. They stay in the tokens:
+// the policy sampled them, and continues from there.
+func (r *Request) parse(completion []int32, stem string) content {
+	var p content
+	if r.bareText() {
+		p.message = dialog.Message{Role: dialog.Assistant, Content: r.Codec.Text(completion[:r.Length(completion)])}
+	} else {
+		p.message, p.problem = r.Codec.Parse(completion, r.callable, toolCallIDs(stem))
+		if p.problem != "" && r.Form != nil && r.Form.Call {
+			p = r.withWholeCalls(p, completion, stem)
+		}
+	}
+	if r.Serial && len(p.message.ToolCalls) > 1 {
+		p.message.ToolCalls = p.message.ToolCalls[:1]
+	}
+	if at, stop := firstOf(p.message.Content, r.stops()); at >= 0 {
+		p.message.Content, p.message.ToolCalls, p.stopped = p.message.Content[:at], nil, stop
+	}
+	return p
+}
+
+// withWholeCalls returns the result for a reply that had to call a tool and was cut off
+// in one of several calls. The calls before that one are whole, and the agent need not
+// lose them.
+func (r *Request) withWholeCalls(p content, completion []int32, stem string) content {
+	cutter, ok := r.Codec.(dialog.Cutter)
+	if !ok {
+		return p
+	}
+	whole := cutter.WholeCalls(completion)
+	if whole == nil {
+		return p
+	}
+	message, problem := r.Codec.Parse(whole, r.callable, toolCallIDs(stem))
+	if problem != "" {
+		return p
+	}
+	return content{message: message, problem: fmt.Sprintf("tool call %d cut off before its end", len(message.ToolCalls)), cut: !r.Serial}
+}
+
+// bareText reports whether all tokens of a reply are text, without structure.
+func (r *Request) bareText() bool { return r.API == wire.Completions && !r.Relayed() }
+
+// Length returns the number of tokens before the one that ended the completion.
+func (r *Request) Length(completion []int32) int {
+	stop := r.Codec.Stop()
+	if n := slices.IndexFunc(completion, func(t int32) bool { return slices.Contains(stop, t) }); n >= 0 {
+		return n
+	}
+	return len(completion)
+}
+
+// partial returns the text of an incomplete completion, as far as it is certain.
+func (r *Request) partial(completion []int32) string { return r.Codec.Partial(completion, r.callable) }
+
+// reasoning returns the reasoning in a completion before its text.
+func (r *Request) reasoning(completion []int32) string {
+	if r.API == wire.Completions {
+		return ""
+	}
+	m, _ := r.Codec.Parse(completion, r.callable, toolCallIDs(""))
+	return m.Reasoning
+}
+
+// firstOf returns the first stop text in text and where it begins. If several begin
+// there, it returns the longest. If there is none, at is -1.
+func firstOf(text string, stops []string) (at int, stop string) {
+	at = -1
+	for _, s := range stops {
+		n := strings.Index(text, s)
+		if n >= 0 && (at < 0 || n < at || n == at && len(s) > len(stop)) {
+			at, stop = n, s
+		}
+	}
+	return at, stop
+}
+
+const (
+	// RecordLimit is how long a commit may take before the call counts as not
+	// recorded.
+	RecordLimit = 30 * time.Second
+	// recordTries bounds how often a call gets a new number because another gateway
+	// records calls of the same attempt.
+	recordTries = 16
+)
+
+// start samples or replays a call in a new goroutine. The call goes on if the request
+// that began it ends, because other requests may join.
+func (c *Conversation) start(ctx context.Context, p *pendingCall) (wait func()) {
+	pending, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	p.cancel = cancel
+	return GoSafely(func() {
+		defer cancel()
+		if p.source != nil {
+			c.replay(pending, p)
+		} else {
+			c.sampleAndRecord(pending, p)
+		}
+	})
+}
+
+// sampleAndRecord samples and records a call, and completes it whatever happens. It locks
+// mu once the call is sampled.
+func (c *Conversation) sampleAndRecord(ctx context.Context, p *pendingCall) {
+	r, terms := p.request, c.begun.Terms
+	record := &trace.Exchange{Call: trace.Call{
+		Address: c.address, Agent: r.Agent, Policy: terms.Policy, Version: terms.Version, API: recordedAPI(r.API),
+		Key: p.form.key, Occurrence: p.occurrence, Prompt: p.history.prompt, Parent: p.history.parent, Seed: p.seed, Temperature: terms.Temperature,
+		ID: r.API.ReplyID(p.stem), RequestName: p.name, Started: c.maker.config.Now().UTC(),
+	}, Request: r.Body}
+	// This error remains if a sampler or a codec panics, so that no request waits forever.
+	var call *Call
+	var err error = &Fault{Cause: errors.New("call " + record.ID + " was interrupted")}
+	locked := false
+	defer func() {
+		if !locked {
+			c.mu.Lock()
+		}
+		defer c.mu.Unlock()
+		c.complete(p, call, err)
+	}()
+	waitDrift := func() {}
+	if drifted := p.history.drifted; drifted != nil {
+		waitDrift = GoSafely(func() { record.Drift = drifted() })
+	}
+	sampling := c.maker.sample(ctx, p, record)
+	waitDrift()
+	if sampling != nil {
+		err = sampling
+		return
+	}
+	defer func() {
+		if !p.committed {
+			c.maker.count.unrecorded.Add(1)
+		}
+	}()
+	if record.Form, err = r.encodedForm(); err != nil {
+		return
+	}
+	c.mu.Lock()
+	locked = true
+	// A sampled completion is recorded even if no request waits for it any more.
+	call, err = c.record(ctx, p, record)
+}
+
+// sample samples the completion that the record describes, and stores it in the record.
+func (m *Maker) sample(ctx context.Context, p *pendingCall, record *trace.Exchange) error {
+	version := model.VersionID{Run: record.Run, Policy: record.Policy, Number: record.Version}
+	var timing model.Timing
+	sampled, weights, err := m.config.Sampler.Sample(ctx, version, model.DecodeRequest{
+		Prompt: record.Prompt, MaxTokens: p.maxTokens, Temperature: record.Temperature, Stop: p.request.Codec.Stop(), Seed: p.seed,
+		Form: p.request.Form, Emit: p.feed.emitFor(p.request), Timing: &timing,
+	})
+	if err == nil {
+		err = p.feed.check(sampled)
+	}
+	if err != nil {
+		return samplingError(err, version)
+	}
+	m.count.sampled.Add(1)
+	record.Duration = m.config.Now().Sub(record.Started)
+	record.Completion, record.Logprobs, record.Untrained = sampled.Tokens, sampled.Logprobs, sampled.Forced
+	record.Finish, record.Weights, record.Server = sampled.Finish, weights, sampled.Server
+	record.Sampling = trace.Sampling(timing)
+	return nil
+}
+
+// samplingError separates requests that no sampler would ever answer from other errors of
+// a sampler, which are faults of ours.
+func samplingError(err error, v model.VersionID) error {
+	if errors.Is(err, model.ErrPromptTooLong) || errors.Is(err, model.ErrForm) || errors.Is(err, model.ErrRefused) || errors.Is(err, model.ErrRow) {
+		return err
+	}
+	return &Fault{Cause: fmt.Errorf("sample %s: %w", v, err)}
+}
+
+// replay answers p with the call that an earlier attempt sampled: same id, tokens and
+// bytes, now on record as a call of this attempt. The prompt is the recorded one, even if
+// the request differs in ignored text. replay locks mu.
+func (c *Conversation) replay(ctx context.Context, p *pendingCall) {
+	record := *p.source
+	record.Address, record.ReplayedFrom, record.Request, record.RequestName = c.address, p.source.Attempt, p.request.Body, p.name
+	record.Started, record.Duration, record.Divergence, record.PartlyRead = c.maker.config.Now().UTC(), 0, nil, false
+	record.Sampling = trace.Sampling{}
+	var call *Call
+	var err error = &Fault{Cause: errors.New("replay of call " + record.ID + " was interrupted")}
+	c.mu.Lock()
+	defer func() {
+		c.complete(p, call, err)
+		c.mu.Unlock()
+	}()
+	if call, err = c.record(ctx, p, &record); p.committed {
+		c.maker.count.replayed.Add(1)
+	}
+}
+
+// record commits a call and adds it to the attempt. If another gateway recorded calls
+// meanwhile, the call gets a new number. It is given up if the attempt has the same call,
+// or if it should have been sampled after other tokens.
+func (c *Conversation) record(ctx context.Context, p *pendingCall, record *trace.Exchange) (*Call, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RecordLimit)
+	defer cancel()
+	record.PartlyRead = p.closed && p.waiters == 0
+	var conflict error
+	for range recordTries {
+		if err := c.ready(ctx); err != nil {
+			return nil, err
+		}
+		if call := c.repeatsOf(record.Key).at(record.Occurrence); call != nil {
+			return c.adopt(call, p)
+		}
+		if conflict != nil && !c.sameHistory(p, record) {
+			return nil, ErrAgain
+		}
+		call, err := c.commit(ctx, p.request, p.form, record, p.created)
+		if !errors.Is(err, trace.ErrConflict) {
+			if p.committed = err == nil; p.committed && record.Drift {
+				c.maker.count.drifted.Add(1)
+			}
+			return call, err
+		}
+		c.loaded = false
+		conflict = err
+	}
+	return nil, &Fault{Cause: fmt.Errorf("record call %s: %w", record.ID, conflict)}
+}
+
+// adopt answers p with the call on record in its place, if that call is for the same
+// request of the agent and not for an equal one.
+func (c *Conversation) adopt(call *Call, p *pendingCall) (*Call, error) {
+	if call.RequestName != p.name && call.RequestName != "" && p.name != "" {
+		return nil, ErrAgain
+	}
+	c.maker.count.rejoined.Add(1)
+	return call, nil
+}
+
+// sameHistory reports whether p would be sampled after the same tokens given the calls
+// that are on record now. If so, it sets the parent in the record accordingly.
+func (c *Conversation) sameHistory(p *pendingCall, record *trace.Exchange) bool {
+	if p.source != nil {
+		return true
+	}
+	form := c.canonicalize(p.request)
+	h, err := c.historyOf(p.request, form)
+	if err != nil || form.key != p.form.key || !slices.Equal(h.prompt, p.history.prompt) {
+		return false
+	}
+	p.form, record.Parent = form, h.parent
+	return true
+}
+
+// GoSafely runs f in a new goroutine. The caller has to call wait before its request
+// ends. wait returns when f has returned. If f panicked, wait panics in the goroutine of
+// the caller, where the server can handle it.
+func GoSafely(f func()) (wait func()) {
+	done := make(chan struct{})
+	var panicked any
+	go func() {
+		defer close(done)
+		defer func() {
+			if p := recover(); p != nil {
+				panicked = fmt.Sprintf("%v\n%s", p, debug.Stack())
+			}
+		}()
+		f()
+	}()
+	return func() {
+		if <-done; panicked != nil {
+			panic(panicked)
+		}
+	}
+}

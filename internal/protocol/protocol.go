@@ -9,10 +9,15 @@
 package protocol
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"net/http"
+	"net/url"
+	"slices"
 	"strings"
+
+	"github.com/fulgurite/fulgurite/wire"
 )
 
 // The headers. Those that begin with HeaderPrefix are only between forwarder and gateway:
@@ -89,4 +94,78 @@ func Versions() *http.Protocols {
 	v.SetHTTP1(true)
 	v.SetUnencryptedHTTP2(true)
 	return v
+}
+
+// EventKind is the kind of a server-sent event in a streamed reply.
+type EventKind int
+
+// The kinds.
+const (
+	ReplyEvent EventKind = iota // part of the reply
+	Keepalive                   // only a sign of life
+	ErrorEvent                  // tells of an error
+)
+
+// KindOf returns the kind of an event. Keepalives are comments and, in Anthropic's API,
+// the event ping. A part of a reply whose error is null is not an error.
+func KindOf(event []byte) EventKind {
+	comment := true
+	for line := range bytes.Lines(event) {
+		line = bytes.TrimRight(line, "\r\n")
+		if bytes.Equal(line, []byte("event: ping")) {
+			return Keepalive
+		}
+		comment = comment && (len(line) == 0 || line[0] == ':')
+	}
+	if comment {
+		return Keepalive
+	}
+	if bytes.Contains(event, []byte(`"error"`)) {
+		if _, failed := wire.ReadFailure(EventData(event)); failed {
+			return ErrorEvent
+		}
+	}
+	return ReplyEvent
+}
+
+// EventData returns the data of an event.
+func EventData(event []byte) []byte {
+	var data []byte
+	for line := range bytes.Lines(event) {
+		if rest, ok := bytes.CutPrefix(line, []byte("data:")); ok {
+			data = append(data, rest...)
+		}
+	}
+	return bytes.TrimSpace(data)
+}
+
+// BlamesAgent reports whether an ErrorEvent blames the agent's request. Any other error
+// is a fault of the infrastructure.
+func BlamesAgent(event []byte) bool {
+	words, _ := wire.ReadFailure(EventData(event))
+	return slices.ContainsFunc(words, func(word string) bool {
+		switch word {
+		case CodeFenced, CodeCallLimit, CodeTokenLimit:
+			return true
+		}
+		return wire.BlamesRequest(word)
+	})
+}
+
+// WithoutEmptySegments returns a URL without the empty segments of its path, as clients
+// make them that join "…/v1/" and "/chat/completions". The URL itself does not change.
+func WithoutEmptySegments(u *url.URL) *url.URL {
+	if !strings.Contains(u.Path, "//") {
+		return u
+	}
+	squeezed := *u
+	squeezed.Path, squeezed.RawPath = squeeze(u.Path), squeeze(u.RawPath)
+	return &squeezed
+}
+
+func squeeze(path string) string {
+	for strings.Contains(path, "//") {
+		path = strings.ReplaceAll(path, "//", "/")
+	}
+	return path
 }

@@ -1,3 +1,7 @@
+// Package figure draws curves as SVG. Their colours are classes of the page's style.
+//
+// It draws the data that it gets and reads nothing. It escapes text, so that a name which
+// someone else chose can't become markup.
 package figure
 
 import (
@@ -339,4 +343,31 @@ func Sparkline(values []float64) template.HTML {
 	}
 	d.Add(`</svg>`)
 	return template.HTML(d.String()) // it has numbers alone
+}
+
+// Drawn is a figure that was drawn once, to be shown often.
+type Drawn struct {
+	Title, Note, Last, Data string
+	Empty                   bool
+	Lines                   []Curve // without their points
+	SVG                     template.HTML
+}
+
+// Draw draws figures.
+func Draw(figures []Figure) ([]Drawn, error) {
+	out := make([]Drawn, len(figures))
+	for i, f := range figures {
+		d := Drawn{Title: f.Title, Note: f.Note, Last: f.Last(), Empty: f.Empty(), SVG: f.SVG()}
+		for _, l := range f.Lines {
+			d.Lines = append(d.Lines, Curve{Name: l.Name})
+		}
+		if !d.Empty {
+			var err error
+			if d.Data, err = f.Data(); err != nil {
+				return nil, err
+			}
+		}
+		out[i] = d
+	}
+	return out, nil
 }

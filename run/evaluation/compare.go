@@ -2,12 +2,16 @@ package evaluation
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"math/rand/v2"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
@@ -183,4 +187,242 @@ func incomparable(a, b Set) string {
 		return fmt.Sprintf("%s of each task against %d; evaluate again with --samples", readable.Count(x, "sample"), y)
 	}
 	return ""
+}
+
+// ModelOf names the model that the run of a spec evaluates, if it is not the run's own: a
+// version of another run, or the model of a server that loads no versions.
+func ModelOf(s spec.Spec) string {
+	if s.Model.Version != "" {
+		return s.Model.Version
+	}
+	if server := s.Sampling.Server; server != nil && server.Versions == spec.VersionsNone {
+		return fmt.Sprintf("%s at %s", server.Model, strings.Join(server.URLs, ", "))
+	}
+	if s.Evaluation.Only != "" && s.Model.WarmStart == nil {
+		if l := s.Model.LoRA; l != nil && l.Adapter != "" {
+			return s.Model.Base + " with " + l.Adapter
+		}
+		return s.Model.Base
+	}
+	return ""
+}
+
+// graderText returns the grader of an evaluation's spec as JSON.
+func graderText(s Set) string {
+	text, err := json.Marshal(s.Spec.Grader)
+	if err != nil {
+		return s.Spec.Grader.Type
+	}
+	return string(text)
+}
+
+// remarks lists what differs between two comparable evaluations and may explain the
+// difference of their rewards.
+func remarks(a, b Set) []string {
+	out := []string{}
+	say := func(what string, x, y any) {
+		if !reflect.DeepEqual(x, y) {
+			out = append(out, fmt.Sprintf("%s: %v against %v", what, x, y))
+		}
+	}
+	say("sampling.temperature", *a.Spec.Sampling.Temperature, *b.Spec.Sampling.Temperature)
+	say("sampling.max_tokens", a.Spec.Sampling.MaxTokens, b.Spec.Sampling.MaxTokens)
+	say("seed", a.Spec.Seed, b.Spec.Seed)
+	say("agent.limits", a.Spec.Agent.Limits, b.Spec.Agent.Limits)
+	say("evaluation.success", a.Spec.Evaluation.SuccessThreshold(), b.Spec.Evaluation.SuccessThreshold())
+	x, y := a.Spec.Agent, b.Spec.Agent
+	x.Limits, y.Limits = spec.AgentLimits{}, spec.AgentLimits{}
+	if !reflect.DeepEqual(x, y) {
+		out = append(out, "agent: the two ran in different ways")
+	}
+	if !reflect.DeepEqual(a.Spec.Grader, b.Spec.Grader) {
+		out = append(out, "grader: its program lies at two paths")
+	}
+	return out
+}
+
+// Clusters divides tasks into those that are alike, such as all questions about one
+// database. A resample then draws whole clusters, and a test flips the sign of a whole
+// cluster (Miller 2024, "Adding Error Bars to Evals", arXiv:2411.00640, §2.2).
+type Clusters struct {
+	of    []int // by task
+	sizes []int // by cluster
+}
+
+// ClustersOf divides tasks by the value of a key of their metadata. An empty key makes each
+// task a cluster of its own. It is ErrIncomparable if a task lacks the key, or if all tasks
+// have one value.
+func ClustersOf(all []tasks.Task, key string) (Clusters, error) {
+	out := Clusters{of: make([]int, len(all))}
+	if key == "" {
+		out.sizes = make([]int, len(all))
+		for i := range all {
+			out.of[i], out.sizes[i] = i, 1
+		}
+		return out, nil
+	}
+	numbers := map[string]int{}
+	for i, task := range all {
+		value, has := task.Metadata[key]
+		if !has {
+			return Clusters{}, fmt.Errorf("%w by clusters: the metadata of task %s has no %q; its keys are: %s",
+				ErrIncomparable, task.ID, key, strings.Join(slices.Sorted(maps.Keys(task.Metadata)), ", "))
+		}
+		text := fmt.Sprint(value)
+		number, known := numbers[text]
+		if !known {
+			number = len(numbers)
+			numbers[text], out.sizes = number, append(out.sizes, 0)
+		}
+		out.of[i] = number
+		out.sizes[number]++
+	}
+	if len(out.sizes) < 2 {
+		return Clusters{}, fmt.Errorf("%w by clusters: %q is the same in all tasks, and one cluster has no interval", ErrIncomparable, key)
+	}
+	return out, nil
+}
+
+// sums returns the sums of the values of each cluster's tasks, scaled so that their mean
+// over clusters is the mean over tasks.
+func (c Clusters) sums(values []float64) []float64 {
+	out := make([]float64, len(c.sizes))
+	scale := float64(len(c.sizes)) / float64(len(c.of))
+	for i, value := range values {
+		out[c.of[i]] += value * scale
+	}
+	return out
+}
+
+// Mean returns the mean over tasks of the mean of each task's values, with its interval:
+// percentiles of the means of as many clusters, drawn with replacement. values are by task; a
+// task without values is left out. Without any value it returns nil.
+func (c Clusters) Mean(values [][]float64) *Estimate {
+	sums, sizes := make([]float64, len(c.sizes)), make([]int, len(c.sizes))
+	for i, samples := range values {
+		if len(samples) > 0 {
+			mean, _ := MeanOf(samples)
+			sums[c.of[i]] += mean
+			sizes[c.of[i]]++
+		}
+	}
+	var filled []int // the clusters with a value
+	once := make([]int, len(sums))
+	for i, n := range sizes {
+		if n > 0 {
+			filled, once[i] = append(filled, i), 1
+		}
+	}
+	if len(filled) == 0 {
+		return nil
+	}
+	ratio := func(times []int) float64 {
+		sum, n := 0.0, 0
+		for i, k := range times {
+			sum += float64(k) * sums[i]
+			n += k * sizes[i]
+		}
+		return sum / float64(n)
+	}
+	random := rand.New(rand.NewPCG(1, uint64(len(filled)))) // a fixed seed, so that the numbers are the same every time
+	means, drawn := make([]float64, resamples), make([]int, len(sums))
+	for k := range means {
+		clear(drawn)
+		for range filled {
+			drawn[filled[random.IntN(len(filled))]]++
+		}
+		means[k] = ratio(drawn)
+	}
+	slices.Sort(means)
+	return &Estimate{Mean: ratio(once), Low: percentile(means, (1-Level)/2), High: percentile(means, (1+Level)/2)}
+}
+
+// Level is the probability that an interval contains the mean over all tasks that could
+// have been drawn.
+const Level = 0.95
+
+// resamples is how often the tasks are resampled for an interval. The ends of the
+// interval then have an error of about a twentieth of its width.
+const resamples = 2000
+
+// MeanOf returns the mean of rewards and its standard error: the square root of their
+// sample variance divided by their number, 0 for fewer than two rewards.
+func MeanOf(rewards []float64) (mean, stdError float64) {
+	n := float64(len(rewards))
+	if n == 0 {
+		return 0, 0
+	}
+	for _, r := range rewards {
+		mean += r / n
+	}
+	if n == 1 {
+		return mean, 0
+	}
+	for _, r := range rewards {
+		stdError += (r - mean) * (r - mean) / (n - 1)
+	}
+	return mean, math.Sqrt(stdError / n)
+}
+
+// Estimate is a mean over tasks and its interval at Level. The interval consists of
+// percentiles of the means of as many tasks, drawn with replacement (Efron and
+// Tibshirani, An Introduction to the Bootstrap, 1993, §13.3). Tasks are drawn and not
+// samples, since samples of one task are alike. If all tasks are equal, the interval has
+// no width; it then tells nothing about tasks that are not among them.
+type Estimate struct {
+	Mean float64 `json:"mean"`
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+}
+
+// estimates estimates several values of tasks that belong to n classes. counts holds the
+// number of tasks in each class, and values[k][class] is the k-th value of a task of the
+// class. All estimates use the same draws.
+func estimates(counts []int, values [][]float64) []Estimate {
+	var tasks []int // the class of each
+	for class, n := range counts {
+		for range n {
+			tasks = append(tasks, class)
+		}
+	}
+	out, means := make([]Estimate, len(values)), make([][]float64, len(values))
+	for k, value := range values {
+		out[k].Mean = mean(counts, value)
+	}
+	random := rand.New(rand.NewPCG(1, uint64(len(tasks)))) // a fixed seed, so that the numbers are the same every time
+	drawn := make([]int, len(counts))
+	for range resamples {
+		clear(drawn)
+		for range tasks {
+			drawn[tasks[random.IntN(len(tasks))]]++
+		}
+		for k, value := range values {
+			means[k] = append(means[k], mean(drawn, value))
+		}
+	}
+	for k := range values {
+		slices.Sort(means[k])
+		out[k].Low, out[k].High = percentile(means[k], (1-Level)/2), percentile(means[k], (1+Level)/2)
+	}
+	return out
+}
+
+// mean returns the mean over all tasks. counts holds the number of tasks in each class,
+// and values the value of each class.
+func mean(counts []int, values []float64) float64 {
+	sum, n := 0.0, 0
+	for class, count := range counts {
+		sum += float64(count) * values[class]
+		n += count
+	}
+	return sum / float64(n)
+}
+
+// percentile returns the value below which a given part of a sorted list lies. It
+// interpolates between elements.
+func percentile(sorted []float64, part float64) float64 {
+	at := part * float64(len(sorted)-1)
+	low := int(math.Floor(at))
+	high := min(low+1, len(sorted)-1)
+	return sorted[low] + (at-float64(low))*(sorted[high]-sorted[low])
 }

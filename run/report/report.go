@@ -1,10 +1,28 @@
+// Package report accounts for a run: for every prompt that the stream of tasks issued,
+// for every attempt, and for the promoted pointer. It trusts no counter. It reads from
+// the batches themselves what was trained. What had to be trained follows from the
+// stream, which depends only on the spec.
+//
+// The package only reads; it repairs nothing. A running run is accounted for up to its
+// last finished step; later work is shown as unfinished. If a report finds faults
+// ([Report.Faults]), it says where and what: a prompt that was skipped or trained twice,
+// an attempt in a batch that does not count, a batch that is not the one its version was
+// trained on.
 package report
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
 
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/evaluation"
 	"github.com/fulgurite/fulgurite/run/report/agents"
@@ -163,4 +181,234 @@ func (r *Report) fill() {
 	r.Decisions = append([]record.Decision{}, r.Decisions...)
 	r.Evaluations = append([]Evaluation{}, r.Evaluations...)
 	r.Faults = append([]string{}, r.Faults...)
+}
+
+// maxPasses is for how many evaluations, the newest ones, a text shows pass@k.
+const maxPasses = 4
+
+// maxLines is how many lines a list of a text has; the JSON has all.
+const maxLines = 20
+
+// WriteText writes the report for people.
+func (r Report) WriteText(w io.Writer) error {
+	p := &page{readable.Lines{W: w}}
+	if r.Only != "" {
+		p.Line("Evaluation %s: %s, of %s on the %s split", r.Run, r.Status, cmp.Or(r.Evaluates, "version 0"), r.Only)
+	} else {
+		p.Line("Run %s: %s, %d of %s finished", r.Run, r.Status, r.Steps, readable.Count(r.Planned, "step"))
+	}
+	if r.Error != "" {
+		p.Line("  %s", r.Error)
+	}
+	if r.Warning != "" {
+		p.Line("  warning: %s", r.Warning)
+	}
+	if r.Only == "" {
+		p.writePrompts(r)
+	}
+	p.writeAttempts(r)
+	p.writeQuarantines(r)
+	p.writePointer(r)
+	p.writeEvaluations(r)
+	if r.Agents != nil && p.Err == nil {
+		p.Err = r.Agents.WriteText(w)
+	}
+	if r.Time != nil && p.Err == nil {
+		p.Err = r.Time.WriteText(w)
+	}
+	p.writeFaults(r)
+	return p.Err
+}
+
+// page writes the lines of a text.
+type page struct{ readable.Lines }
+
+// lines writes the first of n lines, and how many more there are.
+func (p *page) lines(n int, line func(i int)) {
+	for i := range min(n, maxLines) {
+		line(i)
+	}
+	if n > maxLines {
+		p.Line("  … and %d more; --json has all", n-maxLines)
+	}
+}
+
+func (p *page) writePrompts(r Report) {
+	q := r.Prompts
+	p.Line("\nPrompts of finished steps")
+	p.Line("  issued            %8d", q.Issued)
+	p.Line("  refills           %8d", q.Refills)
+	p.Line("  trained once      %8d  (%s)", q.Trained, readable.Count(r.Samples, "sample"))
+	p.Line("  quarantined       %8d", q.Quarantined)
+	if q.Flat > 0 {
+		p.Line("  flat              %8d  (%s; not trained: no advantage)", q.Flat, readable.Count(q.FlatSamples, "sample"))
+	}
+	if q.LeftOut > 0 {
+		p.Line("  left out          %8d  (not trained: no credit could be given)", q.LeftOut)
+		p.lines(len(r.LeftOut), func(i int) { p.Line("    %s", r.LeftOut[i]) })
+	}
+	if c := r.Replies; c.Masked > 0 {
+		p.Line("  replies cut off   %8d  (of %d; %d of them not trained: credit.truncated is mask)", c.CutOff, c.Total, c.Masked)
+	} else if c.CutOff > 0 {
+		p.Line("  replies cut off   %8d  (of %d, by a limit of tokens)", c.CutOff, c.Total)
+	}
+	p.Line("  skipped           %8d", q.Skipped)
+	p.Line("  duplicated        %8d", q.Duplicated)
+	if q.Unexpected > 0 {
+		p.Line("  unexpected        %8d", q.Unexpected)
+	}
+	if q.UnderWay > 0 {
+		p.Line("  under way         %8d", q.UnderWay)
+	}
+	if q.Withdrawn > 0 {
+		p.Line("  withdrawn         %8d  (no attempt counts: the run was retried)", q.Withdrawn)
+	}
+	if q.Abandoned > 0 {
+		p.Line("  abandoned         %8d  (begun in a step that was not finished when the run ended)", q.Abandoned)
+	}
+}
+
+func (p *page) writeAttempts(r Report) {
+	p.Line("\nAttempts")
+	p.Line("  %-17s %8s %9s %12s %11s %8s", "", "total", "completed", "agent failed", "infra fault", "lost")
+	for _, kind := range slices.Sorted(maps.Keys(r.ByKind)) {
+		a := r.ByKind[kind]
+		p.Line("  %-17s %8d %9d %12d %11d %8d", kind, a.Total, a.Completed, a.AgentFailed, a.InfraFault, a.Lost)
+	}
+	a := r.Attempts
+	p.Line("  %-17s %8d %9d %12d %11d %8d", "all", a.Total, a.Completed, a.AgentFailed, a.InfraFault, a.Lost)
+	if len(a.Failures) > 0 {
+		p.Line("  agents failed by: %s", kinds(a.Failures))
+	}
+	if len(a.Faults) > 0 {
+		p.Line("  faults by: %s", kinds(a.Faults))
+	}
+	if a.Repeated > 0 {
+		p.Line("  repeated although they had a result: %d", a.Repeated)
+	}
+	if a.Running > 0 {
+		p.Line("  running: %d", a.Running)
+	}
+	if a.Begun > 0 {
+		p.Line("  begun, and nothing runs them at the moment: %d", a.Begun)
+	}
+	if a.Unfinished > 0 {
+		p.Line("  unfinished when the run ended: %d", a.Unfinished)
+	}
+	p.Line("  model calls: %d recorded, %d of them replayed", a.Calls.Recorded, a.Calls.Replayed)
+	p.Line("  tokens: %d recorded, %d not sampled again", a.Calls.Tokens, a.Calls.TokensSaved)
+	if a.Calls.CutOff > 0 {
+		p.Line("  replies cut off at a limit of tokens, of all attempts: %d, in %s", a.Calls.CutOff, counted(a.Calls.AttemptsWithCutOff, "attempt"))
+	}
+	p.writeRefusals(r.Refusals)
+	if i := r.Interruptions; i.Count > 0 {
+		p.Line("  interruptions: %d, %s lost in all, median %s, most %s", i.Count, duration(i.Seconds), duration(i.MedianSeconds), duration(i.MaxSeconds))
+	}
+	if len(r.Divergences) > 0 {
+		p.Line("  attempts that did not repeat what was recorded: %d", len(r.Divergences))
+		p.lines(len(r.Divergences), func(i int) {
+			d := r.Divergences[i]
+			p.Line("    %s, call %d: %s", d.Attempt, d.Call, d.Difference)
+		})
+	}
+}
+
+// kinds lists counts by kind.
+func kinds(counts map[string]int) string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		out = append(out, fmt.Sprintf("%s %d", name, counts[name]))
+	}
+	return strings.Join(out, ", ")
+}
+
+func (p *page) writeQuarantines(r Report) {
+	if len(r.Quarantines) == 0 {
+		return
+	}
+	p.Line("\nQuarantined")
+	p.lines(len(r.Quarantines), func(i int) {
+		q := r.Quarantines[i]
+		p.Line("  %s, task %d of the split: %s", prompt{q.Kind, q.Step, q.Task}, q.Index, q.Reason)
+	})
+}
+
+func (p *page) writePointer(r Report) {
+	p.Line("\nVersions: %d", r.Versions)
+	if text := CollectedText(r.Collected); text != "" {
+		p.Line("  %s", text)
+	}
+	lines := History(r.Promotions, r.Decisions)
+	p.lines(len(lines), func(i int) { p.Line("  %s  %s", readable.Time(lines[i].At), lines[i].Text) })
+	if r.Pinned {
+		p.Line("  version %d is pinned", *r.Promoted)
+	}
+}
+
+// CollectedText returns a line with the versions whose files were deleted; versions must
+// be in ascending order. It returns "" if there are none.
+func CollectedText(versions []int) string {
+	var ranges []string
+	for i := 0; i < len(versions); {
+		first := i
+		for i++; i < len(versions) && versions[i] == versions[i-1]+1; i++ {
+		}
+		text := strconv.Itoa(versions[first])
+		if last := versions[i-1]; last != versions[first] {
+			text += "–" + strconv.Itoa(last)
+		}
+		ranges = append(ranges, text)
+	}
+	if len(ranges) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("deleted, as training.keep says, so their weights are gone: %s", strings.Join(ranges, ", "))
+}
+
+func (p *page) writeEvaluations(r Report) {
+	if len(r.Evaluations) == 0 {
+		return
+	}
+	p.Line("\n%8s  %-5s  %6s  %6s  %8s  %6s", "version", "split", "mean", "±", "rollouts", "greedy")
+	for _, e := range r.Evaluations {
+		greedy := ""
+		if e.Greedy != nil {
+			greedy = fmt.Sprintf("%.3f", *e.Greedy)
+		}
+		p.Line("%8d  %-5s  %6.3f  %6.3f  %8d  %6s", e.Version, e.Kind, e.Mean, e.StdError, e.Rollouts, greedy)
+	}
+	shown := slices.DeleteFunc(slices.Clone(r.Evaluations), func(e Evaluation) bool { return e.Pass == nil })
+	for _, e := range shown[max(0, len(shown)-maxPasses):] {
+		p.Line("\nVersion %d on the %s split", e.Version, e.Kind)
+		if p.Err == nil {
+			p.Err = e.Pass.WriteText(p.W, "  ")
+		}
+	}
+	if more := len(shown) - maxPasses; more > 0 {
+		p.Line("  … and of %d evaluations before; --json has all", more)
+	}
+}
+
+func (p *page) writeFaults(r Report) {
+	if r.OK() && r.Only != "" {
+		return
+	}
+	if r.OK() {
+		p.Line("\nEvery prompt is accounted for.")
+		return
+	}
+	p.Line("\nSomething is wrong with this run:")
+	p.lines(len(r.Faults), func(i int) { p.Line("  %s", r.Faults[i]) })
+}
+
+func duration(seconds float64) string {
+	return time.Duration(seconds * float64(time.Second)).Round(time.Millisecond).String()
+}
+
+// orNone returns a digest, and "none" if it is empty.
+func orNone(digest string) string {
+	if digest == "" {
+		return "none"
+	}
+	return digest
 }

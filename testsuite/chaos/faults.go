@@ -2,8 +2,16 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
+
+	"github.com/fulgurite/fulgurite/testsuite/chaos/checker"
+	"github.com/fulgurite/fulgurite/testsuite/chaos/processes"
 )
 
 const (
@@ -106,4 +114,167 @@ func (s *suite) agentMidway(ctx context.Context, name string) bool {
 	defer cancel()
 	n, err := s.db.Midway(ctx, name, time.Now().Add(-s.think))
 	return err == nil && n > 0
+}
+
+// faultInjector kills and suspends processes. It restarts a process that has ended at
+// once, as a container engine does.
+type faultInjector struct {
+	fleet *processes.Fleet
+
+	mu    sync.Mutex             // held while a process is killed or started
+	ended map[processes.Role]int // by themselves, without being killed
+	hangs map[processes.Role][]checker.Hang
+}
+
+// pollEvery is how soon the end of a process is noticed.
+const pollEvery = 100 * time.Millisecond
+
+// Run restarts processes that end by themselves, until ctx ends.
+func (k *faultInjector) Run(ctx context.Context) error {
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if err := k.step(ctx); err != nil && ctx.Err() == nil {
+			return err
+		}
+	}
+}
+
+func (k *faultInjector) step(ctx context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, role := range k.fleet.Roles() {
+		if k.fleet.PID(role) != 0 || ctx.Err() != nil {
+			continue
+		}
+		k.ended[role]++
+		if err := k.fleet.Restart(ctx, role); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// kill kills a process, with PostgreSQL all its children too, calls killed and restarts
+// it.
+func (k *faultInjector) kill(ctx context.Context, role processes.Role, killed func()) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	pids := k.childrenOf(role)
+	err := k.fleet.Kill(role)
+	for _, pid := range pids {
+		err = errors.Join(err, ignoreGone(syscall.Kill(pid, syscall.SIGKILL)))
+	}
+	if err != nil {
+		return fmt.Errorf("kill %s: %w", role, err)
+	}
+	killed()
+	return k.fleet.Restart(ctx, role)
+}
+
+// hang suspends a process, with PostgreSQL all its children too, until resume is
+// called.
+func (k *faultInjector) hang(role processes.Role) (resume func() error, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.fleet.Hang(role); err != nil {
+		return nil, err
+	}
+	from := time.Now()
+	pids := k.childrenOf(role)
+	for _, pid := range pids {
+		err = errors.Join(err, ignoreGone(syscall.Kill(pid, syscall.SIGSTOP)))
+	}
+	return func() error {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		var all error
+		for _, pid := range pids {
+			all = errors.Join(all, ignoreGone(syscall.Kill(pid, syscall.SIGCONT)))
+		}
+		all = errors.Join(all, k.fleet.Resume(role))
+		k.hangs[role] = append(k.hangs[role], checker.Hang{From: from, Until: time.Now()})
+		return all
+	}, err
+}
+
+// hangsOf returns the hangs of some roles.
+func (k *faultInjector) hangsOf(roles ...processes.Role) []checker.Hang {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var all []checker.Hang
+	for _, role := range roles {
+		all = append(all, k.hangs[role]...)
+	}
+	return all
+}
+
+// childrenOf returns the child processes that are killed together with a role. Agents,
+// which are children of workers, are not among them: the product itself has to end them.
+func (k *faultInjector) childrenOf(role processes.Role) []int {
+	if role != processes.Postgres {
+		return nil
+	}
+	return children(k.fleet.PID(role))
+}
+
+func ignoreGone(err error) error {
+	if errors.Is(err, syscall.ESRCH) {
+		return nil
+	}
+	return err
+}
+
+// fault is a kill or a hang of a process.
+type fault struct {
+	role  processes.Role
+	after time.Duration // since the fault before it
+	// hang is how long the process is suspended; 0 kills it.
+	hang time.Duration
+}
+
+// A hang is from one second to twice the time after which most parts take a
+// process for dead.
+const (
+	shortestHang = time.Second
+	longestHang  = 20 * time.Second
+	// killsPerHang is the number of kills for each hang.
+	killsPerHang = 6
+)
+
+// faultPlan chooses faults, one after the other, from a seed alone. The moments of a run
+// at which they happen still differ from one execution to the next.
+type faultPlan struct {
+	random *rand.Rand
+	every  time.Duration
+	roles  []processes.Role
+	round  []processes.Role // roles that are still to be killed in this round, which kills each role once
+	count  int
+}
+
+func newFaultPlan(seed uint64, every time.Duration, roles []processes.Role) *faultPlan {
+	return &faultPlan{random: rand.New(rand.NewPCG(seed, 0x6368616f73)), every: every, roles: roles}
+}
+
+// next returns the next fault. Its time after the previous fault is between half and one
+// and a half times the mean.
+func (p *faultPlan) next() fault {
+	p.count++
+	b := fault{after: p.every/2 + time.Duration(p.random.Int64N(int64(p.every)))}
+	if p.count%(killsPerHang+1) == 0 {
+		b.role = p.roles[p.random.IntN(len(p.roles))]
+		b.hang = shortestHang + time.Duration(p.random.Int64N(int64(longestHang-shortestHang)))
+		return b
+	}
+	if len(p.round) == 0 {
+		p.round = append(p.round, p.roles...)
+		p.random.Shuffle(len(p.round), func(i, j int) { p.round[i], p.round[j] = p.round[j], p.round[i] })
+	}
+	b.role, p.round = p.round[0], p.round[1:]
+	return b
 }

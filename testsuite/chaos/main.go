@@ -1,19 +1,51 @@
+// Command chaos kills processes of a real fleet while it trains. It proves that nothing
+// was lost, that nothing was done twice, and that the weights have the same bits as those
+// of a run without faults. docs/chaos.md describes what is killed and how the outcome is
+// checked.
+//
+//	go run ./testsuite/chaos -kills 100 -seed 1 -json chaos.json
+//
+// It needs the commands in -bin (make build), and PostgreSQL's programs unless -store is
+// sqlite. Package processes starts the fleet, and package checker checks the runs. The
+// command itself decides which process to kill and when, restarts processes that have
+// ended, measures the times until progress, and compares the checker's figures with the
+// product's own report.
+//
+// The exit code is 0 if every run is sound, 1 if not, and 2 for wrong usage. With
+// -expect-failure it is 0 only if recorded calls were sampled again and nothing else is
+// wrong, which is the expected result without the journal.
+//
+// "chaos agent" is the agent that the runs train. It is one of the processes that die.
 package main
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
+	openai "github.com/sashabaranov/go-openai"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fulgurite/fulgurite/credit"
+	"github.com/fulgurite/fulgurite/examples/calc/calculator"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/testsuite/chaos/processes"
+	"github.com/fulgurite/fulgurite/workflows"
 )
 
 // options are the command-line options.
@@ -130,4 +162,234 @@ func (o options) victims() ([]processes.Role, error) {
 		chosen = append(chosen, processes.Role(name))
 	}
 	return chosen, nil
+}
+
+const (
+	// retryLimit is how long Temporal or the store may take to answer after a fault.
+	retryLimit = 2 * time.Minute
+	// stallLimit is for how long a run may make no progress at all. It is shorter than
+	// the timeouts of activities, which work must not have to wait for after its worker
+	// has died.
+	stallLimit = 90 * time.Second
+)
+
+// trainingSpec returns the spec of a run so small that it ends within seconds without
+// faults. Its agents wait before each call. The agents' limits are in calls, because a
+// kill could make an attempt exceed a limit in seconds. The name is part of the judge's
+// rubric, and so of the key of a judgment. So the calls of runs with other names are
+// judged again.
+func trainingSpec(c scenario, name string, o options) (spec.Spec, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return spec.Spec{}, fmt.Errorf("find the agent: %w", err)
+	}
+	agent := agentOptions{think: o.think, parallel: c.parallel}
+	s := spec.Spec{
+		Seed:  7,
+		Model: spec.Model{WarmStart: &spec.WarmStart{Demonstrations: "arithmetic", Updates: 400, Batch: 32}},
+		Agent: spec.Agent{
+			Command: append([]string{self}, agent.arguments()...),
+			Limits:  spec.AgentLimits{Calls: 8, Seconds: 3600},
+		},
+		Tasks:      spec.Tasks{Train: "arithmetic:train:64", Gate: "arithmetic:gate:8", Test: "arithmetic:test:8"},
+		Grader:     spec.Grader{Type: "exact"},
+		Training:   spec.Training{Steps: 5, TasksPerStep: 4, SamplesPerTask: 4, Lag: c.lag, DynamicSampling: c.dynamicSampling},
+		Evaluation: spec.Evaluation{Every: 2},
+	}
+	if c.critic {
+		s.Credit, s.Critic = spec.Credit{Assignment: credit.TurnGAE}, &spec.Critic{}
+	}
+	if c.lora {
+		s.Model.LoRA = &spec.LoRA{}
+	}
+	switch c.curriculum {
+	case spec.CurriculumBand:
+		s.Training.Curriculum = &spec.Curriculum{Type: c.curriculum, Forget: 0.1}
+	case spec.CurriculumStages:
+		two, reward := 2.0, 0.2
+		s.Training.Curriculum = &spec.Curriculum{Type: c.curriculum, Stages: []spec.Stage{
+			{Where: &spec.Where{Field: "operands", AtMost: &two}, Until: spec.Until{Steps: 3, Reward: &reward, Over: 2}}, {},
+		}}
+	}
+	if c.judge {
+		s.Credit = spec.Credit{Assignment: credit.Judge, Judge: &spec.Judge{URL: o.judge, Model: "random", Rubric: name}}
+	}
+	return s.WithDefaults(), nil
+}
+
+// startRun starts a run and retries until that succeeds. If judgedAs is not empty, the
+// run uses the judgments of the run of that name.
+func (s *suite) startRun(ctx context.Context, name string, c scenario, judgedAs string) error {
+	training, err := trainingSpec(c, cmp.Or(judgedAs, name), s.options)
+	if err != nil {
+		return err
+	}
+	data, err := json.Marshal(training)
+	if err != nil {
+		return fmt.Errorf("encode spec: %w", err)
+	}
+	return s.retry(ctx, "start run "+name, func(ctx context.Context) error {
+		_, err := s.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+			ID: name, TaskQueue: workflows.QueueTraining, WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+		}, "TrainingWorkflow", workflows.TrainingInput{Spec: data})
+		return err
+	})
+}
+
+// retry repeats f while processes come back.
+func (s *suite) retry(ctx context.Context, what string, f func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, retryLimit)
+	defer cancel()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		try, cancel := context.WithTimeout(ctx, 10*time.Second)
+		err := f(try)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w (%w)", what, ctx.Err(), err)
+		case <-tick.C:
+		}
+	}
+}
+
+// completed reports whether a run has completed. It returns an error if the run ended in
+// another way or stalled. If the store or Temporal can't be reached for a moment, it
+// returns false.
+func (s *suite) completed(ctx context.Context, name string) (bool, error) {
+	if idle := s.monitor.idle(); idle > stallLimit {
+		return false, fmt.Errorf("run %s has made no progress for %v", name, idle.Round(time.Second))
+	}
+	short, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	status, err := s.db.Status(short, name)
+	switch {
+	case err != nil || status == "running":
+		return false, nil
+	case status == "completed":
+		return true, nil
+	case status != "":
+		return false, fmt.Errorf("run %s is %s", name, status)
+	}
+	// It has no record yet; one that failed before it had one never will.
+	d, err := s.temporal.DescribeWorkflowExecution(short, name, "")
+	var absent *serviceerror.NotFound
+	if errors.As(err, &absent) || err != nil {
+		return false, nil
+	}
+	if st := d.WorkflowExecutionInfo.Status; st != enums.WORKFLOW_EXECUTION_STATUS_RUNNING && st != enums.WORKFLOW_EXECUTION_STATUS_COMPLETED {
+		return false, fmt.Errorf("run %s is %s", name, st)
+	}
+	return false, nil
+}
+
+// awaitRun returns when a run has come to its end.
+func (s *suite) awaitRun(ctx context.Context, name string) error {
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		done, err := s.completed(ctx, name)
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+// agentCommand is the argument that makes this program an agent.
+const agentCommand = "agent"
+
+// agentOptions say how the agent works.
+type agentOptions struct {
+	// think is the time before each call, so that most faults come between calls.
+	think time.Duration
+	// parallel makes two dialogs at once. Otherwise the second dialog follows the first.
+	// Both then begin with the same request, which must be sampled again for the second.
+	parallel bool
+}
+
+// arguments returns the arguments that parseAgentOptions reads.
+func (m agentOptions) arguments() []string {
+	return []string{agentCommand, m.think.String(), strconv.FormatBool(m.parallel)}
+}
+
+func parseAgentOptions(args []string) (m agentOptions, err error) {
+	if len(args) != 2 {
+		return m, errors.New("say how long to think before a call, and whether to make two at once")
+	}
+	if m.think, err = time.ParseDuration(args[0]); err != nil {
+		return m, err
+	}
+	m.parallel, err = strconv.ParseBool(args[1])
+	return m, err
+}
+
+// solve is an agent that knows nothing about its environment. It solves its task with the
+// calculator twice. If the dialogs follow each other, it returns the last answer. If they
+// run in parallel, it returns the answer that sorts last, so that it does not matter
+// which one is finished first.
+func solve(ctx context.Context, m agentOptions, in io.Reader, out io.Writer) error {
+	var task struct {
+		Input string `json:"input"`
+	}
+	if err := json.NewDecoder(in).Decode(&task); err != nil {
+		return fmt.Errorf("read task: %w", err)
+	}
+	config := openai.DefaultConfig(os.Getenv("OPENAI_API_KEY"))
+	config.BaseURL = os.Getenv("OPENAI_BASE_URL")
+	config.HTTPClient = &http.Client{Transport: slowTransport{http.DefaultTransport, m.think}}
+	agent := calculator.Agent{Client: openai.NewClientWithConfig(config), Model: os.Getenv("OPENAI_MODEL_NAME"), MaxTurns: 3}
+	answers := make([]string, 2)
+	var both errgroup.Group
+	if !m.parallel {
+		both.SetLimit(1)
+	}
+	for i := range answers {
+		question := task.Input
+		if m.parallel && i == 1 {
+			question += "+0"
+		}
+		both.Go(func() (err error) {
+			answers[i], err = agent.Solve(ctx, question)
+			if errors.Is(err, calculator.ErrNoAnswer) {
+				err = nil
+			}
+			return err
+		})
+	}
+	if err := both.Wait(); err != nil {
+		return err
+	}
+	answer := answers[1]
+	if m.parallel {
+		answer = slices.Max(answers)
+	}
+	_, err := fmt.Fprintln(out, answer)
+	return err
+}
+
+// slowTransport waits before each request.
+type slowTransport struct {
+	next  http.RoundTripper
+	think time.Duration
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t slowTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	timer := time.NewTimer(t.think)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return t.next.RoundTrip(r)
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
 }

@@ -2,14 +2,21 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/history/v1"
 
 	"github.com/fulgurite/fulgurite/testsuite/chaos/checker"
 	"github.com/fulgurite/fulgurite/testsuite/chaos/processes"
@@ -182,4 +189,145 @@ func machine() string {
 		}
 	}
 	return fmt.Sprintf("%d × %s, %s, %s", runtime.NumCPU(), processor, runtime.GOOS, runtime.Version())
+}
+
+// evidence collects everything about a run.
+func (s *suite) evidence(ctx context.Context, name string) (checker.Evidence, error) {
+	e := checker.Evidence{
+		Trained: map[int][]checker.Trained{}, Answers: s.answers(),
+		Hangs: s.faultInjector.hangsOf(processes.Gateway, processes.Sampler), WorkerHangs: s.faultInjector.hangsOf(processes.CPU1, processes.CPU2),
+	}
+	err := s.retry(ctx, "read store", func(ctx context.Context) (err error) {
+		e.Records, err = s.db.Records(ctx, name)
+		return err
+	})
+	if err != nil {
+		return e, err
+	}
+	err = s.retry(ctx, "read history", func(ctx context.Context) (err error) {
+		e.History, err = s.readHistory(ctx, name, e.Records.Execution)
+		if err == nil && !e.History.Completed {
+			err = errors.New("it has not come to its end") // Temporal may be moments behind the store
+		}
+		return err
+	})
+	if err != nil {
+		return e, err
+	}
+	for step, digest := range e.Records.Batches {
+		if e.Trained[step], err = checker.ReadBatch(s.fleet.Blobs, digest); err != nil {
+			return e, err
+		}
+	}
+	log, err := os.Open(s.fleet.Generations)
+	if err != nil {
+		return e, fmt.Errorf("open the sampler's log: %w", err)
+	}
+	defer func() { _ = log.Close() }()
+	e.Generations, err = checker.ReadGenerations(log)
+	return e, err
+}
+
+// answers returns the judge's answers so far.
+func (s *suite) answers() []checker.Answer {
+	var out []checker.Answer
+	for _, a := range s.judgeServer.Answers() {
+		out = append(out, checker.Answer(a))
+	}
+	return out
+}
+
+// readHistory reads a run's history, execution after execution.
+func (s *suite) readHistory(ctx context.Context, name, execution string) (checker.History, error) {
+	var all [][]*history.HistoryEvent
+	for execution != "" {
+		var events []*history.HistoryEvent
+		next := ""
+		for it := s.temporal.GetWorkflowHistory(ctx, name, execution, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); it.HasNext(); {
+			e, err := it.Next()
+			if err != nil {
+				return checker.History{}, err
+			}
+			next = e.GetWorkflowExecutionContinuedAsNewEventAttributes().GetNewExecutionRunId()
+			events = append(events, e)
+		}
+		all, execution = append(all, events), next
+	}
+	return checker.ReadHistory(all...)
+}
+
+// productReport is the part of the output of `fulgurite report RUN --json` that can be
+// compared with the checker's figures. In this report a prompt is a task with all its
+// samples.
+type productReport struct {
+	Prompts struct {
+		Issued      int `json:"issued"`
+		Refills     int `json:"refills"`
+		Quarantined int `json:"quarantined"`
+		Flat        int `json:"flat_samples"`
+		Trained     int `json:"trained"`
+		Skipped     int `json:"skipped"`
+		Duplicated  int `json:"duplicated"`
+	} `json:"prompts"`
+	Attempts struct {
+		Total int `json:"total"`
+		Calls struct {
+			Recorded int `json:"recorded"`
+			Sampled  int `json:"sampled"`
+			Replayed int `json:"replayed"`
+		} `json:"calls"`
+	} `json:"attempts"`
+}
+
+// compareProduct lists where the product's own report differs from the findings. The
+// command exits with 1 if it finds fault itself.
+func (s *suite) compareProduct(ctx context.Context, e checker.Evidence, f checker.Findings) ([]string, error) {
+	var a productReport
+	sound := true
+	err := s.retry(ctx, "ask the product for its report", func(ctx context.Context) error {
+		command := exec.CommandContext(ctx, filepath.Join(s.bin, "fulgurite"), "report", f.Run, "--json", "--store", s.fleet.Store, "--blobs", s.fleet.Blobs)
+		out, err := command.Output()
+		var exit *exec.ExitError
+		if errors.As(err, &exit) && json.Valid(out) {
+			sound, err = false, nil
+		}
+		if err != nil {
+			if exit != nil {
+				return fmt.Errorf("%w: %s", err, exit.Stderr)
+			}
+			return err
+		}
+		return json.Unmarshal(out, &a)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return a.differences(e, f, sound), nil
+}
+
+// differences lists the figures that differ.
+func (a productReport) differences(e checker.Evidence, f checker.Findings, sound bool) []string {
+	var out []string
+	for _, figure := range []struct {
+		name             string
+		product, checker int
+	}{
+		{"prompts issued", a.Prompts.Issued * e.Records.Samples, f.Prompts},
+		{"prompts quarantined", a.Prompts.Quarantined, len(e.Records.Quarantined)},
+		{"prompts replaced because they were flat", a.Prompts.Flat, f.PromptsFlat},
+		{"prompts skipped", a.Prompts.Skipped, f.PromptsSkipped},
+		{"prompts duplicated", a.Prompts.Duplicated, f.PromptsDuplicated},
+		{"attempts", a.Attempts.Total, f.Attempts},
+		{"calls recorded", a.Attempts.Calls.Recorded, f.CallsRecorded + f.CallsReplayed},
+		{"calls sampled", a.Attempts.Calls.Sampled, f.CallsRecorded},
+		{"calls replayed", a.Attempts.Calls.Replayed, f.CallsReplayed},
+	} {
+		if figure.product != figure.checker {
+			out = append(out, fmt.Sprintf("%s of %s: the product reports %d, the evidence says %d", figure.name, f.Run, figure.product, figure.checker))
+		}
+	}
+	if !sound && len(f.Wrong) == 0 {
+		out = append(out, fmt.Sprintf("the product finds fault with %s, the evidence does not", f.Run))
+	}
+	return out
 }

@@ -8,12 +8,15 @@ import (
 	"log/slog"
 	"net/http/httptest"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/testsuite/chaos/checker"
 	"github.com/fulgurite/fulgurite/testsuite/chaos/processes"
 	"github.com/fulgurite/fulgurite/testsuite/randomjudge"
@@ -269,4 +272,48 @@ func count(all []checker.Generation, run string) int {
 // logf prints a line of progress.
 func (s *suite) logf(format string, args ...any) {
 	fmt.Fprintf(s.out, "%7.1f s  %s\n", time.Since(s.began).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// scenario has the special settings of a run. The runs with faults go through them in
+// turn.
+type scenario struct {
+	name string
+	// lag is training.lag.
+	lag int
+	// parallel makes agents hold two dialogs at once. Results that depend on the order of
+	// an attempt's calls may then differ.
+	parallel bool
+	// dynamicSampling is training.dynamic_sampling, in groups.
+	dynamicSampling int
+	// critic estimates returns, for credit by turn-level GAE.
+	critic bool
+	// judge scores the calls.
+	judge bool
+	// lora trains an adapter over a frozen base.
+	lora bool
+	// curriculum is training.curriculum.type.
+	curriculum string
+}
+
+// plain is the scenario with nothing special.
+var plain = scenario{name: "plain"}
+
+// scenariosNamed returns the scenarios with the given names, separated by commas. Without
+// names it returns all but the last three.
+func scenariosNamed(names string) ([]scenario, error) {
+	all := []scenario{plain, {name: "judge", judge: true}, {name: "lag", lag: 1, dynamicSampling: 2, parallel: true}, {name: "critic", lag: 1, critic: true}}
+	if names == "" {
+		return all, nil
+	}
+	all = append(all, scenario{name: "lora", lora: true, critic: true},
+		scenario{name: "band", curriculum: spec.CurriculumBand, lag: 1, dynamicSampling: 2}, scenario{name: "stages", curriculum: spec.CurriculumStages, lag: 1})
+	var chosen []scenario
+	for name := range strings.SplitSeq(names, ",") {
+		i := slices.IndexFunc(all, func(c scenario) bool { return c.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("-scenarios %q: there are plain, judge, lag, critic, lora, band and stages", name)
+		}
+		chosen = append(chosen, all[i])
+	}
+	return chosen, nil
 }

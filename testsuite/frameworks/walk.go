@@ -1,14 +1,22 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,9 +24,11 @@ import (
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/agent/forwarder"
+	"github.com/fulgurite/fulgurite/credit/attribution"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workers/fleet"
@@ -253,4 +263,198 @@ func withoutComments(stream []byte) []byte {
 		}
 	}
 	return out
+}
+
+// isExport reports whether the exchange brought spans.
+func (x *exchange) isExport() bool { return strings.HasSuffix(x.path, "/v1/traces") }
+
+// openTraces starts a server that receives spans by gRPC, if the walk sends them so.
+func (s *testEnv) openTraces(ctx context.Context, g *gateway.Gateway) error {
+	if !s.walk.GRPC {
+		return nil
+	}
+	listener, err := fleet.Listen(ctx, "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	s.traces = fleet.ServeTraces(listener, g, zap.NewNop())
+	s.closers = append(s.closers, func() error { return s.traces.Close(context.WithoutCancel(ctx)) })
+	return nil
+}
+
+// environment returns the walk's environment, with the address of the gRPC server if
+// there is one.
+func (s *testEnv) environment() map[string]string {
+	out := map[string]string{}
+	maps.Copy(out, s.walk.Environment)
+	maps.Copy(out, s.tools.environment())
+	if s.traces == nil {
+		return out
+	}
+	url := "http://" + s.traces.Address()
+	out["OTEL_EXPORTER_OTLP_PROTOCOL"], out["OTEL_EXPORTER_OTLP_ENDPOINT"], out["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"] = "grpc", url, url
+	return out
+}
+
+// checkSpans compares the spans with the walk: a span must tell the agent of each call,
+// and the tools that ran must be those of the walk.
+func (a attemptRecord) checkSpans(w walk) error {
+	if len(w.Agents)+len(w.Tools) == 0 {
+		return nil
+	}
+	var agents, tools []string
+	for i, name := range attribution.Of(a.calls, a.spans, nil) {
+		if name.Source != attribution.Span {
+			return fmt.Errorf("no span tells who made call %d: it is %s by %s, of %d spans", i, name.Agent, name.Source, len(a.spans))
+		}
+		agents = append(agents, name.Agent)
+	}
+	if !slices.Equal(agents, w.Agents) {
+		return fmt.Errorf("the calls are of %q, want %q:%s", agents, w.Agents, a.showSpans())
+	}
+	ordered := slices.SortedFunc(slices.Values(a.spans), func(s, t trace.Span) int { return cmp.Compare(s.Started.UnixNano(), t.Started.UnixNano()) })
+	for _, s := range ordered {
+		if s.Kind != trace.ToolSpan {
+			continue
+		}
+		tool := s.Tool
+		if calls(a.calls, s.ToolCallID) {
+			tool += " joined"
+		}
+		if s.Failed {
+			tool += " failed"
+		}
+		tools = append(tools, tool)
+	}
+	if !slices.Equal(tools, w.Tools) {
+		return fmt.Errorf("the tools that ran are %q, want %q:%s", tools, w.Tools, a.showSpans())
+	}
+	return nil
+}
+
+// calls reports whether one of the replies has the tool call.
+func calls(all []trace.Exchange, id string) bool {
+	return id != "" && slices.ContainsFunc(all, func(c trace.Exchange) bool { return bytes.Contains(c.Response, []byte(id)) })
+}
+
+// showSpans returns the content of the spans as readable text.
+func (a attemptRecord) showSpans() string {
+	var b strings.Builder
+	for _, s := range a.spans {
+		fmt.Fprintf(&b, "\n  span %s: kind %s, call %q, agent %q, tool %q, tool call %q, failed %t %.200s", s.Name, s.Kind, s.CallID, s.Agent, s.Tool, s.ToolCallID, s.Failed, s.Message)
+		for _, name := range slices.Sorted(maps.Keys(s.Attributes)) {
+			fmt.Fprintf(&b, "\n      %s = %.200v", name, s.Attributes[name])
+		}
+	}
+	return b.String()
+}
+
+// toolServer is a server of tools that the programs of an example need.
+type toolServer struct {
+	// Command is run in the example's folder. It writes its address to standard error.
+	Command []string `yaml:"command"`
+	// Variable gets the address with Path in the environment of the programs.
+	Variable string `yaml:"variable"`
+	Path     string `yaml:"path"`
+	// Health is the path that answers while the server is up.
+	Health string `yaml:"health"`
+}
+
+// runningServer is a server that was started. Its zero value means that there is none.
+type runningServer struct {
+	toolServer
+	url     string
+	process *exec.Cmd
+	drained chan struct{} // closed when its standard error was read to the end
+}
+
+var serverAddress = regexp.MustCompile(`http://[0-9.]+:[0-9]+`)
+
+// start starts the server and waits for its address.
+func (t *toolServer) start(ctx context.Context, folder string) (*runningServer, error) {
+	if t == nil {
+		return &runningServer{}, nil
+	}
+	program := t.Command[0]
+	if !filepath.IsAbs(program) && filepath.Base(program) != program {
+		program = filepath.Join(folder, program)
+	}
+	program, err := filepath.Abs(program)
+	if err != nil {
+		return nil, err
+	}
+	s := &runningServer{toolServer: *t, process: exec.CommandContext(ctx, program, t.Command[1:]...), drained: make(chan struct{})}
+	s.process.Dir = folder
+	stderr, err := s.process.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.process.Start(); err != nil {
+		return nil, fmt.Errorf("start the server of tools (`make build` makes it): %w", err)
+	}
+	lines, output := bufio.NewScanner(stderr), ""
+	for s.url == "" && lines.Scan() {
+		output += lines.Text() + "\n"
+		s.url = serverAddress.FindString(lines.Text())
+	}
+	go func() {
+		defer close(s.drained)
+		_, _ = io.Copy(io.Discard, stderr)
+	}()
+	if s.url == "" {
+		s.kill()
+		return nil, fmt.Errorf("the server of tools told no address:\n%s", tail(output))
+	}
+	return s, nil
+}
+
+// kill kills the server with SIGKILL. It may be called more than once.
+func (s *runningServer) kill() {
+	if s.process == nil || s.process.ProcessState != nil {
+		return
+	}
+	_ = s.process.Process.Kill()
+	<-s.drained
+	_ = s.process.Wait()
+}
+
+// environment returns the variable that tells programs the address of the server.
+func (s *runningServer) environment() map[string]string {
+	if s.url == "" {
+		return nil
+	}
+	return map[string]string{s.Variable: s.url + s.Path}
+}
+
+// probes returns the addresses that an agent's launcher probes.
+func (s *runningServer) probes() []string {
+	if s.url == "" {
+		return nil
+	}
+	return []string{s.url + s.Health}
+}
+
+// specFor returns the path of the example's spec, or, if there is a server, of a copy
+// that contains the server's current address.
+func (s *runningServer) specFor(e example, directory string) (string, error) {
+	file := filepath.Join(e.Folder, e.Spec)
+	if s.url == "" {
+		return file, nil
+	}
+	loaded, err := spec.Load(file)
+	if err != nil {
+		return "", err
+	}
+	if len(loaded.Agent.ToolServers) == 0 || loaded.Agent.Environment[s.Variable] == "" {
+		return "", errors.New(e.Spec + " names no server of tools: want agent.tool_servers and agent.environment." + s.Variable)
+	}
+	loaded.Agent.Environment = maps.Clone(loaded.Agent.Environment)
+	maps.Copy(loaded.Agent.Environment, s.environment())
+	loaded.Agent.ToolServers = s.probes()
+	text, err := json.Marshal(loaded)
+	if err != nil {
+		return "", err
+	}
+	file = filepath.Join(directory, e.Name+".json")
+	return file, os.WriteFile(file, text, 0o600)
 }

@@ -2,16 +2,22 @@ package fleet
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"strings"
+	"sync"
 
 	"go.temporal.io/sdk/client"
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway"
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/engine/native"
 	"github.com/fulgurite/fulgurite/model/sampler/serve"
@@ -124,4 +130,131 @@ func (r Records) Trainer(engines func(name string) (model.Engine, error)) *activ
 		Runs: r.Store, Versions: r.Store, Attempts: r.Store, Blobs: r.Blobs,
 		Engines: shared, Codecs: r.Codecs.Named, Constrain: r.Codecs.Constrain,
 	}
+}
+
+// CheckBlobs refuses a directory of blobs that is not that of the store. A process with
+// another directory would wait for ever for what lies in the right one. A store that has
+// no id yet has no directory yet.
+func (r Records) CheckBlobs(ctx context.Context) error {
+	if r.Store.Ready(ctx) != nil {
+		return nil // the error comes again where tables are needed
+	}
+	id, err := r.Store.ID(ctx)
+	if err != nil || id == "" {
+		return err
+	}
+	owner, err := r.Blobs.Owner()
+	switch {
+	case err != nil:
+		return err
+	case owner == id:
+		return nil
+	case owner == "":
+		return fmt.Errorf("%w with this directory of blobs: %s has no file %q with the store's id: name the directory that the store's processes share (--blobs, FULGURITE_BLOBS), or mount it; "+
+			"if its blobs are lost, or are these, `echo %s > %s` says so", store.ErrUnusable, r.Blobs.Directory(), "store", id, shell.Quote(r.Blobs.Directory()+"/store"))
+	}
+	return fmt.Errorf("%w with this directory of blobs: %s has the blobs of another store (%s, and this one is %s): name the directory that the store's processes share (--blobs, FULGURITE_BLOBS)",
+		store.ErrUnusable, r.Blobs.Directory(), owner, id)
+}
+
+// Migrate makes the tables of an empty store and pairs it with the directory of blobs. A
+// new store takes over a directory that holds blobs only if the directory is its own, as
+// that of a stack is: then the store before it was lost.
+func (r Records) Migrate(ctx context.Context, own bool) error {
+	if err := r.Store.Migrate(ctx); err != nil {
+		return err
+	}
+	id, err := r.Store.ID(ctx)
+	if err != nil {
+		return err
+	}
+	if id != "" {
+		return r.CheckBlobs(ctx)
+	}
+	if err := r.Blobs.Claim(rand.Text()); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	owner, err := r.Blobs.Owner()
+	if err != nil {
+		return err
+	}
+	empty, err := r.Blobs.Empty()
+	if err != nil {
+		return err
+	}
+	if !own && !empty {
+		return fmt.Errorf("%w with this directory of blobs: %s has blobs, and the store is new: name an empty directory (--blobs, FULGURITE_BLOBS), or the store that these blobs belong to",
+			store.ErrUnusable, r.Blobs.Directory())
+	}
+	return r.Store.SetID(ctx, owner)
+}
+
+// Codecs finds codecs by the names in the terms of attempts: built-in ones, and those of
+// published models, which are made from the bundle that the run stored. Making one takes
+// a second, so they are cached.
+type Codecs struct {
+	blobs interface {
+		Get(ctx context.Context, digest string) ([]byte, error)
+	}
+
+	mu   sync.Mutex
+	made map[string]*madeCodec
+}
+
+// NewCodecs returns the codecs of runs whose bundles are in blobs.
+func NewCodecs(blobs interface {
+	Get(ctx context.Context, digest string) ([]byte, error)
+}) *Codecs {
+	return &Codecs{blobs: blobs, made: map[string]*madeCodec{}}
+}
+
+// madeCodec is a codec that one caller makes while the others wait.
+type madeCodec struct {
+	once  sync.Once
+	codec dialog.Codec
+	err   error
+}
+
+// Named returns the codec called name.
+func (c *Codecs) Named(name string) (dialog.Codec, error) {
+	if !strings.HasPrefix(name, dialog.TemplatePrefix) {
+		return dialog.Named(name)
+	}
+	c.mu.Lock()
+	m, ok := c.made[name]
+	if !ok {
+		m = &madeCodec{}
+		c.made[name] = m
+	}
+	c.mu.Unlock()
+	m.once.Do(func() { m.codec, m.err = c.make(name) })
+	if m.err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.made[name] == m {
+			delete(c.made, name) // the store may be back next time
+		}
+	}
+	return m.codec, m.err
+}
+
+func (c *Codecs) make(name string) (dialog.Codec, error) {
+	encoded, err := c.blobs.Get(context.Background(), strings.TrimPrefix(name, dialog.TemplatePrefix))
+	if err != nil {
+		return nil, fmt.Errorf("read codec %s: %w", name, err)
+	}
+	bundle, err := dialog.DecodeBundle(encoded)
+	if err != nil {
+		return nil, fmt.Errorf("codec %s: %w", name, err)
+	}
+	return bundle.Codec(name)
+}
+
+// Constrain returns the constraint of a form, made by the codec that the form names.
+func (c *Codecs) Constrain(form model.Form) (model.Constraint, error) {
+	codec, err := c.Named(form.Codec)
+	if err != nil {
+		return nil, err
+	}
+	return codec.Constrain(form)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"sync"
 	"time"
 
@@ -222,3 +223,125 @@ func (s *Samplers) client(url string) *remote.Client {
 }
 
 func leaseIDOf(l record.Lease) leaseID { return leaseID{l.Name, l.Epoch} }
+
+// refreshEvery is the greatest age of the leases that were read.
+const refreshEvery = time.Second
+
+// Fixed is a list of one lease that never ends: a process at a known URL.
+type Fixed string
+
+// Leases implements Lister.
+func (f Fixed) Leases(_ context.Context, role record.Role) ([]record.Lease, error) {
+	return []record.Lease{{Role: role, Name: string(f), URL: string(f), Epoch: 1}}, nil
+}
+
+// Finder reads the leases of a role, at most every second. While the store does not
+// answer, it returns those it read last.
+type Finder struct {
+	leases Lister
+	role   record.Role
+	log    *zap.Logger
+
+	mu   sync.Mutex
+	live []record.Lease
+	read time.Time
+}
+
+// NewFinder returns a finder that reads nothing before it is asked.
+func NewFinder(leases Lister, role record.Role, log *zap.Logger) *Finder {
+	return &Finder{leases: leases, role: role, log: log}
+}
+
+// URL returns the URL of the latest lease, or "" if there is none.
+func (f *Finder) URL() string {
+	live := f.Live(context.Background())
+	if len(live) == 0 {
+		return ""
+	}
+	return live[0].URL
+}
+
+// Live returns the leases that are not over, the latest first.
+func (f *Finder) Live(ctx context.Context) []record.Lease {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Since(f.read) < refreshEvery {
+		return f.live
+	}
+	ctx, cancel := context.WithTimeout(ctx, refreshEvery)
+	defer cancel()
+	live, err := f.leases.Leases(ctx, f.role)
+	if err != nil {
+		f.log.Warn("leases not read", zap.String("role", string(f.role)), zap.Error(err))
+	} else {
+		f.live = live
+	}
+	f.read = time.Now() // also after an error, so that not every request waits for a store that is away
+	return f.live
+}
+
+// Invalidate makes the next call read the leases, whatever their age.
+func (f *Finder) Invalidate() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.read = time.Time{}
+}
+
+const (
+	// leastPrompt is the number of tokens from which on a prompt is remembered. Computing
+	// a shorter one again costs less than a load that is unequal among the samplers.
+	leastPrompt = 64
+	// rememberedPrompts is how many of the last prompts are remembered at least; at most
+	// are twice as many.
+	rememberedPrompts = 1 << 14
+)
+
+// prompts remembers which sampler was lately sent which prompt. A prompt that begins with
+// it should go to the same sampler: the other samples of a group, and the next turns of a
+// dialog. It keeps only digests of prompts. If two prompts had the same digest, a sampler
+// would compute a prompt that another has, and nothing else would happen.
+type prompts struct {
+	seed         maphash.Seed
+	newer, older map[uint64]string // URL by digest
+}
+
+func newPrompts() *prompts {
+	return &prompts{seed: maphash.MakeSeed(), newer: map[uint64]string{}}
+}
+
+// find returns the URL of the sampler that was sent the longest prompt that this one
+// begins with; it is empty if none was.
+func (p *prompts) find(v model.VersionID, prompt []int32) (url string) {
+	p.eachDigest(v, prompt, func(digest uint64) {
+		if at, ok := p.newer[digest]; ok {
+			url = at
+		} else if at, ok := p.older[digest]; ok {
+			url = at
+		}
+	})
+	return url
+}
+
+// remember notes that the sampler at url is sent a prompt.
+func (p *prompts) remember(v model.VersionID, prompt []int32, url string) {
+	if len(prompt) < leastPrompt {
+		return
+	}
+	var last uint64
+	p.eachDigest(v, prompt, func(digest uint64) { last = digest })
+	if p.newer[last] = url; len(p.newer) >= rememberedPrompts {
+		p.newer, p.older = map[uint64]string{}, p.newer
+	}
+}
+
+// eachDigest calls use with the digests of all beginnings that are long enough, the whole
+// prompt's last.
+func (p *prompts) eachDigest(v model.VersionID, prompt []int32, use func(digest uint64)) {
+	const prime = 1099511628211 // of FNV-1a
+	digest := maphash.Comparable(p.seed, v)
+	for i, token := range prompt {
+		if digest = (digest ^ uint64(uint32(token))) * prime; i+1 >= leastPrompt {
+			use(digest)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/engine/native/kernel"
 	"github.com/fulgurite/fulgurite/model/engine/native/memory"
 )
 
@@ -275,3 +276,186 @@ func (t *trainer) plan(rows []model.Row, share bool) ([][]sequence, error) {
 }
 
 func rowError(i int, err error) error { return fmt.Errorf("row %d: %w", i, err) }
+
+// critic implements model.Critic: a trainer whose output is one value for each position.
+// Its layers, its optimizer and the order of its sums are the same as a policy's.
+type critic struct{ *trainer }
+
+// Values implements model.Critic.
+func (c critic) Values(ctx context.Context, rows []model.Row) ([][]float32, error) {
+	values, _, err := c.Score(ctx, rows)
+	return values, err
+}
+
+// Update implements model.Critic.
+func (c critic) Update(ctx context.Context, rows []model.Row, objective model.ValueObjective, opt model.AdamW) (float64, error) {
+	return c.trainer.Update(ctx, rows, func(row int, values, _, gradient, _ []float32) {
+		objective(row, values, gradient)
+	}, opt)
+}
+
+// values sets the values of some rows: the first column of the output plus the bias.
+func (s *shard) values(first, rows int) {
+	bias := s.bias()
+	for r := range rows {
+		for _, to := range s.readers.of(first + r) {
+			s.logprobs[to.answer()] = s.logits[r*s.v] + bias
+		}
+	}
+	clear(s.entropies)
+}
+
+// bias returns the bias of the value head.
+func (s *shard) bias() float32 {
+	if s.trainsHead() {
+		return s.adapter.flat[s.adapter.valueBias]
+	}
+	return s.weights[s.valueBias]
+}
+
+// valuesGradient replaces the output of some rows by its gradient, and adds the gradient
+// of the bias to g.
+func (s *shard) valuesGradient(g, logits []float32, first, rows int) {
+	bias := s.valueBias
+	if s.trainsHead() {
+		bias = s.adapter.valueBias
+	}
+	for r := range rows {
+		x := logits[r*s.v : (r+1)*s.v]
+		clear(x)
+		for i, of := range s.readers.of(first + r) {
+			d := s.gradient[of.answer()]
+			if i == 0 {
+				x[0] = d
+			} else {
+				x[0] += d
+			}
+			g[bias] += d
+		}
+	}
+}
+
+// spanNumbers is the largest number of elements that one thread sums or updates at a
+// time.
+const spanNumbers = 8192
+
+// span is a range of a placement that one tensor covers.
+type span struct {
+	from, to int
+	decays   bool
+}
+
+func (p *placement) spans() []span {
+	var all []span
+	for _, s := range p.tensors {
+		for from := s.offset; from < s.offset+s.size; from += spanNumbers {
+			all = append(all, span{from, min(from+spanNumbers, s.offset+s.size), s.decays})
+		}
+	}
+	return all
+}
+
+// sum adds all lanes to the first, one after the other, and returns the norm of the
+// result.
+func (t *trainer) sum(lanes [][]float32) float64 {
+	squares := make([]float64, len(t.spans))
+	t.threadPool.run(len(t.spans), func(_, i int) {
+		from, to := t.spans[i].from, t.spans[i].to
+		for _, lane := range lanes[1:] {
+			t.Add(lanes[0][from:to], lane[from:to])
+		}
+		squares[i] = t.SumSquares(lanes[0][from:to])
+	})
+	total := 0.0
+	for _, s := range squares {
+		total += s
+	}
+	return math.Sqrt(total)
+}
+
+// step makes one update with a gradient of the given norm.
+func (t *trainer) step(gradient []float32, norm float64, o model.AdamW) {
+	t.updates++
+	scale := 1.0
+	if o.ClipNorm > 0 && norm > o.ClipNorm {
+		scale = o.ClipNorm / norm
+	}
+	updates := float64(t.updates)
+	u := kernel.AdamW{
+		Rate: float32(o.LearningRate), Scale: float32(scale), Epsilon: float32(o.Epsilon),
+		Beta1: float32(o.Beta1), Rest1: float32(1 - o.Beta1), Correct1: float32(1 / (1 - math.Pow(o.Beta1, updates))),
+		Beta2: float32(o.Beta2), Rest2: float32(1 - o.Beta2), Correct2: float32(1 / (1 - math.Pow(o.Beta2, updates))),
+	}
+	if t.adapter != nil {
+		t.stepAdapter(gradient, u, o)
+		return
+	}
+	t.threadPool.run(len(t.stretches), func(worker, i int) {
+		s, u := t.stretches[i], u
+		if s.decays {
+			u.Decay = float32(o.WeightDecay)
+		}
+		if s.width == 0 {
+			t.AdamW(t.weights[s.from:s.to], gradient[s.from:s.to], t.mean[s.from:s.to], t.variance[s.from:s.to], u)
+			return
+		}
+		t.stepPanel(s, t.panels[worker], gradient, u)
+	})
+}
+
+// stepAdapter updates the numbers of an adapter.
+func (t *trainer) stepAdapter(gradient []float32, u kernel.AdamW, o model.AdamW) {
+	t.threadPool.run(len(t.spans), func(_, i int) {
+		s, u := t.spans[i], u
+		if s.decays {
+			u.Decay = float32(o.WeightDecay)
+		}
+		t.AdamW(t.adapter.flat[s.from:s.to], gradient[s.from:s.to], t.mean[s.from:s.to], t.variance[s.from:s.to], u)
+	})
+	t.adapter.pack()
+}
+
+// stretch is a piece that one thread updates at a time: a span, or a panel of a packed
+// matrix, which consists of width rows of the matrix's gradient.
+type stretch struct {
+	span
+	width int // 0 if the weights are laid out like their gradient
+}
+
+func (l *layout) stretches() []stretch {
+	var all []stretch
+	for _, p := range l.tensors {
+		m, packed := l.matrixAt(p.offset)
+		switch {
+		case packed && m.offset == p.offset: // p is the first tensor of the matrix
+			for row := 0; row < m.out; row += kernel.PanelWidth {
+				width := min(kernel.PanelWidth, m.out-row)
+				from := m.offset + row*m.in
+				all = append(all, stretch{span{from, from + width*m.in, p.decays}, width})
+			}
+		case !packed:
+			for from := p.offset; from < p.offset+p.size; from += spanNumbers {
+				all = append(all, stretch{span: span{from, min(from+spanNumbers, p.offset+p.size), p.decays}})
+			}
+		}
+	}
+	return all
+}
+
+// stepPanel updates a panel. It transposes some columns at a time into rows, which are
+// laid out like their gradient, updates these, and transposes them back.
+func (t *trainer) stepPanel(s stretch, rows, gradient []float32, u kernel.AdamW) {
+	columns := len(rows) / kernel.PanelWidth
+	in := (s.to - s.from) / s.width
+	for first := 0; first < in; first += columns {
+		n := min(columns, in-first)
+		packed := t.weights[s.from+first*s.width:]
+		t.Transpose(rows, n, packed, s.width, n, s.width)
+		for i := range s.width {
+			from := s.from + i*in + first
+			to := from + n
+			t.AdamW(rows[i*n:(i+1)*n], gradient[from:to], t.mean[from:to], t.variance[from:to], u)
+		}
+		t.Transpose(packed, s.width, rows, n, s.width, n)
+	}
+}

@@ -3,6 +3,7 @@ package torch
 import (
 	"cmp"
 	"context"
+	_ "embed" // for requirements
 	"errors"
 	"fmt"
 	"os"
@@ -292,4 +293,91 @@ func (e *Engine) load(c model.Checkpoint, what purpose) (*trainer, error) {
 		return nil, err
 	}
 	return t, nil
+}
+
+//go:embed requirements.txt
+var requirements string
+
+// Requirements returns the text of a requirements file of pip: the packages, each with
+// the version that the engine's tests were made with.
+func Requirements() string { return requirements }
+
+// About describes the program, its libraries and its device. The program sends it when it
+// starts.
+type About struct {
+	// Versions of the libraries, by their names on the Python index.
+	Versions map[string]string `json:"versions"`
+	// Device is the device that would train: "cpu", "cuda" or "cuda:N".
+	Device string `json:"device"`
+	// Processor is the device's name; for a CPU, its instruction set.
+	Processor string `json:"processor"`
+	Threads   int    `json:"threads"`
+	DType     string `json:"dtype"`
+	Attention string `json:"attention"`
+	PID       int    `json:"pid"`
+	// CUDA is the version that torch was built for, empty for a build without it.
+	CUDA string `json:"cuda"`
+	// GPUs is how many GPUs the program sees; 0 if it computes on the CPU.
+	GPUs int `json:"gpus"`
+	// Memory is the device's memory in bytes; 0 for a CPU.
+	Memory int64 `json:"memory,omitempty"`
+	// Ranks is the number of processes over which a model is spread.
+	Ranks int `json:"ranks"`
+}
+
+// RanksOf returns over how many processes an engine with the zero Options spreads a model
+// if the program sees so many GPUs. It returns 1 for a setting that is not a number,
+// which New refuses.
+func RanksOf(gpus int) int {
+	o := Options{}.withDefaults()
+	if o.Ranks == autoRanks {
+		return max(1, min(gpus, maxRanks))
+	}
+	count, _ := strconv.Atoi(o.Ranks) // 0 if it is not a number
+	return max(1, count)
+}
+
+// Describe starts the program as New does, asks it to describe itself, and ends it. It
+// kills a program that has not loaded its libraries within the limit. The error says what
+// the user has to change.
+func Describe(o Options, within time.Duration) (About, error) {
+	o = o.withDefaults()
+	if err := o.check(); err != nil {
+		return About{}, err
+	}
+	o.Limit = within
+	p, err := begin(&o, within)
+	if err != nil {
+		return About{}, fmt.Errorf("%s: %w", o.Python, err)
+	}
+	defer p.close()
+	return p.about, nil
+}
+
+// checkCheckpoint reports the first tensor that does not match or is not finite.
+func checkCheckpoint(c model.Checkpoint) error {
+	if err := c.Check(); err != nil {
+		return err
+	}
+	if c.Moments != model.MomentsF32 && c.Moments != model.MomentsInt8 {
+		return fmt.Errorf("moments %q: there are %q and %q", c.Moments, model.MomentsF32, model.MomentsInt8)
+	}
+	if c.Updates < 0 {
+		return fmt.Errorf("%d updates", c.Updates)
+	}
+	for _, of := range []struct {
+		name    string
+		tensors model.Weights
+	}{{"weights", c.Weights}, {"mean", c.Mean}, {"variance", c.Variance}} {
+		if of.tensors == nil && c.Updates == 0 {
+			continue
+		}
+		if err := c.Match(of.tensors); err != nil {
+			return fmt.Errorf("%s after %d updates: %w", of.name, c.Updates, err)
+		}
+		if err := of.tensors.CheckFinite(); err != nil {
+			return fmt.Errorf("%s: %w", of.name, err)
+		}
+	}
+	return nil
 }

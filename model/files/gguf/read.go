@@ -9,6 +9,8 @@ import (
 	"math"
 	"slices"
 	"strconv"
+
+	"github.com/fulgurite/fulgurite/model/half"
 )
 
 // Limits of a header, far above those of published models. They bound what a file can
@@ -240,4 +242,304 @@ func (h *header) text() (string, error) {
 	b := make([]byte, n)
 	err = h.read(b)
 	return string(b), err
+}
+
+// The types of values, numbered as in files.
+const (
+	valueU8 = iota
+	valueI8
+	valueU16
+	valueI16
+	valueU32
+	valueI32
+	valueF32
+	valueBool
+	valueString
+	valueArray
+	valueU64
+	valueI64
+	valueF64
+)
+
+func (h *header) metadata(n int) (Metadata, error) {
+	m, seen := make(Metadata, n), make(map[string]bool, n)
+	for i := range m {
+		key, err := h.text()
+		if err != nil {
+			return nil, fmt.Errorf("metadata pair %d of %d: %w", i+1, n, err)
+		}
+		if seen[key] {
+			return nil, fmt.Errorf("%w: key %q occurs twice", ErrFormat, key)
+		}
+		seen[key] = true
+		kind, err := h.u32()
+		if err != nil {
+			return nil, fmt.Errorf("key %q: %w", key, err)
+		}
+		m[i].Key = key
+		if m[i].Value, err = h.value(kind); err != nil {
+			return nil, fmt.Errorf("key %q: %w", key, err)
+		}
+	}
+	return m, nil
+}
+
+func (h *header) value(kind uint32) (any, error) {
+	switch kind {
+	case valueString:
+		return h.text()
+	case valueArray:
+		return h.array()
+	}
+	width := scalarWidth(kind)
+	if width == 0 {
+		return nil, fmt.Errorf("%w: value of type %d", ErrFormat, kind)
+	}
+	b := h.buffer[:width]
+	if err := h.read(b); err != nil {
+		return nil, err
+	}
+	switch kind {
+	case valueBool:
+		return b[0] != 0, nil
+	case valueF32:
+		return math.Float32frombits(binary.LittleEndian.Uint32(b)), nil
+	case valueF64:
+		return math.Float64frombits(binary.LittleEndian.Uint64(b)), nil
+	case valueU64:
+		return binary.LittleEndian.Uint64(b), nil
+	}
+	return whole(kind, b), nil
+}
+
+// scalarWidth returns the number of bytes of a scalar value, 0 for other values.
+func scalarWidth(kind uint32) int {
+	switch kind {
+	case valueU8, valueI8, valueBool:
+		return 1
+	case valueU16, valueI16:
+		return 2
+	case valueU32, valueI32, valueF32:
+		return 4
+	case valueU64, valueI64, valueF64:
+		return 8
+	}
+	return 0
+}
+
+// whole returns an integer of at most 64 bits. Unsigned values beyond int64 wrap around.
+func whole(kind uint32, b []byte) int64 {
+	switch kind {
+	case valueU8:
+		return int64(b[0])
+	case valueI8:
+		return int64(int8(b[0]))
+	case valueU16:
+		return int64(binary.LittleEndian.Uint16(b))
+	case valueI16:
+		return int64(int16(binary.LittleEndian.Uint16(b)))
+	case valueU32:
+		return int64(binary.LittleEndian.Uint32(b))
+	case valueI32:
+		return int64(int32(binary.LittleEndian.Uint32(b)))
+	}
+	return int64(binary.LittleEndian.Uint64(b))
+}
+
+func (h *header) array() (any, error) {
+	kind, err := h.u32()
+	if err != nil {
+		return nil, err
+	}
+	width := scalarWidth(kind)
+	if kind == valueString {
+		width = 8 // at least the string's length
+	}
+	if width == 0 {
+		return nil, fmt.Errorf("%w: array of values of type %d", ErrUnsupported, kind)
+	}
+	n, err := h.count("elements", int64(width))
+	if err != nil {
+		return nil, err
+	}
+	if n > maxElements {
+		return nil, fmt.Errorf("%w: array of %d elements, the limit is %d", ErrUnsupported, n, maxElements)
+	}
+	if kind == valueString {
+		texts := make([]string, n)
+		for i := range texts {
+			if texts[i], err = h.text(); err != nil {
+				return nil, err
+			}
+		}
+		return texts, nil
+	}
+	return h.numbers(kind, width, n)
+}
+
+func (h *header) numbers(kind uint32, width, n int) (any, error) {
+	raw := make([]byte, n*width)
+	if err := h.read(raw); err != nil {
+		return nil, err
+	}
+	switch kind {
+	case valueBool:
+		list := make([]bool, n)
+		for i := range list {
+			list[i] = raw[i] != 0
+		}
+		return list, nil
+	case valueF32, valueF64:
+		list := make([]float64, n)
+		for i := range list {
+			if kind == valueF32 {
+				list[i] = float64(math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:])))
+			} else {
+				list[i] = math.Float64frombits(binary.LittleEndian.Uint64(raw[8*i:]))
+			}
+		}
+		return list, nil
+	}
+	list := make([]int64, n)
+	for i := range list {
+		list[i] = whole(kind, raw[i*width:])
+	}
+	return list, nil
+}
+
+// The layouts of blocks follow ggml's ggml-common.h. The arithmetic follows
+// dequantize_row_* in its ggml-quants.c. Each product is converted to float32 before
+// something is added to it; otherwise a compiler may fuse both operations and give other
+// bits.
+
+func decodeF32(dst []float32, src []byte) {
+	for i := range dst {
+		dst[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
+	}
+}
+
+func decodeF16(dst []float32, src []byte) {
+	for i := range dst {
+		dst[i] = float16(src[2*i:])
+	}
+}
+
+func decodeBF16(dst []float32, src []byte) {
+	for i := range dst {
+		dst[i] = half.FromBF16(binary.LittleEndian.Uint16(src[2*i:]))
+	}
+}
+
+func float16(src []byte) float32 { return half.FromF16(binary.LittleEndian.Uint16(src)) }
+
+// blocks returns a function that applies one, which decodes one block, to all blocks.
+func blocks(numbers, bytes int, one func(dst []float32, src []byte)) func(dst []float32, src []byte) {
+	return func(dst []float32, src []byte) {
+		for len(dst) > 0 {
+			one(dst[:numbers], src[:bytes])
+			dst, src = dst[numbers:], src[bytes:]
+		}
+	}
+}
+
+// decodeQ4_0 decodes a block of: scale; then 4 bits per number, those of the first half
+// in the low bits.
+func decodeQ4_0(dst []float32, src []byte) {
+	d := float16(src)
+	for i, b := range src[2:18] {
+		dst[i] = d * float32(int(b&15)-8)
+		dst[i+16] = d * float32(int(b>>4)-8)
+	}
+}
+
+// decodeQ4_1 decodes a block of: scale, minimum; then the bits of Q4_0.
+func decodeQ4_1(dst []float32, src []byte) {
+	d, m := float16(src), float16(src[2:])
+	for i, b := range src[4:20] {
+		dst[i] = float32(d*float32(b&15)) + m
+		dst[i+16] = float32(d*float32(b>>4)) + m
+	}
+}
+
+// decodeQ5_0 decodes a block of: scale, the fifth bits of all numbers; then the bits of
+// Q4_0.
+func decodeQ5_0(dst []float32, src []byte) {
+	d, high := float16(src), binary.LittleEndian.Uint32(src[2:])
+	for i, b := range src[6:22] {
+		dst[i] = d * float32(int(b&15)+int(high>>i&1)<<4-16)
+		dst[i+16] = d * float32(int(b>>4)+int(high>>(i+16)&1)<<4-16)
+	}
+}
+
+// decodeQ5_1 decodes a block of: scale, minimum; then the bits of Q5_0.
+func decodeQ5_1(dst []float32, src []byte) {
+	d, m, high := float16(src), float16(src[2:]), binary.LittleEndian.Uint32(src[4:])
+	for i, b := range src[8:24] {
+		dst[i] = float32(d*float32(int(b&15)+int(high>>i&1)<<4)) + m
+		dst[i+16] = float32(d*float32(int(b>>4)+int(high>>(i+16)&1)<<4)) + m
+	}
+}
+
+// decodeQ8_0 decodes a block of: scale; then signed bytes.
+func decodeQ8_0(dst []float32, src []byte) {
+	d := float16(src)
+	for i, b := range src[2:34] {
+		dst[i] = d * float32(int8(b))
+	}
+}
+
+// scaleAndMin returns the 6-bit scale and minimum of sub-block j of a Q4_K or Q5_K block.
+// The first four of each are in the low bits of 8 bytes. The last 4 bytes hold nibbles
+// for the other four, which the upper bits of those 8 bytes complete.
+func scaleAndMin(packed []byte, j int) (scale, least float32) {
+	if j < 4 {
+		return float32(packed[j] & 63), float32(packed[j+4] & 63)
+	}
+	return float32(packed[j+4]&15 | packed[j-4]>>6<<4), float32(packed[j+4]>>4 | packed[j]>>6<<4)
+}
+
+// decodeQ4_K decodes a block of: scale of the scales, scale of the minima, 8 of each in 6
+// bits; then 4 bits per number, in groups of 64 whose first half is in the low bits.
+func decodeQ4_K(dst []float32, src []byte) {
+	d, dmin := float16(src), float16(src[2:])
+	for j := range 8 {
+		scale, least := scaleAndMin(src[4:16], j)
+		scale, least = d*scale, dmin*least
+		for i, b := range src[16+32*(j/2):][:32] {
+			dst[32*j+i] = float32(scale*float32(b>>(4*(j%2))&15)) - least
+		}
+	}
+}
+
+// decodeQ5_K is like decodeQ4_K, but 32 bytes behind the scales hold the fifth bits: that
+// of number i of sub-block j is bit j of byte i.
+func decodeQ5_K(dst []float32, src []byte) {
+	d, dmin := float16(src), float16(src[2:])
+	high := src[16:48]
+	for j := range 8 {
+		scale, least := scaleAndMin(src[4:16], j)
+		scale, least = d*scale, dmin*least
+		for i, b := range src[48+32*(j/2):][:32] {
+			q := b>>(4*(j%2))&15 | high[i]>>j&1<<4
+			dst[32*j+i] = float32(scale*float32(q)) - least
+		}
+	}
+}
+
+// decodeQ6_K decodes a block of: 4 low bits per number, 2 high bits per number, 16 signed
+// scales of one byte, the scale of the scales. Its two halves of 128 numbers follow each
+// other. In a half, sub-block j of 32 numbers has its low bits from byte 32·(j mod 2) on,
+// and its high bits at bit 2j.
+func decodeQ6_K(dst []float32, src []byte) {
+	d := float16(src[208:])
+	for n := range 2 {
+		low, high, scales := src[64*n:], src[128+32*n:], src[192+8*n:]
+		for j := range 4 {
+			for i := range 32 {
+				q := low[32*(j%2)+i]>>(4*(j/2))&15 | high[i]>>(2*j)&3<<4
+				scale := d * float32(int8(scales[2*j+i/16]))
+				dst[128*n+32*j+i] = scale * float32(int(q)-32)
+			}
+		}
+	}
 }

@@ -199,3 +199,243 @@ func (f *flat) rows() ([]model.BatchRow, error) {
 	}
 	return rows, nil
 }
+
+// formArray is an array that a batch's file has if one of its rows has forms. Entry k of
+// this array and of the three related arrays describes one completion and its form.
+const formArray = "form_rows"
+
+// forms holds the forms of all rows of a batch; equal forms are kept once.
+type forms struct {
+	distinct                     []json.RawMessage
+	rows, starts, lengths, which []int32
+}
+
+func newForms(rows []model.BatchRow) (forms, error) {
+	var f forms
+	known := map[string]int{}
+	for i, r := range rows {
+		for _, x := range r.Forms {
+			text, err := json.Marshal(x.Form)
+			if err != nil {
+				return forms{}, fmt.Errorf("row %d: form of token %d: %w", i, x.Start, err)
+			}
+			which, ok := known[string(text)]
+			if !ok {
+				which = len(f.distinct)
+				known[string(text)], f.distinct = which, append(f.distinct, text)
+			}
+			f.rows, f.which = append(f.rows, int32(i)), append(f.which, int32(which))
+			f.starts, f.lengths = append(f.starts, int32(x.Start)), append(f.lengths, int32(x.Length))
+		}
+	}
+	return f, nil
+}
+
+// arrays returns the arrays for the file, and none if there are no forms.
+func (f forms) arrays() []Array {
+	if len(f.rows) == 0 {
+		return nil
+	}
+	return []Array{
+		NewArray(formArray, f.rows), NewArray("form_starts", f.starts), NewArray("form_lengths", f.lengths), NewArray("forms", f.which),
+	}
+}
+
+// readForms sets the forms of rows. Batch.Check judges what they mean.
+func readForms(arrays []Array, distinct []json.RawMessage, rows []model.BatchRow) error {
+	if !has(arrays, formArray) {
+		if len(distinct) > 0 {
+			return fmt.Errorf("%w: %d forms, but no array %s", ErrFormat, len(distinct), formArray)
+		}
+		return nil
+	}
+	var f forms
+	if err := errors.Join(readArray(arrays, formArray, &f.rows), readArray(arrays, "form_starts", &f.starts),
+		readArray(arrays, "form_lengths", &f.lengths), readArray(arrays, "forms", &f.which)); err != nil {
+		return err
+	}
+	n := len(f.rows)
+	if len(f.starts) != n || len(f.lengths) != n || len(f.which) != n {
+		return fmt.Errorf("%w: %d form_rows, %d form_starts, %d form_lengths, %d forms", ErrFormat, n, len(f.starts), len(f.lengths), len(f.which))
+	}
+	for k := range n {
+		row, which := int(f.rows[k]), int(f.which[k])
+		if row < 0 || row >= len(rows) || which < 0 || which >= len(distinct) {
+			return fmt.Errorf("%w: form %d is number %d of %d and of row %d of %d", ErrFormat, k, which, len(distinct), row, len(rows))
+		}
+		form := model.BatchForm{Start: int(f.starts[k]), Length: int(f.lengths[k])}
+		if err := json.Unmarshal(distinct[which], &form.Form); err != nil {
+			return fmt.Errorf("%w: form %d: %w", ErrFormat, which, err)
+		}
+		rows[row].Forms = append(rows[row].Forms, form)
+	}
+	return nil
+}
+
+func has(arrays []Array, name string) bool {
+	for _, a := range arrays {
+		if a.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// scoresKey is the metadata under which a file of scores holds its JSON.
+const scoresKey = "scores"
+
+// scoresText is the JSON under scoresKey.
+type scoresText struct {
+	Format string `json:"format"`
+	model.Scores
+}
+
+// EncodeScores checks s and returns its file. Equal scores give equal bytes.
+func EncodeScores(s model.Scores) ([]byte, error) {
+	if err := s.Check(); err != nil {
+		return nil, fmt.Errorf("encode scores: %w", err)
+	}
+	text, err := json.Marshal(scoresText{model.ScoresFormat, s})
+	if err != nil {
+		return nil, fmt.Errorf("encode scores: %w", err)
+	}
+	var out bytes.Buffer
+	arrays := []Array{NewArray("logprobs", s.Logprobs), NewArray("entropies", s.Entropies)}
+	if err := WriteArrays(&out, arrays, map[string]string{scoresKey: string(text)}); err != nil {
+		return nil, fmt.Errorf("encode scores: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+// DecodeScores reads and checks a result of EncodeScores. It ignores arrays that it does
+// not know.
+func DecodeScores(file []byte) (model.Scores, error) {
+	s, err := decodeScores(file)
+	if err != nil {
+		return model.Scores{}, fmt.Errorf("decode scores: %w", err)
+	}
+	return s, nil
+}
+
+func decodeScores(file []byte) (model.Scores, error) {
+	arrays, metadata, err := ReadArrays(bytes.NewReader(file), int64(len(file)))
+	if err != nil {
+		return model.Scores{}, err
+	}
+	var text scoresText
+	if err := json.Unmarshal([]byte(metadata[scoresKey]), &text); err != nil {
+		return model.Scores{}, fmt.Errorf("%w: metadata %q: %w", ErrFormat, scoresKey, err)
+	}
+	if text.Format != model.ScoresFormat {
+		return model.Scores{}, fmt.Errorf("%w: format is %q, want %q", ErrFormat, text.Format, model.ScoresFormat)
+	}
+	s := text.Scores
+	if s.Logprobs, err = Find[float32](arrays, "logprobs"); err != nil {
+		return model.Scores{}, err
+	}
+	if s.Entropies, err = Find[float32](arrays, "entropies"); err != nil {
+		return model.Scores{}, err
+	}
+	return s, s.Check()
+}
+
+// valuesKey is the metadata under which a file of values holds its JSON.
+const valuesKey = "values"
+
+// valuesText is the JSON under valuesKey.
+type valuesText struct {
+	Format string `json:"format"`
+	model.Values
+}
+
+// EncodeValues checks v and returns its file: the values one after the other, the number
+// of calls of each trajectory, and the number of tokens of each call. Equal values give
+// equal bytes.
+func EncodeValues(v model.Values) ([]byte, error) {
+	if err := v.Check(); err != nil {
+		return nil, fmt.Errorf("encode values: %w", err)
+	}
+	text, err := json.Marshal(valuesText{model.ValuesFormat, v})
+	if err != nil {
+		return nil, fmt.Errorf("encode values: %w", err)
+	}
+	calls, tokens, values := make([]int32, 0, len(v.Calls)), []int32{}, []float32{}
+	for _, t := range v.Calls {
+		calls = append(calls, int32(len(t)))
+		for _, c := range t {
+			tokens, values = append(tokens, int32(len(c))), append(values, c...)
+		}
+	}
+	if max(len(calls), len(tokens), len(values)) > math.MaxInt32 {
+		return nil, fmt.Errorf("encode values: %w: %d do not fit one file", model.ErrValues, len(values))
+	}
+	var out bytes.Buffer
+	arrays := []Array{NewArray("calls", calls), NewArray("tokens", tokens), NewArray("values", values)}
+	if err := WriteArrays(&out, arrays, map[string]string{valuesKey: string(text)}); err != nil {
+		return nil, fmt.Errorf("encode values: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+// DecodeValues reads and checks a result of EncodeValues. It ignores arrays that it does
+// not know.
+func DecodeValues(file []byte) (model.Values, error) {
+	v, err := decodeValues(file)
+	if err != nil {
+		return model.Values{}, fmt.Errorf("decode values: %w", err)
+	}
+	return v, nil
+}
+
+func decodeValues(file []byte) (model.Values, error) {
+	arrays, metadata, err := ReadArrays(bytes.NewReader(file), int64(len(file)))
+	if err != nil {
+		return model.Values{}, err
+	}
+	var text valuesText
+	if err := json.Unmarshal([]byte(metadata[valuesKey]), &text); err != nil {
+		return model.Values{}, fmt.Errorf("%w: metadata %q: %w", ErrFormat, valuesKey, err)
+	}
+	if text.Format != model.ValuesFormat {
+		return model.Values{}, fmt.Errorf("%w: format is %q, want %q", ErrFormat, text.Format, model.ValuesFormat)
+	}
+	counts, err := Find[int32](arrays, "calls")
+	if err != nil {
+		return model.Values{}, err
+	}
+	lengths, err := Find[int32](arrays, "tokens")
+	if err != nil {
+		return model.Values{}, err
+	}
+	values, err := Find[float32](arrays, "values")
+	if err != nil {
+		return model.Values{}, err
+	}
+	calls, err := split("tokens", values, lengths)
+	if err != nil {
+		return model.Values{}, err
+	}
+	v := text.Values
+	if v.Calls, err = split("calls", calls, counts); err != nil {
+		return model.Values{}, err
+	}
+	return v, v.Check()
+}
+
+// split cuts all into pieces of the given lengths. Errors use name, the array that holds
+// the lengths.
+func split[E any](name string, all []E, lengths []int32) ([][]E, error) {
+	out := make([][]E, len(lengths))
+	at := 0
+	for i, n := range lengths {
+		if n < 0 || int(n) > len(all)-at {
+			return nil, fmt.Errorf("%w: %s: number %d is %d, and %d are left", ErrFormat, name, i, n, len(all)-at)
+		}
+		out[i] = all[at : at+int(n) : at+int(n)]
+		at += int(n)
+	}
+	if at != len(all) {
+		return nil, fmt.Errorf("%w: %s: the numbers add up to %d of %d", ErrFormat, name, at, len(all))
+	}
+	return out, nil
+}

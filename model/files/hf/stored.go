@@ -2,6 +2,7 @@ package hf
 
 import (
 	"cmp"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -327,4 +328,183 @@ func (s *Stored) Close() error {
 		err = errors.Join(err, f.Close())
 	}
 	return err
+}
+
+// WriteEach writes a safetensors file of float32 tensors that each provides one at a
+// time, in any order: it calls use for each tensor in want, whose Data is ignored. So
+// only one tensor has to be in memory.
+func WriteEach(f io.WriterAt, want model.Weights, each func(use func(model.Tensor) error) error) error {
+	layouts, begin, end := make([]Layout, len(want)), map[string]int64{}, int64(0)
+	shapes := map[string][]int{}
+	for i, t := range want {
+		layouts[i] = Layout{t.Name, F32, t.Shape}
+		begin[t.Name], shapes[t.Name] = end, t.Shape
+		end += layouts[i].Bytes()
+	}
+	text, err := encodeHeader(layouts, nil)
+	if err != nil {
+		return err
+	}
+	text = append(binary.LittleEndian.AppendUint64(nil, uint64(len(text))), text...)
+	if _, err := f.WriteAt(text, 0); err != nil {
+		return fmt.Errorf("write header: %w", err)
+	}
+	if err := each(func(t model.Tensor) error {
+		at, ok := begin[t.Name]
+		if !ok {
+			return fmt.Errorf("%w: tensor %s belongs to no part of the architecture, or is there twice", ErrFormat, t.Name)
+		}
+		if !slices.Equal(t.Shape, shapes[t.Name]) || len(t.Data) != t.Size() {
+			return fmt.Errorf("%w: tensor %s has shape %v and %d numbers, want %v", ErrFormat, t.Name, t.Shape, len(t.Data), shapes[t.Name])
+		}
+		delete(begin, t.Name)
+		return writeFloats(io.NewOffsetWriter(f, int64(len(text))+at), t.Data)
+	}); err != nil {
+		return err
+	}
+	for name := range begin {
+		return fmt.Errorf("%w: tensor %s is absent", ErrFormat, name)
+	}
+	return nil
+}
+
+// writeFloats converts and writes numbers in chunks.
+func writeFloats(w io.Writer, numbers []float32) error {
+	var b []byte
+	for some := range slices.Chunk(numbers, chunk/4) {
+		var err error
+		if b, err = F32.AppendFloats(b[:0], some); err != nil {
+			return err
+		}
+		if _, err := w.Write(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A critic is stored as the class of transformers that classifies tokens, with one label.
+// The head of that class is a linear layer with bias. Other trainers store critics in the
+// same way.
+const (
+	choosesTokens    = "ForCausalLM"
+	classifiesTokens = "ForTokenClassification"
+)
+
+// head holds the fields of a config.json that describe the layer on top of the trunk.
+type head struct {
+	Architectures []string          `json:"architectures"`
+	IDToLabel     map[string]string `json:"id2label"`
+	NumLabels     int               `json:"num_labels"`
+}
+
+func (h head) valueHead() (bool, error) {
+	for _, class := range h.Architectures {
+		if !strings.HasSuffix(class, classifiesTokens) {
+			continue
+		}
+		const unsaid = 2 // transformers' default
+		if n := cmp.Or(len(h.IDToLabel), h.NumLabels, unsaid); n != 1 {
+			return false, fmt.Errorf("%w: config.json: %s with %d labels, want 1", ErrUnsupported, class, n)
+		}
+		return true, nil
+	}
+	return false, nil
+}
+
+// labels holds the outputs of a head in the form of transformers.
+type labels struct {
+	IDToLabel map[string]string `json:"id2label,omitempty"`
+	LabelToID map[string]int    `json:"label2id,omitempty"`
+}
+
+// headOf returns the end of the class's name, and the labels.
+func headOf(a model.Architecture) (string, labels) {
+	if a.ValueHead {
+		return classifiesTokens, labels{map[string]string{"0": "value"}, map[string]int{"value": 0}}
+	}
+	return choosesTokens, labels{}
+}
+
+// maxTwins is how many twins of a token are listed.
+const maxTwins = 4
+
+// Twins are the tokens whose rows of the output layer are the row of another token.
+type Twins struct {
+	Tokens []int32 // some of them, in ascending order
+	Number int
+}
+
+// Twins returns, for each of the tokens, those other tokens that have the same row of the
+// output layer, up to a hundredth of the row's length. A model gives such tokens the same
+// probability whatever comes before, and an adapter of its other layers can't change that.
+// Tokens that unused holds don't count, because nothing samples them.
+func (s *Stored) Twins(tokens []int32, unused model.TokenRanges) (map[int32]Twins, error) {
+	name := outputLayer
+	if s.Architecture.Tied {
+		name = inputLayer
+	}
+	p, ok := s.places[name]
+	if !ok || len(p.Shape) != 2 || p.DType.width() == 0 {
+		return nil, fmt.Errorf("%w: tensor %s is absent", ErrFormat, name)
+	}
+	rows, width := p.Shape[0], p.Shape[1]
+	raw := make([]byte, width*p.DType.width())
+	row := make([]float32, width)
+	read := func(id int) error {
+		if _, err := p.file.ReadAt(raw, p.begin+int64(id)*int64(len(raw))); err != nil {
+			return fmt.Errorf("read tensor %s: %w", name, err)
+		}
+		decodeFloats(p.DType, row, raw)
+		return nil
+	}
+	found, kept := map[int32]Twins{}, map[int32][]float32{}
+	for _, id := range tokens {
+		if id < 0 || int(id) >= rows {
+			continue
+		}
+		if err := read(int(id)); err != nil {
+			return nil, err
+		}
+		kept[id] = append([]float32{}, row...)
+	}
+	skip := make([]bool, rows)
+	unused.Each(func(first, last int) {
+		for id := first; id <= min(last, rows-1); id++ {
+			skip[id] = true
+		}
+	})
+	for id := range rows {
+		if skip[id] || len(kept) == 0 {
+			continue
+		}
+		if err := read(id); err != nil {
+			return nil, err
+		}
+		for of, its := range kept {
+			if int(of) != id && alike(its, row) {
+				t := found[of]
+				if t.Number++; len(t.Tokens) < maxTwins {
+					t.Tokens = append(t.Tokens, int32(id))
+				}
+				found[of] = t
+			}
+		}
+	}
+	return found, nil
+}
+
+// alike reports whether two rows differ by less than a hundredth of their length.
+func alike(a, b []float32) bool {
+	const part = 16 // most rows differ already here
+	difference, length := 0.0, 0.0
+	for i, x := range a {
+		d := float64(x) - float64(b[i])
+		difference += d * d
+		length += float64(x) * float64(x)
+		if i == part && difference > 0.1*length {
+			return false
+		}
+	}
+	return difference <= 1e-4*length
 }

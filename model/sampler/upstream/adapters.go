@@ -3,6 +3,8 @@ package upstream
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -281,4 +283,54 @@ func (s *Sampler) removeBehind(newest model.VersionID) error {
 		}
 	}
 	return nil
+}
+
+// directoryOf returns the directory in which a version lies for the servers to read.
+func (s *Sampler) directoryOf(v model.VersionID) string {
+	return filepath.Join(s.options.Directory, versionName(v))
+}
+
+// versionName returns a version's name at a server.
+func versionName(v model.VersionID) string {
+	if v.Policy == "" || v.Policy == model.DefaultPolicy {
+		return fmt.Sprintf("%s-v%d", v.Run, v.Number)
+	}
+	return fmt.Sprintf("%s-%s-v%d", v.Run, v.Policy, v.Number)
+}
+
+// expected returns the version that a reply has to name; empty if replies name none.
+func (s *Sampler) expected(v model.VersionID) string {
+	if s.options.Versions == Reload {
+		return versionName(v)
+	}
+	return ""
+}
+
+// loadVersion makes a replica load a version in place of another.
+func (s *Sampler) loadVersion(ctx context.Context, at *replica, v model.VersionID) (served, error) {
+	directory := s.directoryOf(v)
+	weights, err := s.options.Write(ctx, v, directory)
+	if err != nil {
+		return served{}, fmt.Errorf("write %s: %w", directory, err)
+	}
+	return served{s.options.Model, weights}, s.protocol.load(ctx, s, at, versionName(v), directory)
+}
+
+// readAdapter returns the digest of the adapter that an external trainer left in a
+// directory.
+func readAdapter(directory string) (weights string, err error) {
+	config, err := os.ReadFile(filepath.Join(directory, model.AdapterConfigFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("%w: there is no adapter in %s: give model.lora, or have the trainer leave %s and %s there",
+			ErrVersion, directory, model.AdapterConfigFile, model.AdapterFile)
+	}
+	if err != nil {
+		return "", fmt.Errorf("read adapter: %w", err)
+	}
+	file, err := os.ReadFile(filepath.Join(directory, model.AdapterFile))
+	if err != nil {
+		return "", fmt.Errorf("read adapter: %w", err)
+	}
+	sum := sha256.Sum256(append(config, file...))
+	return "sha256:" + hex.EncodeToString(sum[:]), nil
 }

@@ -1,10 +1,12 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -235,4 +237,291 @@ type openAIEvent struct {
 	} `json:"choices"`
 	Usage *dialog.Usage   `json:"usage"`
 	Error json.RawMessage `json:"error"`
+}
+
+// openAIReply is a reply that is being translated into tokens of dialog.Messages.
+type openAIReply struct {
+	stops   []string
+	speaker dialog.Speaker
+	facts   dialog.Facts
+	calls   []dialog.Function
+}
+
+func (o *openAIReply) addWhole(response *http.Response) error {
+	var all json.RawMessage
+	if err := readJSON(response, &all); err != nil {
+		return err
+	}
+	return o.add(all)
+}
+
+// add takes one event of a stream, or a complete reply.
+func (o *openAIReply) add(data []byte) error {
+	var e openAIEvent
+	if err := decodeObject(data, &e); err != nil {
+		return err
+	}
+	if len(e.Error) > 0 && string(e.Error) != "null" {
+		return fmt.Errorf("%w: %.300s", &refusal{http.StatusInternalServerError, string(e.Error)}, e.Error)
+	}
+	if e.ID != "" {
+		o.facts.ID, o.facts.Model = e.ID, e.Model
+	}
+	if e.Usage != nil {
+		o.facts.Usage = e.Usage
+	}
+	if len(e.Choices) == 0 {
+		return nil // usage
+	}
+	c := e.Choices[0]
+	for _, words := range []openAIWords{c.Message, c.Delta} {
+		o.speaker.Think(text(words.Reasoning, words.Thinking))
+		o.addText(text(words.Content, words.Refusal), c.Logprobs)
+		if err := o.call(words.Calls); err != nil {
+			return err
+		}
+	}
+	o.addText(c.Text, c.Logprobs)
+	if c.Finish != "" {
+		o.facts.Finish = c.Finish
+	}
+	if stopped, ok := c.Stopped.(string); ok && slices.Contains(o.stops, stopped) {
+		o.speaker.Say([]byte(stopped)) // the gateway removes it again, and so learns which one it was
+	}
+	return nil
+}
+
+// text returns the first of texts that is neither nil nor empty, or "".
+func text(texts ...*string) string {
+	for _, t := range texts {
+		if t != nil && *t != "" {
+			return *t
+		}
+	}
+	return ""
+}
+
+// addText adds text, split into the server's tokens if these spell the text.
+func (o *openAIReply) addText(text string, logprobs json.RawMessage) {
+	tokens := openAITokens(logprobs)
+	var spelled []byte
+	for _, t := range tokens {
+		spelled = append(spelled, t.text()...)
+	}
+	if !bytes.Equal(spelled, []byte(text)) {
+		o.speaker.Say([]byte(text))
+		return
+	}
+	for _, t := range tokens {
+		o.speaker.SayToken(t.text(), float32(t.Logprob))
+	}
+}
+
+// openAITokens reads log-probabilities in the form of chats or of completions. It returns
+// nil for any other form.
+func openAITokens(logprobs json.RawMessage) []openAIToken {
+	var parsed struct {
+		Content []openAIToken `json:"content"`
+		Tokens  []string      `json:"tokens"`
+		Values  []*float64    `json:"token_logprobs"`
+	}
+	if json.Unmarshal(logprobs, &parsed) != nil {
+		return nil
+	}
+	if parsed.Content == nil && len(parsed.Tokens) == len(parsed.Values) {
+		for i, t := range parsed.Tokens {
+			if parsed.Values[i] == nil {
+				return nil
+			}
+			parsed.Content = append(parsed.Content, openAIToken{Token: t, Logprob: *parsed.Values[i]})
+		}
+	}
+	for _, t := range parsed.Content {
+		if t.Logprob > 1e-3 || math.IsNaN(t.Logprob) || slices.ContainsFunc(t.Bytes, func(b int) bool { return b < 0 || b > math.MaxUint8 }) {
+			return nil
+		}
+	}
+	return parsed.Content
+}
+
+// call adds tool calls, or the parts that events add to them.
+func (o *openAIReply) call(calls []openAIToolCall) error {
+	for i, c := range calls {
+		at := i
+		if c.Index != nil {
+			at = *c.Index
+		}
+		if at < 0 || at > len(o.calls) {
+			return fmt.Errorf("%w: tool call %d after %d", ErrReply, at, len(o.calls))
+		}
+		if at == len(o.calls) {
+			o.calls = append(o.calls, dialog.Function{})
+		}
+		o.calls[at].Name += c.Function.Name
+		o.calls[at].Arguments += c.Function.Arguments
+	}
+	return nil
+}
+
+// end returns the reply once it is complete.
+func (o *openAIReply) end() (reply, error) {
+	if o.facts.Finish == "" {
+		return reply{}, fmt.Errorf("%w: it does not say why it ended", ErrReply)
+	}
+	for _, c := range o.calls {
+		o.speaker.Call(c)
+	}
+	return reply{completion: o.speaker.End(o.facts), relayed: true}, nil
+}
+
+// ErrLogprobs is wrapped if a server reports other log-probabilities than those of the
+// distribution that it samples from.
+var ErrLogprobs = errors.New("the server's log-probabilities are those before its settings apply, whatever it samples from")
+
+// checkLogprobs checks, once for each replica, whether its log-probabilities take into
+// account what the request changes: the temperature, and the ids that are left out. A replica that failed is probed again, because it may return
+// with other settings.
+func (s *Sampler) checkLogprobs(ctx context.Context, at *replica, name string, temperature float64) error {
+	changed := temperature != 1 || s.options.Unused != ""
+	if s.options.Versions == None || temperature == 0 || !changed || at.isChecked() {
+		return nil
+	}
+	applied, err := s.protocol.appliesTemperature(ctx, s, at, name)
+	if err != nil {
+		return fmt.Errorf("probe its log-probabilities: %w", err)
+	}
+	if !applied {
+		how := "start it with --logprobs-mode processed_logprobs (vLLM) or without RETURN_ORIGINAL_LOGPROB (SGLang)"
+		if s.options.Unused != "" {
+			return fmt.Errorf("%w: %s: %d rows of the model's vocabulary have no token and are left out", ErrLogprobs, how, s.options.Unused.Tokens())
+		}
+		return fmt.Errorf("%w: %s, or set sampling.temperature to 1, not %g", ErrLogprobs, how, temperature)
+	}
+	at.markChecked()
+	return nil
+}
+
+// appliesTemperature implements protocol. It allows only one token. That token then has
+// the log-probability 0, unless the server reports log-probabilities of the distribution
+// before it is changed.
+func (p vllm) appliesTemperature(ctx context.Context, s *Sampler, at *replica, name string) (bool, error) {
+	in, err := p.request(name, model.DecodeRequest{Prompt: []int32{0}, MaxTokens: 1, Temperature: 1})
+	if err != nil {
+		return false, err
+	}
+	in.Allowed, in.LogitBias = []int32{1}, nil
+	response, err := s.post(ctx, at.url+"/v1/completions", in) //nolint:bodyclose // readJSON closes it
+	if err != nil {
+		return false, err
+	}
+	var all vllmReply
+	if err := readJSON(response, &all); err != nil {
+		return false, err
+	}
+	var out reply
+	if err := all.addTo(&out, nil); err != nil {
+		return false, err
+	}
+	if len(out.completion.Logprobs) != 1 {
+		return false, fmt.Errorf("%w: %d log-probabilities of one token", ErrReply, len(out.completion.Logprobs))
+	}
+	return out.completion.Logprobs[0] > -1e-3, nil
+}
+
+// appliesTemperature implements protocol. It samples at a temperature that makes all
+// tokens about equally likely, so their log-probabilities must be about equal.
+func (p sglang) appliesTemperature(ctx context.Context, s *Sampler, at *replica, name string) (bool, error) {
+	const hot, tokens, spread = 1e4, 16, 0.1
+	got, err := p.sample(ctx, s, at, name, model.DecodeRequest{Prompt: []int32{0}, MaxTokens: tokens, Temperature: hot})
+	if err != nil {
+		return false, err
+	}
+	all := got.completion.Logprobs
+	if len(all) == 0 {
+		return false, fmt.Errorf("%w: it has no log-probabilities", ErrReply)
+	}
+	return slices.Max(all)-slices.Min(all) < spread, nil
+}
+
+// appliesTemperature implements protocol. Nothing that such a server samples is trained.
+func (*openAI) appliesTemperature(context.Context, *Sampler, *replica, string) (bool, error) {
+	return true, nil
+}
+
+func (r *replica) isChecked() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.checked
+}
+
+func (r *replica) markChecked() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.checked = true
+}
+
+// neutral holds the settings that change which token is sampled, at the values that
+// change nothing. They are always sent: a server fills in missing ones from the model's
+// generation_config.json or from its command line, and tokens would then come from
+// another distribution than the recorded one.
+type neutral struct {
+	RepetitionPenalty float64 `json:"repetition_penalty"`
+	PresencePenalty   float64 `json:"presence_penalty"`
+	FrequencyPenalty  float64 `json:"frequency_penalty"`
+	MinP              float64 `json:"min_p"`
+	N                 int     `json:"n"`
+}
+
+func neutrals() neutral { return neutral{RepetitionPenalty: 1, N: 1} }
+
+// stopping follows a reply until a stop text ends it. A server looks for stop texts in
+// everything that a model writes, and so cuts thoughts and calls in half. So the texts are
+// not sent: the codec finds them in the content alone, as it does for the built-in sampler.
+type stopping struct {
+	constraint model.Constraint
+	emit       func(token int32, logprob float32)
+	leave      context.CancelFunc // ends the request
+	so         model.Completion
+	ended      bool
+}
+
+// sampleUntil samples at a server, up to a stop text of the request's form.
+func (s *Sampler) sampleUntil(ctx context.Context, at *replica, name string, r model.DecodeRequest) (reply, error) {
+	if r.Form == nil || len(r.Form.Stop) == 0 || s.options.Type == OpenAI {
+		return s.protocol.sample(ctx, s, at, name, r)
+	}
+	if s.options.Constrain == nil {
+		return reply{}, fmt.Errorf("%w: no stop texts are possible at this server", model.ErrForm)
+	}
+	constraint, err := s.options.Constrain(model.Form{Codec: r.Form.Codec, Tools: r.Form.Tools, Stop: r.Form.Stop, Bare: r.Form.Bare})
+	if err != nil {
+		return reply{}, fmt.Errorf("%w: codec %q: %w", model.ErrForm, r.Form.Codec, err)
+	}
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
+	follow := &stopping{constraint: constraint, emit: r.Emit, leave: leave}
+	form := *r.Form
+	form.Stop = nil
+	r.Form, r.Emit = &form, follow.take
+	got, err := s.protocol.sample(ctx, s, at, name, r)
+	if follow.ended {
+		got.completion, err = follow.so, nil
+		got.completion.Finish = "stop"
+	}
+	return got, err
+}
+
+// take takes the next token.
+func (f *stopping) take(token int32, logprob float32) {
+	if f.ended {
+		return
+	}
+	f.so.Tokens, f.so.Logprobs = append(f.so.Tokens, token), append(f.so.Logprobs, logprob)
+	if f.emit != nil {
+		f.emit(token, logprob)
+	}
+	if f.constraint.Accept(token) {
+		f.ended = true
+		f.leave()
+	}
 }

@@ -1,10 +1,23 @@
 package checker
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/tasks"
+	"github.com/fulgurite/fulgurite/tasks/curriculum"
 	"github.com/fulgurite/fulgurite/tasks/stream"
+	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
@@ -196,4 +209,168 @@ func checkTrained(f *Findings, e Evidence, step int, issued map[prompt]Issued, f
 			}
 		}
 	}
+}
+
+// Choice holds the tasks that the store says a step was to attempt: first those of its
+// batch, then reserves.
+type Choice struct {
+	Step  int
+	Tasks []int // indices in the train split
+	Stage int   // from 0
+	Since int   // first step of the stage
+}
+
+// chosen returns the task that a group should have under a curriculum.
+func chosen(choices map[int]Choice, r Records, g Issued) (int, bool) {
+	place := g.Task - (g.Step-1)*r.TasksPer
+	if g.Kind == reserve {
+		place = r.TasksPer + g.Task
+	}
+	c, ok := choices[g.Step]
+	if !ok || place < 0 || len(c.Tasks) == 0 {
+		return 0, false
+	}
+	return c.Tasks[place%len(c.Tasks)], true
+}
+
+// checkChoices compares the recorded choices of a curriculum with those that follow from
+// the rewards in Temporal's history. The function that chooses is the product's, but the
+// evidence that it gets here is not.
+func checkChoices(f *Findings, e Evidence) {
+	list, err := tasks.Open(e.Records.Chosen.Tasks.Train)
+	if err != nil {
+		f.wrong("the tasks can't be read: %v", err)
+		return
+	}
+	evidence := curriculum.Evidence{Spec: *e.Records.Chosen, Tasks: list}
+	for _, g := range e.History.Issued {
+		if g.Index < 0 || g.Index >= len(list) {
+			f.wrong("%s-%d/%d is task %d of %d", g.Kind, g.Step, g.Task, g.Index, len(list))
+			return
+		}
+		if g.Quarantine != "" {
+			evidence.Quarantines = append(evidence.Quarantines, record.Quarantine{Step: g.Step, Kind: trace.Kind(g.Kind), Task: g.Task, Index: g.Index})
+			continue
+		}
+		for sample, reward := range g.Rewards {
+			evidence.Scores = append(evidence.Scores, record.StepScore{
+				Kind: trace.Kind(g.Kind), Step: g.Step, TaskID: list[g.Index].ID, Score: record.Score{Task: g.Task, Sample: sample, Reward: reward},
+			})
+		}
+	}
+	for _, of := range e.Records.Evaluations {
+		evidence.Evaluations = append(evidence.Evaluations, record.Evaluation{EvaluationResult: record.EvaluationResult{Kind: trace.Kind(of.Kind), Version: of.Version, Mean: of.Mean}})
+	}
+	for i, made := range e.Records.Choices {
+		if made.Step != i+1 {
+			f.wrong("the choice of step %d is not on record", i+1)
+			return
+		}
+		want, err := evidence.Choose(made.Step)
+		if err != nil {
+			f.wrong("the choice of step %d: %v", made.Step, err)
+			return
+		}
+		if difference := differs(made, want); difference != "" {
+			f.wrong("the choice of step %d: %s", made.Step, difference)
+		}
+		evidence.Before = &record.Choice{Step: made.Step, Stage: made.Stage, Since: made.Since}
+	}
+	if n := len(e.Records.Choices); n < e.Records.Steps {
+		f.wrong("%d choices are on record for %d steps", n, e.Records.Steps)
+	}
+}
+
+func differs(made Choice, want record.Choice) string {
+	if made.Stage != want.Stage || made.Since != want.Since || len(made.Tasks) != len(want.Draws) {
+		return fmt.Sprintf("%d tasks of stage %d since step %d, the history gives %d of stage %d since step %d",
+			len(made.Tasks), made.Stage, made.Since, len(want.Draws), want.Stage, want.Since)
+	}
+	drawn := map[int]bool{}
+	for i, task := range made.Tasks {
+		if drawn[task] {
+			return fmt.Sprintf("task %d is drawn twice", task)
+		}
+		drawn[task] = true
+		if task != want.Draws[i].Task {
+			return fmt.Sprintf("place %d is task %d, the history gives task %d", i, task, want.Draws[i].Task)
+		}
+	}
+	return ""
+}
+
+// Trained is an attempt from which a batch was made.
+type Trained struct {
+	RolloutAddress
+	Attempt int
+}
+
+// ReadBatch reads the attempts of a batch from its file in a directory of blobs, and
+// checks the file against its digest.
+func ReadBatch(blobs, digest string) ([]Trained, error) {
+	out, err := readBatch(blobs, digest)
+	if err != nil {
+		return nil, fmt.Errorf("read batch %s: %w", digest, err)
+	}
+	return out, nil
+}
+
+func readBatch(blobs, digest string) ([]Trained, error) {
+	name, ok := strings.CutPrefix(digest, "sha256:")
+	if !ok || len(name) != 2*sha256.Size {
+		return nil, errors.New("no digest")
+	}
+	data, err := os.ReadFile(filepath.Join(blobs, name[:2], name))
+	if err != nil {
+		return nil, err
+	}
+	if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != name {
+		return nil, errors.New("its content is not what its name says")
+	}
+	// A safetensors file: the header's length, then the header.
+	if len(data) < 8 || binary.LittleEndian.Uint64(data) > uint64(len(data)-8) {
+		return nil, errors.New("it is cut short")
+	}
+	var header struct {
+		Metadata map[string]string `json:"__metadata__"`
+	}
+	if err := json.Unmarshal(data[8:8+binary.LittleEndian.Uint64(data)], &header); err != nil {
+		return nil, err
+	}
+	var batch struct {
+		Trajectories []struct {
+			Attempt string `json:"attempt"`
+		} `json:"trajectories"`
+	}
+	if err := json.Unmarshal([]byte(header.Metadata["batch"]), &batch); err != nil {
+		return nil, err
+	}
+	var out []Trained
+	for _, t := range batch.Trajectories {
+		attempt, err := parseAttempt(t.Attempt)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, attempt)
+	}
+	return out, nil
+}
+
+// parseAttempt reads "run/kind-step/task/sample/attempt".
+func parseAttempt(s string) (Trained, error) {
+	var t Trained
+	parts := strings.Split(s, "/")
+	if len(parts) != 5 {
+		return t, fmt.Errorf("%q names no attempt", s)
+	}
+	kind, step, _ := strings.Cut(parts[1], "-")
+	t.Kind = kind
+	for i, to := range []*int{&t.Step, &t.Task, &t.Sample, &t.Attempt} {
+		n, err := strconv.Atoi([]string{step, parts[2], parts[3], parts[4]}[i])
+		if err != nil {
+			return t, fmt.Errorf("%q names no attempt", s)
+		}
+		*to = n
+	}
+	return t, nil
 }

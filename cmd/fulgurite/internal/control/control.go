@@ -16,6 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/operator"
+	"github.com/fulgurite/fulgurite/spec"
 )
 
 // message has the flags of every command that sends a run an action.
@@ -204,4 +205,137 @@ func (m message) explain(err error, a record.Action, s *state.Flags) error {
 		return fmt.Errorf("run %s: %w see `%s`", m.Run_, err, s.Command("status", m.Run_))
 	}
 	return fmt.Errorf("run %s: %w", m.Run_, err)
+}
+
+// mover has the flags of every command that moves the promoted pointer.
+type mover struct {
+	By      string            `help:"Who does it (default: user@host)." placeholder:"NAME"`
+	Records state.RecordFlags `embed:""`
+}
+
+// Promote is `fulgurite promote`.
+type Promote struct {
+	Run_    string `arg:"" name:"run" help:"Name of the run."`
+	Version int    `arg:"" help:"Version to promote."`
+	Reason  string `help:"Why; it stays on record." placeholder:"TEXT"`
+	Mover   mover  `embed:""`
+}
+
+// Run promotes the version, and leaves the run free to promote another.
+func (c *Promote) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	return c.Mover.move(ctx, s, t, record.Action{Run: c.Run_, Name: record.ActionPromote, Reason: c.Reason, Input: record.ActionInput{Version: &c.Version}})
+}
+
+// Rollback is `fulgurite rollback`.
+type Rollback struct {
+	Run_   string `arg:"" name:"run" help:"Name of the run."`
+	To     *int   `help:"Version to promote (default: the one promoted before)." placeholder:"VERSION"`
+	Reason string `help:"Why; it stays on record." placeholder:"TEXT"`
+	Mover  mover  `embed:""`
+}
+
+// Run also works on runs that have ended: the pointer is in the store.
+func (c *Rollback) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	return c.Mover.move(ctx, s, t, record.Action{Run: c.Run_, Name: record.ActionRollback, Reason: c.Reason, Input: record.ActionInput{Version: c.To}})
+}
+
+// Pin is `fulgurite pin`.
+type Pin struct {
+	Run_    string `arg:"" name:"run" help:"Name of the run."`
+	Version int    `arg:"" help:"Version to promote and hold."`
+	Reason  string `help:"Why; it stays on record." placeholder:"TEXT"`
+	Mover   mover  `embed:""`
+}
+
+// Run promotes the version and keeps the run from promoting another one.
+func (c *Pin) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	return c.Mover.move(ctx, s, t, record.Action{Run: c.Run_, Name: record.ActionPin, Reason: c.Reason, Input: record.ActionInput{Version: &c.Version}})
+}
+
+// Unpin is `fulgurite unpin`.
+type Unpin struct {
+	Run_   string `arg:"" name:"run" help:"Name of the run."`
+	Reason string `help:"Why; it stays on record." placeholder:"TEXT"`
+	Mover  mover  `embed:""`
+}
+
+// Run lets the run promote again.
+func (c *Unpin) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	return c.Mover.move(ctx, s, t, record.Action{Run: c.Run_, Name: record.ActionUnpin, Reason: c.Reason})
+}
+
+func (m mover) move(ctx context.Context, s *state.Flags, t *terminal.Terminal, a record.Action) error {
+	records, err := s.OpenRecords(ctx, t, m.Records)
+	if err != nil {
+		return err
+	}
+	defer records.Close()
+	a.ID, a.By = operator.NewID(), cmp.Or(m.By, state.Person())
+	a, err = operator.Operator{Store: records.Store}.Act(ctx, a)
+	if errors.Is(err, operator.ErrRefused) {
+		return terminal.Usagef("run %s: %s", a.Run, a.Result.Message)
+	}
+	if err == nil {
+		t.Printf("%s\n", s.Place().Complete(a.Result.Message))
+	}
+	return err
+}
+
+// Retry is `fulgurite retry`.
+type Retry struct {
+	Message message  `embed:""`
+	Steps   int      `help:"Number of steps that the run has in all. With more than it has finished, a run goes on that has completed or was stopped." placeholder:"N"`
+	Set     []string `help:"Another number for a key of the spec from the first step that is not finished, for example training.optimizer.learning_rate=1e-5. Repeatable." placeholder:"KEY=NUMBER" sep:"none"`
+}
+
+// retryResult is the JSON output of `fulgurite retry --json`.
+type retryResult struct {
+	Run string `json:"run"`
+	// Execution is Temporal's run id of the workflow that goes on.
+	Execution string `json:"execution"`
+}
+
+// Outputs returns what the command prints as JSON.
+func (*Retry) Outputs() []any { return []any{retryResult{}} }
+
+// Run lets the run go on.
+func (c *Retry) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	values, err := numbers(c.Set)
+	if err != nil {
+		return err
+	}
+	if c.Steps < 0 {
+		return terminal.Usagef("--steps %d: give the number of steps that the run has in all", c.Steps)
+	}
+	if c.Steps > 0 {
+		if values == nil {
+			values = map[string]float64{}
+		}
+		if _, twice := values[spec.KeySteps]; twice {
+			return terminal.Usagef("%s is given twice, with --set and with --steps: leave one out", spec.KeySteps)
+		}
+		values[spec.KeySteps] = float64(c.Steps)
+	}
+	records, err := s.OpenRecords(ctx, t, c.Message.Records)
+	if err != nil {
+		return err
+	}
+	defer records.Close()
+	name := c.Message.Run_
+	if _, err := records.Store.Run(ctx, name); err != nil {
+		return fmt.Errorf("run %s: %w", name, err)
+	}
+	o := operator.Operator{Store: records.Store, Dial: dial(s, t)}
+	a, err := o.Act(ctx, c.Message.action(record.ActionRetry, record.ActionInput{Values: values}))
+	if errors.Is(err, operator.ErrRefused) {
+		return c.Message.explain(err, a, s)
+	}
+	if err != nil {
+		return err
+	}
+	if c.Message.JSON {
+		return t.JSON(retryResult{name, a.Result.Execution})
+	}
+	t.Printf("Run %s goes on: %s\n", name, s.Command("status", name))
+	return nil
 }

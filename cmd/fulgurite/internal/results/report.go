@@ -1,3 +1,5 @@
+// Package results holds the commands that show the results of a run or write them for
+// other programs: versions, credit, training data, and the report on the run.
 package results
 
 import (
@@ -9,15 +11,18 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/credit/compare"
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/run/atif"
 	"github.com/fulgurite/fulgurite/run/dataset"
 	"github.com/fulgurite/fulgurite/run/evaluation"
+	"github.com/fulgurite/fulgurite/run/export"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/run/report/agents"
 	"github.com/fulgurite/fulgurite/run/report/timing"
 	"github.com/fulgurite/fulgurite/tasks/grading"
+	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
@@ -127,5 +132,134 @@ func (c *Data) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) er
 		out = t.Err // the rows may be in the standard output
 	}
 	fmt.Fprintf(out, "%s of %s %s in %s\n", readable.Count(rows, row), c.Run_, readable.IsOrAre(rows), c.File)
+	return nil
+}
+
+// Credit is `fulgurite credit`.
+type Credit struct {
+	Run_  string   `arg:"" name:"run" help:"Name of the run."`
+	Step  int      `help:"The step to look at (default: the last one with a batch)." placeholder:"N"`
+	With  []string `help:"Assignments or algorithms to compare with the run's own credit." placeholder:"NAME,…"`
+	Calls string   `help:"Also list the calls of this attempt: signals, states and advantages." placeholder:"ATTEMPT"`
+	JSON  bool     `help:"Print JSON." name:"json"`
+	SVG   string   `help:"Also draw which calls get credit." name:"svg" placeholder:"FILE" type:"path"`
+
+	Records state.RecordFlags `embed:""`
+}
+
+// creditReport is the JSON output of the command.
+type creditReport struct {
+	compare.Report
+	Attempt *compare.Calls `json:"attempt,omitempty"`
+}
+
+// Outputs returns what the command prints as JSON.
+func (*Credit) Outputs() []any { return []any{creditReport{}} }
+
+// Run computes the credit of a step again, under the run's own spec and under others.
+func (c *Credit) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	var address trace.Address
+	if c.Step < 0 {
+		return terminal.Usagef("--step %d: want at least 1", c.Step)
+	}
+	if c.Calls != "" {
+		var err error
+		if address, err = trace.ParseAddress(c.Calls); err != nil {
+			return terminal.Usage(fmt.Errorf("--calls: %w", err))
+		}
+	}
+	records, err := s.OpenRecords(ctx, t, c.Records)
+	if err != nil {
+		return err
+	}
+	defer records.Close()
+	step, err := compare.Open(ctx, records.Store, records.Blobs, c.Run_, model.DefaultPolicy, c.Step)
+	if errors.Is(err, compare.ErrNoBatch) {
+		return terminal.Usage(err)
+	}
+	if err != nil {
+		return err
+	}
+	settings, err := compare.Settings(step.Spec, c.With)
+	if err != nil {
+		return terminal.Usage(fmt.Errorf("--with: %w", err))
+	}
+	var out creditReport
+	if out.Report, err = step.Compare(settings); err != nil {
+		return fmt.Errorf("credit of step %d of run %s: %w", step.Number, c.Run_, err)
+	}
+	if c.Calls != "" {
+		calls, err := step.Calls(address, settings)
+		if errors.Is(err, compare.ErrNotTrained) {
+			return terminal.Usage(fmt.Errorf("--calls: %w", err))
+		}
+		if err != nil {
+			return fmt.Errorf("credit of step %d of run %s: %w", step.Number, c.Run_, err)
+		}
+		out.Attempt = &calls
+	}
+	if c.SVG != "" {
+		if err := state.ReplaceFile(c.SVG, out.Plot().SVG()); err != nil {
+			return err
+		}
+	}
+	out.Remarks = s.Place().CompleteAll(out.Remarks)
+	return c.print(t, out)
+}
+
+func (c *Credit) print(t *terminal.Terminal, out creditReport) error {
+	if c.JSON {
+		return t.JSON(out)
+	}
+	if err := out.WriteText(t.Out); err != nil {
+		return err
+	}
+	if out.Attempt == nil {
+		return nil
+	}
+	return out.Attempt.WriteText(t.Out)
+}
+
+// Export is `fulgurite export`.
+type Export struct {
+	Version   string `arg:"" help:"RUN@NUMBER, RUN@promoted, RUN@newest, or RUN: the promoted version, or the newest where nothing is evaluated."`
+	Directory string `arg:"" help:"Where to write the files." type:"path"`
+	Format    string `help:"hf: config.json, model.safetensors and, if the model has them, its tokenizer and chat template, an adapter merged into its base (merged is the same); peft: the adapter alone, as PEFT loads it; gguf: one file for llama.cpp, Ollama and others." enum:"hf,merged,peft,gguf" default:"hf"`
+	Type      string `help:"Type of the matrices in a GGUF file: f16, bf16, q8_0 or f32." enum:"f16,bf16,q8_0,f32" default:"f16"`
+
+	Records state.RecordFlags `embed:""`
+}
+
+// Run writes a version.
+func (c *Export) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	records, err := s.OpenRecords(ctx, t, c.Records)
+	if err != nil {
+		return err
+	}
+	defer records.Close()
+	v, choice, err := records.Catalog.Choose(ctx, c.Version)
+	if err != nil {
+		return err
+	}
+	recorded, err := records.Catalog.Spec(ctx, v.Run)
+	if err != nil {
+		return err
+	}
+	k, digest, err := records.Catalog.Load(ctx, v.VersionID)
+	where := c.Directory
+	if err == nil {
+		where, err = export.Version{Name: v.String(), Model: recorded.Model, Checkpoint: k, Blobs: records.Blobs}.Write(ctx, c.Directory, c.Format, c.Type)
+	}
+	if errors.Is(err, export.ErrFormat) || errors.Is(err, model.ErrAdapter) {
+		err = terminal.Usage(err)
+	}
+	if err != nil {
+		return fmt.Errorf("export %s: %w", v.VersionID, err)
+	}
+	name := v.String()
+	if choice.Unevaluated() {
+		name = fmt.Sprintf("%s (%s)", name, choice)
+	}
+	t.Printf("%s (%s) is in %s\n", name, digest, where)
 	return nil
 }

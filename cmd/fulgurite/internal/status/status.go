@@ -4,20 +4,25 @@ package status
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/run/runstate"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 	"github.com/fulgurite/fulgurite/workflows"
@@ -246,4 +251,284 @@ func Unrecorded(ctx context.Context, c client.Client, name string) (record.Run, 
 		return record.Run{}, fmt.Errorf("%s is a %s, not a run", name, kind)
 	}
 	return runstate.Of(ctx, c, record.Run{Name: name, WorkflowID: name, ExecutionID: d.WorkflowExecutionInfo.FirstRunId, Status: record.Running})
+}
+
+// liveTimeout limits the time to ask Temporal. After that, the record is used.
+const liveTimeout = 10 * time.Second
+
+// live returns a run with its status in Temporal, and the connection to Temporal, which
+// is nil if there is none. If Temporal can't be asked about a run that is recorded as
+// running, doubt says why, and the run is idle if there is no Temporal. For a run that has
+// ended, the record suffices.
+func live(ctx context.Context, s *state.Flags, t *terminal.Terminal, r record.Run) (run record.Run, c client.Client, doubt string) {
+	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
+	defer cancel()
+	c, err := s.Dial(ctx, t)
+	if err != nil {
+		if r.Status != record.Running {
+			return r, nil, ""
+		}
+		r.Idle = true
+		return r, nil, fmt.Sprintf("nothing runs it at the moment: %v", err)
+	}
+	if run, err = runstate.Of(ctx, c, r); err != nil && r.Status == record.Running {
+		doubt = fmt.Sprintf("Temporal does not say whether it still runs: %v", err)
+	}
+	return run, c, doubt
+}
+
+// liveAll does what live does, for a list of runs.
+func liveAll(ctx context.Context, s *state.Flags, t *terminal.Terminal, runs []record.Run) ([]record.Run, string) {
+	going := false
+	for _, r := range runs {
+		going = going || r.Status == record.Running
+	}
+	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
+	defer cancel()
+	c, err := s.Dial(ctx, t)
+	if err == nil {
+		defer c.Close()
+		runs, err = runstate.All(ctx, c, runs)
+	}
+	if err == nil || !going {
+		return runs, ""
+	}
+	return runs, fmt.Sprintf("Temporal does not answer, so this is what the store says: %v", err)
+}
+
+// LiveStore is a store whose runs have the status that Temporal has.
+type LiveStore struct {
+	*store.Store
+	State    *state.Flags
+	Terminal *terminal.Terminal
+}
+
+// Run returns the run of that name. If Temporal can't be asked about a run that is
+// recorded as running, it tells the terminal why.
+func (l LiveStore) Run(ctx context.Context, name string) (record.Run, error) {
+	r, err := l.Store.Run(ctx, name)
+	if err != nil {
+		return r, err
+	}
+	r, c, doubt := live(ctx, l.State, l.Terminal, r)
+	if c != nil {
+		c.Close()
+	}
+	if doubt != "" {
+		fmt.Fprintf(l.Terminal.Err, "fulgurite: run %s: %s\n", name, doubt)
+	}
+	return r, nil
+}
+
+// ended returns the progress of a run that has ended, or whose workflow can't be asked,
+// from its records: those of its steps, evaluations and attempts. A workflow that has
+// ended answers only as long as Temporal keeps it and a worker is there.
+func ended(ctx context.Context, db *store.Store, run record.Run, sp spec.Spec, steps []record.Step) (*workflows.Progress, error) {
+	p := workflows.Progress{
+		Run: run.Name, Phase: phaseOf(run.Status), Stop: run.Stop(),
+		Steps: sp.Training.Total(run.Splits[trace.Train].Count),
+	}
+	var result workflows.TrainingResult
+	if len(run.Result) > 0 && json.Unmarshal(run.Result, &result) == nil { // a failure has other keys
+		p.Before, p.After = result.Before, result.After
+	}
+	moved, err := db.Promoted(ctx, run.Name, model.DefaultPolicy)
+	switch {
+	case err == nil:
+		p.Promoted = moved.Version
+	case !errors.Is(err, trace.ErrNotFound):
+		return nil, fmt.Errorf("read the promoted version: %w", err)
+	}
+	switch {
+	case run.Status == record.Running:
+		p.Subject = "Temporal can't be asked"
+	case run.Failure().Error != "":
+		p.Subject = run.Failure().Error
+	default:
+		p.Subject = fmt.Sprintf("version %d is promoted", p.Promoted)
+	}
+	if err := addCurve(ctx, db, &p, steps); err != nil {
+		return nil, err
+	}
+	p.Started = p.Step
+	return &p, addTotals(ctx, db, &p)
+}
+
+// phaseOf returns the phase in which a run with a status is.
+func phaseOf(s record.Status) workflows.Phase {
+	switch s {
+	case record.Completed, record.Stopped:
+		return workflows.PhaseFinished
+	case record.Cancelled:
+		return workflows.PhaseCancelled
+	case record.Running:
+		return workflows.PhaseUnknown
+	}
+	return workflows.PhaseFailed
+}
+
+// addCurve adds the finished steps.
+func addCurve(ctx context.Context, db *store.Store, p *workflows.Progress, steps []record.Step) error {
+	evaluations, err := db.Evaluations(ctx, p.Run)
+	if err != nil {
+		return fmt.Errorf("read the evaluations: %w", err)
+	}
+	gate := map[int]float64{}
+	for _, e := range evaluations {
+		if e.Kind == trace.Gate {
+			gate[e.Version] = e.Mean
+		}
+	}
+	for _, s := range steps {
+		point := workflows.CurvePoint{Step: s.Step, Reward: s.Metrics["reward/mean"]}
+		if mean, ok := gate[s.Step]; ok {
+			point.Gate = &mean
+		}
+		p.Curve, p.Step = append(p.Curve, point), s.Step
+	}
+	return nil
+}
+
+// addTotals counts what the finished steps did, and the tasks that were quarantined.
+func addTotals(ctx context.Context, db *store.Store, p *workflows.Progress) error {
+	trials, err := db.Trials(ctx, p.Run, model.DefaultPolicy)
+	if err != nil {
+		return fmt.Errorf("read the attempts: %w", err)
+	}
+	for _, t := range trials {
+		trained := (t.Kind == trace.Train || t.Kind == trace.Reserve) && t.Step <= p.Step
+		if !trained || t.Outcome != trace.Completed && t.Outcome != trace.AgentFailed {
+			continue
+		}
+		p.Calls += t.Calls
+		p.Tokens += t.Tokens
+		if t.Outcome == trace.AgentFailed {
+			p.Failed++
+		}
+	}
+	quarantines, err := db.Quarantines(ctx, p.Run, model.DefaultPolicy)
+	if err != nil {
+		return fmt.Errorf("read the quarantined tasks: %w", err)
+	}
+	tasks := map[int]bool{}
+	for _, q := range quarantines {
+		if q.Step <= p.Step {
+			tasks[q.Index] = true
+		}
+	}
+	p.Quarantined = len(tasks)
+	return nil
+}
+
+// print writes the status for people, with its texts placed. place is where the commands
+// that are shown find the run.
+func (s Status) print(t *terminal.Terminal, place shell.Place) error {
+	t.Printf("Run %s: %s\n", s.Run, s.headline())
+	switch {
+	case s.Stop == nil:
+	case s.Status == record.Running:
+		t.Printf("  stopping, %s; it ends after step %d of %d\n", terminal.Escape(s.Stop.Text()), s.Stop.After, s.Stop.Of)
+	default:
+		t.Printf("  %s\n", terminal.Escape(s.Stop.Text()))
+	}
+	if s.Error != "" {
+		t.Printf("  %s\n", s.Error)
+	}
+	switch {
+	case s.lost:
+		t.Printf("  its workflow is no longer in Temporal, so it can't go on: start its spec under another name\n")
+	case s.canRetry:
+		t.Printf("  once the cause is fixed: `%s`\n", place.Command("retry", s.Run))
+	}
+	if s.Progress != nil {
+		s.printProgress(t, place)
+	}
+	s.printUsage(t)
+	for _, text := range s.Warnings {
+		t.Printf("  warning: %s\n", terminal.Escape(text))
+	}
+	if n := len(s.Evaluations); n > 0 {
+		e := s.Evaluations[n-1]
+		t.Printf("  version %d on the %s split: %.3f ± %.3f\n", e.Version, e.Kind, e.Mean, e.StdError)
+		if e.Pass != nil {
+			if err := e.Pass.WriteText(t.Out, "    "); err != nil {
+				return err
+			}
+		}
+	}
+	if text := report.CollectedText(s.Collected); text != "" {
+		t.Printf("  versions %s\n", text)
+	}
+	obstacles := runstate.Obstacles{Idle: s.Idle, Blocked: s.Blocked, Absent: s.Absent}.Lines()
+	for _, text := range obstacles {
+		t.Printf("  %s\n", terminal.Escape(text))
+	}
+	if len(obstacles) > 0 {
+		t.Printf("  once that is mended it goes on by itself; `%s` ends it\n", place.Command("stop", s.Run, "--now"))
+	}
+	if s.Warning != "" {
+		t.Printf("  %s\n", s.Warning)
+	}
+	return nil
+}
+
+// headline returns the status in a few words.
+func (s Status) headline() string {
+	switch {
+	case s.Stop != nil && s.Status == record.Running:
+		return "stopping"
+	case s.Stop != nil && s.Status == record.Stopped:
+		return fmt.Sprintf("stopped at %d of %d", s.Stop.After, s.Stop.Of)
+	}
+	return string(s.Status)
+}
+
+func (s Status) printProgress(t *terminal.Terminal, place shell.Place) {
+	p := s.Progress
+	step := fmt.Sprintf("step %d of %d, version %d is promoted", p.Step, p.Steps, p.Promoted)
+	switch {
+	case s.Only != "" && s.Evaluated != nil:
+		t.Printf("  %s (%s), %d of %s\n", p.Phase, p.Subject, s.Evaluated.Done, readable.Count(s.Evaluated.Total, "rollout"))
+	case s.Only != "":
+	case s.Status != record.Running || p.Phase == workflows.PhaseUnknown: // the rest is said already
+		t.Printf("  %s\n", step)
+	default:
+		t.Printf("  %s (%s), %s\n", p.Phase, p.Subject, step)
+	}
+	switch {
+	case p.Phase == workflows.PhaseRollouts:
+		t.Printf("  %d of %s, %s\n", p.Rollouts.Done, readable.Count(p.Rollouts.Total, "rollout"), readable.Count(p.StepTokens, "token"))
+	case p.Phase == workflows.PhaseEvaluation && s.Only == "" && p.Rollouts.Total > 0:
+		t.Printf("  %d of %s\n", p.Rollouts.Done, readable.Count(p.Rollouts.Total, "rollout"))
+	}
+	if p.Curriculum != "" {
+		t.Printf("  its tasks: %s\n", terminal.Escape(p.Curriculum))
+	}
+	if pace := p.PaceText(time.Now()); pace != "" {
+		t.Printf("  %s\n", pace)
+	}
+	if n := len(p.Curve); n > 0 {
+		t.Printf("  reward of step %d: %.3f\n", p.Curve[n-1].Step, p.Curve[n-1].Reward)
+	}
+	if p.Paused {
+		t.Printf("  paused: `%s` goes on\n", place.Command("resume", s.Run))
+	}
+	if p.Pending != nil {
+		t.Printf("  version %d waits for `%s` or `%s`\n", p.Pending.Decision.Candidate, place.Command("approve", s.Run), place.Command("reject", s.Run))
+	}
+	if p.Quarantined > 0 {
+		t.Printf("  %s: `%s` says why\n", readable.Are(p.Quarantined, "task", "quarantined"), place.Command("report", s.Run))
+	}
+}
+
+// printUsage tells what all attempts took.
+func (s Status) printUsage(t *terminal.Terminal) {
+	u, until := s.Usage, "in all"
+	if u == nil {
+		return
+	}
+	if s.Status == record.Running {
+		until = "so far"
+	}
+	t.Printf("  %s: %s, %s, %s whose agent failed\n", until, readable.Count(u.Calls, "model call"), readable.Count(u.Tokens, "token"), readable.Count(u.AgentFailed, "attempt"))
 }

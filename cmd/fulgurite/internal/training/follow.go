@@ -2,24 +2,31 @@ package training
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
 	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/progress"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/chart"
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/internal/shell"
+	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/runstate"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -211,4 +218,213 @@ func (v *viewer) showWarmStart(ctx context.Context) {
 		}
 	}
 	v.display.WarmStart(beat.Updates, v.spec.Model.WarmStart.Updates)
+}
+
+// Curves are the records that a curve is drawn from.
+type Curves interface {
+	Steps(ctx context.Context, run, policy string) ([]record.Step, error)
+	Evaluations(ctx context.Context, run string) ([]record.Evaluation, error)
+}
+
+// DrawCurve draws a run's reward over its steps in the terminal and as an SVG in
+// dir, whose path it returns.
+func DrawCurve(ctx context.Context, t *terminal.Terminal, records Curves, run, dir string) (string, error) {
+	steps, err := records.Steps(ctx, run, model.DefaultPolicy)
+	if err != nil {
+		return "", fmt.Errorf("read the steps of run %s: %w", run, err)
+	}
+	evaluations, err := records.Evaluations(ctx, run)
+	if err != nil {
+		return "", fmt.Errorf("read the evaluations of run %s: %w", run, err)
+	}
+	training, gate := chart.Series{Name: "training rollouts"}, chart.Series{Name: "gate split"}
+	for _, s := range steps {
+		reward, _ := s.Reward()
+		training.Points = append(training.Points, chart.Point{X: float64(s.Step), Y: reward})
+	}
+	for _, e := range evaluations {
+		if e.Kind == trace.Gate {
+			gate.Points = append(gate.Points, chart.Point{X: float64(e.Version), Y: e.Mean})
+		}
+	}
+	plot := chart.Plot{Title: "Reward of " + run, XLabel: "step", YLabel: "mean reward", Series: []chart.Series{training, gate}}
+	t.Printf("\n%s", plot.Text(t.Style))
+	path := filepath.Join(dir, "reward.svg")
+	return path, state.ReplaceFile(path, plot.SVG())
+}
+
+const (
+	// lookEvery is how often the obstacles of a followed run are looked for. One is told
+	// when it is seen twice in a row, so it takes two looks.
+	lookEvery = 4 * time.Second
+	// lookTimeout bounds one look.
+	lookTimeout = 3 * time.Second
+	// maxAtOnce is how many new obstacles are told at once.
+	maxAtOnce = 4
+)
+
+// watch tells the user who follows a run what keeps it from going on, each obstacle once,
+// and when it goes on. It ends with ctx.
+func watch(ctx context.Context, c client.Client, run, agents string, place shell.Place, d *progress.Display) {
+	t := obstacleView{run: run, place: place, display: d}
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		limited, cancel := context.WithTimeout(ctx, lookTimeout)
+		found, err := runstate.Find(limited, c, run, agents, nil)
+		going := err == nil && isGoing(limited, c, run)
+		cancel()
+		if going { // else the outage, or the run's end, is what tells
+			t.show(found)
+		}
+	}
+}
+
+// isGoing reports whether a run's workflow has not ended.
+func isGoing(ctx context.Context, c client.Client, run string) bool {
+	d, err := c.DescribeWorkflowExecution(ctx, run, "")
+	return err == nil && d.WorkflowExecutionInfo.Status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING
+}
+
+// obstacleView remembers which obstacles a user was told of.
+type obstacleView struct {
+	run         string
+	place       shell.Place
+	display     *progress.Display
+	seen, shown []string // keys, of the last look and since the run last went on
+}
+
+// show takes the result of a look.
+func (t *obstacleView) show(o runstate.Obstacles) {
+	var keys, lines []string
+	more := 0
+	for _, one := range each(o) {
+		line := one.Lines()[0]
+		key := keyOf(one, line)
+		if slices.Contains(keys, key) {
+			continue // in another workflow of the run
+		}
+		keys = append(keys, key)
+		if !slices.Contains(t.seen, key) || slices.Contains(t.shown, key) {
+			continue
+		}
+		t.shown = append(t.shown, key)
+		if len(lines) == maxAtOnce {
+			more++
+			continue
+		}
+		lines = append(lines, line)
+	}
+	t.seen = keys
+	for _, line := range lines {
+		t.display.Println("the run waits: " + terminal.Escape(t.place.Complete(line)))
+	}
+	if more > 0 {
+		t.display.Println(fmt.Sprintf("  and %d more: `%s` lists them", more, t.place.Command("status", t.run)))
+	}
+	if len(lines) > 0 {
+		t.display.Println(fmt.Sprintf("  once that is mended it goes on by itself; `%s` ends it", t.place.Command("stop", t.run, "--now")))
+	}
+	if len(keys) == 0 && len(t.shown) > 0 {
+		t.shown = nil
+		t.display.Println("the run goes on: nothing that was named keeps it waiting")
+	}
+}
+
+// each returns obstacles one by one.
+func each(o runstate.Obstacles) []runstate.Obstacles {
+	var out []runstate.Obstacles
+	for _, q := range o.Idle {
+		out = append(out, runstate.Obstacles{Idle: []string{q}})
+	}
+	for _, b := range o.Blocked {
+		out = append(out, runstate.Obstacles{Blocked: []runstate.Blockage{b}})
+	}
+	return out
+}
+
+// keyOf tells obstacles apart.
+func keyOf(o runstate.Obstacles, line string) string {
+	if len(o.Blocked) == 0 {
+		return line
+	}
+	return o.Blocked[0].Key()
+}
+
+const (
+	// queryTimeout bounds one question to a run.
+	queryTimeout = 3 * time.Second
+	// reachTimeout is how long Temporal may take to answer at all. It counts as away once it
+	// has not answered twice in a row.
+	reachTimeout = time.Second
+)
+
+// outage tells the user who follows a run when Temporal is away and when it is back.
+type outage struct {
+	remedy string
+	// space reports that no disk space is left for the state. It is nil if the state is
+	// on another machine.
+	space    func() (text string, full bool)
+	missed   int
+	reported bool
+	full     bool
+}
+
+// note takes the error of a query, which is nil if the query was answered.
+func (o *outage) note(ctx context.Context, c client.Client, asked error, d *progress.Display) {
+	if o.space != nil {
+		text, full := o.space()
+		if full && !o.full {
+			d.Println(text)
+		}
+		o.full = full
+	}
+	if asked != nil && !o.full && !reachable(ctx, c) {
+		o.missed++
+		if o.missed > 1 && !o.reported && ctx.Err() == nil {
+			o.reported = true
+			d.Println("the stack does not answer, waiting" + o.remedy)
+		}
+		return
+	}
+	if o.reported {
+		d.Println("the stack is back")
+	}
+	o.missed, o.reported = 0, false
+}
+
+// reachable reports whether Temporal answers, regardless of the run's state.
+func reachable(ctx context.Context, c client.Client) bool {
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
+	defer cancel()
+	_, err := c.WorkflowService().GetSystemInfo(ctx, &workflowservice.GetSystemInfoRequest{})
+	return err == nil
+}
+
+// away reports whether an error says that Temporal does not answer: it can't be reached, or
+// a connection that is still open got no answer in time. ctx is the caller's.
+func away(ctx context.Context, err error) bool {
+	var unavailable *serviceerror.Unavailable
+	var late *serviceerror.DeadlineExceeded
+	return errors.As(err, &unavailable) || ctx.Err() == nil && (errors.As(err, &late) || errors.Is(err, context.DeadlineExceeded))
+}
+
+// retryUnavailable repeats a call that fails because Temporal is away.
+func retryUnavailable(ctx context.Context, ask func() error) error {
+	for {
+		err := ask()
+		if !away(ctx, err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(pollEvery):
+		}
+	}
 }

@@ -1,12 +1,18 @@
 package trial
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/credit"
+	"github.com/fulgurite/fulgurite/credit/attribution"
+	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/readable"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -162,4 +168,227 @@ func (v *verdict) quarantines() {
 	default:
 		v.warning("%d of %s can't be trained on, for example: %s", len(of), readable.Count(len(v.trial.Groups), "task"), reason)
 	}
+}
+
+// refusals lists refused calls and rewards by code, and what to do.
+func (v *verdict) refusals() {
+	counts, messages := map[string]int{}, map[string]string{}
+	for _, a := range v.Attempts {
+		for _, f := range a.Refusals {
+			counts[f.Code] += f.Count
+			messages[f.Code] = cmp.Or(messages[f.Code], f.Message)
+		}
+	}
+	for _, code := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a, b))
+	}) {
+		what := "calls"
+		reward := trace.Refusal{Code: code}.OfReward()
+		if reward {
+			what = "rewards"
+		}
+		text := fmt.Sprintf("%d %s were refused: %s (%s)", counts[code], what, code, firstLine(messages[code]))
+		if advice := v.advice(code); advice != "" {
+			text += "; " + advice
+		}
+		if v.calls == 0 && !reward {
+			v.Problems = append(v.Problems, text)
+		} else {
+			v.Warnings = append(v.Warnings, text)
+		}
+	}
+}
+
+// advice says how to avoid that calls are refused with a code.
+func (v *verdict) advice(code string) string {
+	switch code {
+	case "call_limit":
+		return fmt.Sprintf("raise agent.limits.calls (%d)", v.spec.Agent.Limits.Calls)
+	case "token_limit":
+		return fmt.Sprintf("raise agent.limits.tokens (%d)", v.spec.Agent.Limits.Tokens)
+	case "context_length_exceeded":
+		if v.spec.Model.Base == spec.BaseTiny {
+			return fmt.Sprintf("raise model.context (%d), or shorten the prompts", v.spec.Model.Context)
+		}
+		return "shorten the prompts, or start from a model with a longer context"
+	case "wrong_key", "invalid_api_key":
+		return "send the key that the agent is given (OPENAI_API_KEY)"
+	case "unknown_url":
+		return "append the endpoint's path to the base URL as it is given (OPENAI_BASE_URL)"
+	}
+	return ""
+}
+
+// tools warns of tools that the model never sees.
+func (v *verdict) tools() {
+	hidden, offered := 0, ""
+	for attempt, c := range v.eachCall() {
+		if c.HiddenTools {
+			hidden++
+			offered = attempt
+		}
+	}
+	switch {
+	case hidden == 0:
+	case v.spec.Model.Codec != dialog.CompactName:
+		v.problem("%d of %s offer tools that the model never sees, for example in %s: the chat template leaves them out; "+
+			"give one that writes `tools` as model.template", hidden, readable.Count(v.calls, "call"), offered)
+	default:
+		v.warning("codec compact writes no list of tools where a single one is offered (%d of %s): the model knows its tool from a warm start or not at all", hidden, readable.Count(v.calls, "call"))
+	}
+}
+
+// replies warns of problems that all replies share.
+func (v *verdict) replies() {
+	cut, unread, problem := 0, 0, ""
+	for _, c := range v.eachCall() {
+		if c.Finish == "length" {
+			cut++
+		}
+		if c.Problem != "" {
+			unread++
+			problem = cmp.Or(problem, c.Problem)
+		}
+	}
+	switch of := v.spec.Credit.Truncated; {
+	case cut == 0 || cut == v.calls || of == spec.TruncatedTrain:
+	case of == spec.TruncatedMask:
+		v.warning("%d of %d replies were cut off, and credit.truncated: mask leaves them out of training; raise sampling.max_tokens (%d) if these are too many", cut, v.calls, v.spec.Sampling.MaxTokens)
+	default:
+		v.warning("%d of %d replies were cut off, and credit.truncated: fail lets their attempts fail; raise sampling.max_tokens (%d) if these are too many", cut, v.calls, v.spec.Sampling.MaxTokens)
+	}
+	if v.calls > 0 && cut == v.calls {
+		v.warning("all %d replies were cut off: raise sampling.max_tokens (%d), or start from a model that ends its replies", v.calls, v.spec.Sampling.MaxTokens)
+	}
+	if v.calls > 0 && unread == v.calls {
+		v.warning("none of the %d replies could be read, for example: %s; look at model.tool_parser, or use a warm start", v.calls, firstLine(problem))
+	}
+}
+
+// results warns of output that is not graded. An agent that gives
+// itself its reward may print what it likes.
+func (v *verdict) results() {
+	lines, attempts := 0, 0
+	for _, a := range v.Attempts {
+		if a.LinesBefore > 0 {
+			lines, attempts = lines+a.LinesBefore, attempts+1
+		}
+	}
+	if attempts > 0 && v.spec.Grader.Type != spec.GraderAgent {
+		v.warning("%s of output in %s %s not graded: the result is only the last line; print the result as one line, at the end",
+			readable.Count(lines, "line"), readable.Count(attempts, "attempt"), readable.IsOrAre(lines))
+	}
+}
+
+// credited looks at the batch.
+func (v *verdict) credited() error {
+	if v.step == nil || v.spec.Trainable() != nil {
+		return nil
+	}
+	moved := false
+	for _, c := range v.eachCall() {
+		moved = moved || c.Advantage != nil && *c.Advantage != 0
+	}
+	if v.trained() == 0 {
+		v.problem("no token of the %s would be trained: %s", readable.Count(v.calls, "call"), v.untrained())
+		return nil
+	}
+	if v.input.Samples == 1 && v.spec.Training.SamplesPerTask > 1 {
+		v.warning("with one sample of each task there is nothing to compare rewards with: leave out --samples 1")
+		return nil
+	}
+	if moved || v.tooFew() {
+		return v.alone(false)
+	}
+	silent, err := v.step.NeverTeaches()
+	if err != nil {
+		return err
+	}
+	if silent {
+		return v.alone(true)
+	}
+	if len(v.Problems) == 0 {
+		v.warning("no group has rewards that differ, so all advantages are 0: relative to its own mean nothing is better or worse; " +
+			"use tasks that the model solves sometimes, more samples, or a warm start")
+	}
+	return v.alone(false)
+}
+
+// trained counts the tokens that would be trained.
+func (v *verdict) trained() int {
+	n := 0
+	for _, c := range v.eachCall() {
+		n += c.Trained
+	}
+	return n
+}
+
+// untrained returns why the first call without trained tokens is not trained.
+func (v *verdict) untrained() string {
+	for _, c := range v.eachCall() {
+		if c.Untrained != "" {
+			return c.Untrained
+		}
+	}
+	return "all replies are empty"
+}
+
+// alone warns of agents that have calls in only one attempt of their group, so that there
+// is nothing to compare them with. silent is true if no rewards could give an advantage.
+func (v *verdict) alone(silent bool) error {
+	if !v.spec.Credit.PerAgent {
+		switch c := v.spec.Credit; {
+		case silent && c.TrainAgents != "":
+			v.problem("credit.train_agents %q matches calls of only one attempt in each group, so there is nothing to compare them with: all advantages are 0 whatever the rewards are", c.TrainAgents)
+		case silent:
+			v.problem("all advantages are 0 whatever the rewards are: look at credit.mean, credit.std and training.samples_per_task")
+		}
+		return nil
+	}
+	groups, err := v.step.Agents()
+	if err != nil {
+		return err
+	}
+	var single []string
+	agents := 0
+	for _, g := range groups {
+		agents += len(g)
+		for _, name := range slices.Sorted(maps.Keys(g)) {
+			if g[name] == 1 {
+				single = append(single, name)
+			}
+		}
+	}
+	text := fmt.Sprintf("%d of %d agents (%s) have calls in only one attempt of their group", len(single), agents, shortList(single))
+	if advice := v.naming(single); advice != "" {
+		text += "; " + advice
+	}
+	switch {
+	case silent:
+		v.problem("credit.per_agent compares each agent with itself, and all advantages are 0 whatever the rewards are: %s", text)
+	case len(single) > 0:
+		v.warning("credit.per_agent compares each agent with itself: %s", text)
+	}
+	return nil
+}
+
+// naming says how to give the agents in single stable names, if their names are digests
+// of their instructions.
+func (v *verdict) naming(single []string) string {
+	for _, c := range v.eachCall() {
+		if c.By == string(attribution.Instructions) && slices.Contains(single, c.Agent) {
+			return "they are told apart by their instructions, which differ in each attempt: " +
+				"let the agent put its name into its base URL (…/n/NAME/v1 in place of …/v1), or name what differs, such as a time, under replay.ignore"
+		}
+	}
+	return ""
+}
+
+// shortList names up to three of many.
+func shortList(names []string) string {
+	const shown = 3
+	if len(names) <= shown {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
 }

@@ -149,3 +149,89 @@ func (p *printer) tile(f form, name string, rows, columns int) {
 	}
 	p.function(name, comment, arguments, nil)
 }
+
+// printTranspose prints the transposition of eight rows, one block of eight columns at a
+// time: it interleaves pairs of rows, then pairs of pairs, and then joins the halves.
+func printTranspose(p *printer) {
+	p.function("avx2Transpose",
+		"sets to, which has 8·blocks rows, to the transpose of the eight rows of from;\n// strides are in bytes, blocks is at least 1.",
+		[]argument{pointer("to"), integer("toRow"), pointer("from"), integer("fromRow"), integer("blocks")}, nil)
+	p.load("to", "DI", "toRow", "DX", "from", "SI", "fromRow", "R8", "blocks", "CX")
+	p.op("LEAQ (R8)(R8*2), R12")
+	p.op("LEAQ (SI)(R8*4), R13")
+	p.op("LEAQ (DX)(DX*2), R9")
+	rows := []string{"(SI)", "(SI)(R8*1)", "(SI)(R8*2)", "(SI)(R12*1)", "(R13)", "(R13)(R8*1)", "(R13)(R8*2)", "(R13)(R12*1)"}
+	register := func(i int) string { return fmt.Sprintf("Y%d", i) }
+	p.loop("CX", 32, []string{"SI", "R13"}, func() {
+		for i, row := range rows {
+			p.op("VMOVUPS %s, %s", row, register(i))
+		}
+		for i := range 4 { // interleave rows 2i and 2i+1
+			p.op("VUNPCKLPS %s, %s, %s", register(2*i+1), register(2*i), register(8+2*i))
+			p.op("VUNPCKHPS %s, %s, %s", register(2*i+1), register(2*i), register(9+2*i))
+		}
+		for i := range 4 { // columns 2i and 2i+1 of four rows
+			low, high := 8+i%2+i/2*4, 10+i%2+i/2*4
+			p.op("VSHUFPS $0x44, %s, %s, %s", register(high), register(low), register(2*i))
+			p.op("VSHUFPS $0xEE, %s, %s, %s", register(high), register(low), register(2*i+1))
+		}
+		for i := range 4 { // columns of all eight rows
+			p.op("VPERM2F128 $0x20, %s, %s, %s", register(4+i), register(i), register(8+i))
+			p.op("VPERM2F128 $0x31, %s, %s, %s", register(4+i), register(i), register(12+i))
+		}
+		p.op("LEAQ (DI)(DX*4), R10")
+		for i, row := range []string{"(DI)", "(DI)(DX*1)", "(DI)(DX*2)", "(DI)(R9*1)", "(R10)", "(R10)(DX*1)", "(R10)(DX*2)", "(R10)(R9*1)"} {
+			p.op("VMOVUPS %s, %s", register(8+i), row)
+		}
+		p.op("LEAQ (DI)(DX*8), DI")
+	})
+	p.end()
+}
+
+func printWidenBF16(g *program) {
+	f := forms()[1]
+	g.begin("WidenBF16", "sets to to the numbers of from.",
+		[]argument{pointer("to"), {"from", f.kind}, integer("n")}, nil)
+	g.load("to", "DI", "from", "SI", "n", "CX")
+	x := g.register(0)
+	g.loop("CX", 32, []string{"SI"}, func() {
+		g.each(func(_, offset int) {
+			g.widen(f, fmt.Sprintf("%d(SI)", offset/2), x)
+			g.op("VMOVUPS %s, %d(DI)", x, offset)
+		})
+		g.op("ADDQ $64, DI")
+	})
+	g.end()
+}
+
+func printWidenQ8(g *program) {
+	f := forms()[2]
+	g.begin("WidenQ8", fmt.Sprintf("sets to to the numbers of from times their factors: %d rows of n vectors,\n// whose columns have one factor each.", blockDepth),
+		[]argument{pointer("to"), {"from", f.kind}, pointer("factors"), integer("n")}, nil)
+	g.load("to", "DI", "from", "SI", "factors", "R8", "n", "R9")
+	g.op("MOVQ R9, R10")
+	g.op("SHLQ $6, R10") // bytes of a row of to
+	g.op("MOVQ R9, R11")
+	g.op("SHLQ $4, R11") // bytes of a row of from
+	g.op("MOVQ R9, BX")
+	x, factors := g.register(0), g.vector()
+	g.loop("BX", 0, nil, func() {
+		g.each(func(part, offset int) { g.op("VMOVUPS %d(R8), %s", offset, factors[part]) })
+		g.op("MOVQ DI, R12")
+		g.op("MOVQ SI, R13")
+		g.op("MOVQ $%d, CX", blockDepth)
+		g.loop("CX", 0, nil, func() {
+			g.each(func(part, offset int) {
+				g.widen(f, fmt.Sprintf("%d(R13)", offset/4), x)
+				g.op("VMULPS %s, %s, %s", factors[part], x, x)
+				g.op("VMOVUPS %s, %d(R12)", x, offset)
+			})
+			g.op("ADDQ R10, R12")
+			g.op("ADDQ R11, R13")
+		})
+		g.op("ADDQ $64, R8")
+		g.op("ADDQ $64, DI")
+		g.op("ADDQ $16, SI")
+	})
+	g.end()
+}

@@ -1,0 +1,284 @@
+// Package retention deletes files that are no longer needed: weights, moments and
+// canaries. There are three kinds of such files. First, those of versions that a run no
+// longer keeps, according to training.keep; their rows, metrics and manifests stay, and
+// the row records when the files were deleted. Second, whatever the spec says, those of
+// saved updates from which no trainer continues any more. Third, files that were written
+// for a version but never became part of one, because their writer died or the run
+// failed. Among these is the base of a run that never had a version.
+//
+// # What is never deleted
+//
+// The package keeps:
+//
+//   - Version 0, which is the base of the other versions and the reference of a KL
+//     penalty.
+//   - The newest version, from which the next one is made, and those from which rollouts
+//     of a run with a lag still sample.
+//   - The promoted version and the one promoted before it, pinned or not.
+//   - Versions to which a running attempt is bound, and those that wait for a decision.
+//   - Files that a version of any run, or saved progress that counts, needs. Progress no
+//     longer counts when later updates were saved or the version exists.
+//   - The base of adapters, which version 0 names.
+//
+// # Why it is safe
+//
+// A version is marked first, and its files are deleted later. If a process dies in
+// between, the next collection deletes the files. While a version is being marked, no
+// version of the policy can be promoted, and a marked version can't be promoted at all.
+// While files are deleted, no version can be recorded, and a version is recorded only if
+// all of its files exist. So a run that makes the same weights at that moment either
+// records its row first, which protects the files, or is told to write the files again.
+//
+// Superseded progress is noted in the transaction that supersedes it, and forgotten after
+// its files were deleted. A process that saves equal updates at that moment may find them
+// missing later, and then makes them again. Collecting twice at the same time, or again,
+// changes nothing.
+//
+// A file with tensors is noted before it is stored, for the version for which it is
+// written. The version's row removes the note. A file that is noted for a version that is
+// being made is needed, however old it is. The version is no longer being made when it is
+// recorded or its run has ended. An hour later the file is deleted, unless a manifest or
+// another version that is being made needs it. If the run is retried then, or a process
+// resumes that had been stopped, it writes the file again, or is told that the file is
+// gone when it records its row.
+//
+// A collection is part of the activity that records a step. It does not appear in the
+// history of a workflow, so histories of earlier runs can still be replayed.
+package retention
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/trace"
+)
+
+// settled is the default of Collector.Settled.
+const settled = time.Hour
+
+// Store is the part of a store that the collector needs.
+type Store interface {
+	Run(ctx context.Context, name string) (record.Run, error)
+	Versions(ctx context.Context, run, policy string) ([]model.Version, error)
+	MarkCollected(ctx context.Context, run, policy string, choose func(record.Holdings) []int) error
+	WhileUnchanged(ctx context.Context, f func(manifests []string) error) error
+	CollectSuperseded(ctx context.Context, f func(superseded, kept []string) error) error
+	CollectAbandoned(ctx context.Context, before time.Time, f func(abandoned, pending, kept []string) error) error
+}
+
+// Blobs is the part of a blob store that the collector needs.
+type Blobs interface {
+	Get(ctx context.Context, digest string) ([]byte, error)
+	Has(ctx context.Context, digest string) (bool, error)
+	Remove(ctx context.Context, digest string) error
+}
+
+// Collector deletes files that are no longer needed. It is safe for concurrent use, and
+// many processes may collect at the same time.
+type Collector struct {
+	Store Store
+	Blobs Blobs
+	// Settled is the least age of a file that was noted for a version which is no longer
+	// being made, before the file is deleted; 0 means an hour. A writer that does not
+	// know yet that the version is given up has ended by then.
+	Settled time.Duration
+
+	named sync.Map // manifest → the digests in it; manifests never change
+}
+
+// Collect deletes files. If the run's spec has training.keep, it deletes those of the
+// run's versions that are not needed, including files that an earlier collection left.
+// For all runs, it deletes files of superseded progress, and files that were written for
+// a version and never became part of one.
+func (c *Collector) Collect(ctx context.Context, run string) error {
+	if err := c.collectVersions(ctx, run); err != nil {
+		return fmt.Errorf("collect versions of run %s: %w", run, err)
+	}
+	if err := c.Store.CollectSuperseded(ctx, func(superseded, kept []string) error {
+		left, err := c.leftOf(ctx, superseded)
+		if err != nil {
+			return err
+		}
+		return c.remove(ctx, left, kept)
+	}); err != nil {
+		return fmt.Errorf("collect saved progress: %w", err)
+	}
+	if err := c.Store.CollectAbandoned(ctx, time.Now().Add(-cmp.Or(c.Settled, settled)), func(abandoned, pending, kept []string) error {
+		unneeded := slices.DeleteFunc(abandoned, func(digest string) bool { return slices.Contains(pending, digest) })
+		return c.remove(ctx, unneeded, kept)
+	}); err != nil {
+		return fmt.Errorf("collect files of versions that were never made: %w", err)
+	}
+	return nil
+}
+
+func (c *Collector) collectVersions(ctx context.Context, run string) error {
+	r, err := c.Store.Run(ctx, run)
+	if err != nil {
+		return err
+	}
+	s, err := spec.Stored(r.Spec)
+	if err != nil {
+		return fmt.Errorf("its spec: %w", err)
+	}
+	if s.Training.Keep == nil {
+		return nil
+	}
+	policies := []string{model.DefaultPolicy}
+	if s.Critic != nil {
+		policies = append(policies, model.CriticPolicy)
+	}
+	for _, policy := range policies {
+		err := c.Store.MarkCollected(ctx, run, policy, func(h record.Holdings) []int {
+			return Unneeded(h, *s.Training.Keep, s.Training.Lag)
+		})
+		if err == nil {
+			err = c.removeCollected(ctx, run, policy)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeCollected deletes the files of the collected versions of a policy, except for
+// those that are needed otherwise.
+func (c *Collector) removeCollected(ctx context.Context, run, policy string) error {
+	versions, err := c.Store.Versions(ctx, run, policy)
+	if err != nil {
+		return err
+	}
+	var collected []string
+	for _, v := range versions {
+		if !v.Collected.IsZero() {
+			collected = append(collected, v.Manifest)
+		}
+	}
+	left, err := c.leftOf(ctx, collected)
+	if err != nil || len(left) == 0 {
+		return err
+	}
+	return c.Store.WhileUnchanged(ctx, func(kept []string) error { return c.remove(ctx, left, kept) })
+}
+
+// remove deletes files, but for those that a kept manifest names.
+func (c *Collector) remove(ctx context.Context, files, kept []string) error {
+	if len(files) == 0 {
+		return nil
+	}
+	needed := map[string]bool{}
+	for _, m := range kept {
+		digests, err := c.digests(ctx, m)
+		if err != nil {
+			return err // it might name any of them
+		}
+		for _, d := range digests {
+			needed[d] = true
+		}
+	}
+	for _, digest := range files {
+		if needed[digest] {
+			continue
+		}
+		if err := c.Blobs.Remove(ctx, digest); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leftOf returns the files of manifests that still exist. It leaves out manifests and
+// configs, which are kept: they are small, and show what existed. A lost manifest names
+// no files.
+func (c *Collector) leftOf(ctx context.Context, manifests []string) (left []string, err error) {
+	for _, manifest := range manifests {
+		text, err := c.Blobs.Get(ctx, manifest)
+		if errors.Is(err, trace.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read manifest %s: %w", manifest, err)
+		}
+		m, err := model.ParseManifest(text)
+		if err != nil {
+			return nil, fmt.Errorf("manifest %s: %w", manifest, err)
+		}
+		for name, f := range m.Files {
+			if name == model.ConfigFile {
+				continue
+			}
+			has, err := c.Blobs.Has(ctx, f.Digest)
+			if err != nil {
+				return nil, err
+			}
+			if has {
+				left = append(left, f.Digest)
+			}
+		}
+	}
+	return left, nil
+}
+
+var digestForm = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
+
+// digests returns all digests that a manifest names, whatever its format. A manifest that
+// does not exist names none: it belongs to progress whose state is lost.
+func (c *Collector) digests(ctx context.Context, manifest string) ([]string, error) {
+	if known, ok := c.named.Load(manifest); ok {
+		return known.([]string), nil //nolint:forcetypeassert // nothing else is stored
+	}
+	text, err := c.Blobs.Get(ctx, manifest)
+	if errors.Is(err, trace.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read manifest %s: %w", manifest, err)
+	}
+	found := digestForm.FindAllString(string(text), -1)
+	c.named.Store(manifest, found)
+	return found, nil
+}
+
+// Unneeded returns the versions of a policy, by number, whose files may be deleted under
+// keep. The rollouts of the run sample from versions up to lag steps behind.
+func Unneeded(h record.Holdings, keep spec.Keep, lag int) []int {
+	if len(h.Versions) == 0 {
+		return nil
+	}
+	// While version n is the newest, rollouts of step n+1 sample from version n−lag or a
+	// later one. Those of a step that is being replayed sample from one version earlier.
+	newest := slices.Max(h.Versions)
+	first := newest - max(keep.Last-1, lag+1)
+	promoted := promotedVersions(h.Promotions, keep.Promoted)
+	var out []int
+	for _, n := range h.Versions {
+		byNumber := n == 0 || n >= first || keep.Every > 0 && n%keep.Every == 0
+		if byNumber || promoted[n] || slices.Contains(h.Undecided, n) || slices.Contains(h.InUse, n) {
+			continue
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+// promotedVersions returns the promoted version and the one before it, or, if ever is
+// true, all that were ever promoted.
+func promotedVersions(moves []record.Promotion, ever bool) map[int]bool {
+	out := map[int]bool{}
+	for i, p := range moves {
+		if ever || i == len(moves)-1 {
+			out[p.Version], out[p.Previous] = true, true
+		}
+	}
+	return out
+}
