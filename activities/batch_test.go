@@ -11,7 +11,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // two returns attempts of two calls each.
@@ -38,7 +37,7 @@ func TestOlderSpecsMakeTheBatchesThatTheyAlwaysMade(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newTestEnv(t).credited(c.credit)
-			_, got := w.made(w.record(1, two(1, 0, 0.3), append(two(0.7), entry{outcome: trace.AgentFailed, reward: -0.5})))
+			_, got := w.made(w.record(1, two(1, 0, 0.3), append(two(0.7), entry{outcome: record.AgentFailed, reward: -0.5})))
 			require.Equal(t, c.digest, got.Batch)
 		})
 	}
@@ -73,8 +72,8 @@ func TestOthersInADialogStayInItsRow(t *testing.T) {
 	// The third call continues the first two, of which one was made by another agent and
 	// one by the writer.
 	ctx := t.Context()
-	id := trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 1, Task: 1}
-	a, err := w.store.BeginAttempt(ctx, id, "a", trace.Terms{Policy: model.DefaultPolicy, Temperature: 1}, "key")
+	id := record.RolloutID{Run: "demo", Kind: record.Train, Step: 1, Task: 1}
+	a, err := w.store.BeginAttempt(ctx, id, "a", record.Terms{Policy: model.DefaultPolicy, Temperature: 1}, "key")
 	require.NoError(t, err)
 	var before []int32
 	for seq, agent := range []string{"write", "check", "write"} {
@@ -85,7 +84,7 @@ func TestOthersInADialogStayInItsRow(t *testing.T) {
 		require.NoError(t, w.store.AppendCall(ctx, &c))
 	}
 	reward := 1.0
-	require.NoError(t, w.store.SealAttempt(ctx, trace.Attempt{Address: a, Outcome: trace.Completed, Reward: &reward}))
+	require.NoError(t, w.store.SealAttempt(ctx, record.Attempt{Address: a, Outcome: record.OutcomeCompleted, Reward: &reward}))
 	in.Groups = append(in.Groups, activities.Group{Task: 1, Attempts: []int{1}, Rewards: []float64{1}})
 
 	b, got := w.made(in)

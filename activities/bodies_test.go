@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // withoutBodies is a store that has lost the bodies of calls.
@@ -18,7 +18,7 @@ type withoutBodies struct{ *store.Store }
 
 var errNoBodies = errors.New("bodies were asked for")
 
-func (withoutBodies) Exchanges(context.Context, trace.Address) ([]trace.Exchange, error) {
+func (withoutBodies) Exchanges(context.Context, record.Address) ([]record.Exchange, error) {
 	return nil, errNoBodies
 }
 

@@ -9,7 +9,6 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks/curriculum"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // ChooseTasksInput asks which tasks a step attempts under a curriculum. It asks for the
@@ -39,7 +38,7 @@ type ChooseTasksResult struct {
 func (c *Coordinator) ChooseTasks(ctx context.Context, in ChooseTasksInput) (_ ChooseTasksResult, err error) {
 	defer temporalError(&err)
 	choice, err := c.Ledger.Choice(ctx, in.Run, in.Policy, in.Step)
-	if errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		choice, err = c.choose(ctx, in)
 	}
 	if err != nil {
@@ -62,7 +61,7 @@ func (c *Coordinator) choose(ctx context.Context, in ChooseTasksInput) (record.C
 	if err != nil {
 		return record.Choice{}, invalid(err)
 	}
-	evidence := curriculum.Evidence{Spec: s, Tasks: run.tasks[trace.Train], Parts: run.run.Splits[trace.Train].Parts}
+	evidence := curriculum.Evidence{Spec: s, Tasks: run.tasks[record.Train], Parts: run.run.Splits[record.Train].Parts}
 	if in.Step > 1 {
 		before, err := c.Ledger.Choice(ctx, in.Run, in.Policy, in.Step-1)
 		if err != nil {

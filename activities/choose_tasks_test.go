@@ -11,7 +11,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // taskFile writes n tasks whose ids begin alike.
@@ -37,9 +36,9 @@ func (w *testEnv) choose(step int, set map[string]float64) activities.ChooseTask
 func (w *testEnv) attempted(step, task int, id string, rewards ...float64) {
 	w.t.Helper()
 	for sample, reward := range rewards {
-		a, err := w.store.BeginAttempt(w.t.Context(), trace.RolloutID{Run: "demo", Kind: trace.Train, Step: step, Task: task, Sample: sample}, id, trace.Terms{Policy: model.DefaultPolicy}, "key")
+		a, err := w.store.BeginAttempt(w.t.Context(), record.RolloutID{Run: "demo", Kind: record.Train, Step: step, Task: task, Sample: sample}, id, record.Terms{Policy: model.DefaultPolicy}, "key")
 		require.NoError(w.t, err)
-		require.NoError(w.t, w.store.SealAttempt(w.t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed, Reward: &reward}))
+		require.NoError(w.t, w.store.SealAttempt(w.t.Context(), record.Attempt{Address: a, Outcome: record.OutcomeCompleted, Reward: &reward}))
 	}
 }
 
@@ -81,8 +80,8 @@ func TestStagesOfFilesMakeOneSplit(t *testing.T) {
 	s := w.spec()
 	s.Training.Curriculum = &spec.Curriculum{Type: spec.CurriculumStages, Stages: []spec.Stage{{Until: spec.Until{Steps: 1}}, {Tasks: "more.jsonl"}}}
 	prepared := w.prepare(s)
-	require.Equal(t, []int{3, 4}, prepared.Splits[trace.Train].Parts)
-	require.Equal(t, 7, prepared.Splits[trace.Train].Count)
+	require.Equal(t, []int{3, 4}, prepared.Splits[record.Train].Parts)
+	require.Equal(t, 7, prepared.Splits[record.Train].Count)
 	for _, task := range w.choose(1, nil).Tasks {
 		require.Less(t, task, 3)
 	}

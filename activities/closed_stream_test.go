@@ -13,7 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/internal/protocol"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // heldStreams is a gateway whose streams stop after their first event until a forwarder
@@ -106,7 +106,7 @@ func TestRepliesThatAnAgentStopsReadingAreOnRecordWhole(t *testing.T) {
 		result, err := do[activities.RunAgentResult](t, runner.RunAgent, rollout(0, sample))
 		require.NoError(t, err)
 		require.Equal(t, 1, result.Attempt)
-		require.Equal(t, trace.Completed, result.Outcome)
+		require.Equal(t, record.OutcomeCompleted, result.Outcome)
 		calls, err := w.store.Calls(t.Context(), at(rollout(0, sample), 1))
 		require.NoError(t, err)
 		for i, c := range calls {

@@ -14,7 +14,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/update"
 )
 
@@ -59,26 +58,26 @@ type Pointer interface {
 	Promotion(ctx context.Context, run, policy, id string) (record.Promotion, error)
 	PutDecision(ctx context.Context, d record.Decision) error
 	Decision(ctx context.Context, run, policy, id string) (record.Decision, error)
-	Scores(ctx context.Context, run, policy string, kind trace.Kind, step int) ([]record.Score, error)
+	Scores(ctx context.Context, run, policy string, kind record.Kind, step int) ([]record.Score, error)
 }
 
 // Attempts keeps attempts at rollouts.
 type Attempts interface {
-	BeginAttempt(ctx context.Context, id trace.RolloutID, taskID string, terms trace.Terms, keyHash string) (trace.Address, error)
-	BeginUnlessEnded(ctx context.Context, id trace.RolloutID, taskID string, terms trace.Terms, keyHash string) (a trace.Address, ended bool, err error)
-	SealAttempt(ctx context.Context, a trace.Attempt) error
-	Attempt(ctx context.Context, a trace.Address) (trace.Attempt, error)
-	AttemptProgress(ctx context.Context, id trace.RolloutID) ([]trace.Progress, error)
-	PutReward(ctx context.Context, r trace.Reward) error
-	Rewards(ctx context.Context, a trace.Address) ([]trace.Reward, error)
+	BeginAttempt(ctx context.Context, id record.RolloutID, taskID string, terms record.Terms, keyHash string) (record.Address, error)
+	BeginUnlessEnded(ctx context.Context, id record.RolloutID, taskID string, terms record.Terms, keyHash string) (a record.Address, ended bool, err error)
+	SealAttempt(ctx context.Context, a record.Attempt) error
+	Attempt(ctx context.Context, a record.Address) (record.Attempt, error)
+	AttemptProgress(ctx context.Context, id record.RolloutID) ([]record.Progress, error)
+	PutReward(ctx context.Context, r record.Reward) error
+	Rewards(ctx context.Context, a record.Address) ([]record.Reward, error)
 	// PutGradingFailure counts a failure of an attempt's grader.
-	PutGradingFailure(ctx context.Context, a trace.Address, reason string) (failures int, err error)
-	Trajectories(ctx context.Context, addresses []trace.Address) ([]trace.Trajectory, error)
+	PutGradingFailure(ctx context.Context, a record.Address, reason string) (failures int, err error)
+	Trajectories(ctx context.Context, addresses []record.Address) ([]record.Trajectory, error)
 	// Exchanges reads the calls of an attempt with their bodies.
-	Exchanges(ctx context.Context, address trace.Address) ([]trace.Exchange, error)
-	Spans(ctx context.Context, a trace.Address) ([]trace.Span, error)
-	Events(ctx context.Context, a trace.Address) ([]trace.Event, error)
-	Refusals(ctx context.Context, a trace.Address) ([]trace.Refusal, error)
+	Exchanges(ctx context.Context, address record.Address) ([]record.Exchange, error)
+	Spans(ctx context.Context, a record.Address) ([]record.Span, error)
+	Events(ctx context.Context, a record.Address) ([]record.Event, error)
+	Refusals(ctx context.Context, a record.Address) ([]record.Refusal, error)
 }
 
 // Blobs keeps content under its digest.
@@ -123,8 +122,8 @@ type Launchers interface {
 // OpenExternal is for an external agent, and its session ends after limit
 // unless it was closed before.
 type Forwarder interface {
-	Open(ctx context.Context, address trace.Address, key string) (*forwarder.Session, error)
-	OpenExternal(address trace.Address, key string, limit time.Duration) (*forwarder.Session, error)
+	Open(ctx context.Context, address record.Address, key string) (*forwarder.Session, error)
+	OpenExternal(address record.Address, key string, limit time.Duration) (*forwarder.Session, error)
 }
 
 // Workers has information about users' workers, which run agents that are workflows or

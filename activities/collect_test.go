@@ -10,9 +10,9 @@ import (
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/checkpoint"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/retention"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // steps trains the versions from one step to another. Each has a new trainer, which saves
@@ -53,7 +53,7 @@ func TestARunThatKeepsFewVersionsEndsInTheSameWeights(t *testing.T) {
 			require.Zero(t, got.Collected)
 			continue
 		}
-		require.ErrorIs(t, err, trace.ErrNotFound)
+		require.ErrorIs(t, err, record.ErrNotFound)
 		require.NotZero(t, got.Collected)
 	}
 	require.Len(t, all.superseded(), 15, "three of each step were saved, and nobody collected")

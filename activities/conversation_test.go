@@ -9,7 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/checkpoint"
 	"github.com/fulgurite/fulgurite/model/files/hf"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // off returns how far recorded log-probabilities are from those of the version that
@@ -20,7 +20,7 @@ func off(token int) float32 {
 
 // conversation returns the calls of one attempt, with different lengths: three calls that
 // extend each other, and one that returns to the first and continues in another way.
-func (w *testEnv) conversation(seed int32, parent model.Trainer) []trace.Call {
+func (w *testEnv) conversation(seed int32, parent model.Trainer) []record.Call {
 	w.t.Helper()
 	span := func(from, n int32) []int32 {
 		out := make([]int32, n)
@@ -29,13 +29,13 @@ func (w *testEnv) conversation(seed int32, parent model.Trainer) []trace.Call {
 		}
 		return out
 	}
-	calls := make([]trace.Call, 4)
+	calls := make([]record.Call, 4)
 	prompt := span(0, 3)
 	for seq := range calls {
 		if seq == 3 {
 			prompt = append(append(slices.Clone(calls[0].Prompt), calls[0].Completion...), span(9, 2)...)
 		}
-		c := trace.Call{Seq: seq, Seed: uint64(seq), Temperature: 0.8, Prompt: slices.Clone(prompt), Completion: span(int32(seq)+1, 2+(seed+int32(3*seq))%5)}
+		c := record.Call{Seq: seq, Seed: uint64(seq), Temperature: 0.8, Prompt: slices.Clone(prompt), Completion: span(int32(seq)+1, 2+(seed+int32(3*seq))%5)}
 		row := model.Row{Tokens: append(slices.Clone(c.Prompt), c.Completion...), Temperature: c.Temperature}
 		logprobs, _, err := parent.Score(w.t.Context(), []model.Row{row})
 		require.NoError(w.t, err)
@@ -68,7 +68,7 @@ func (w *testEnv) conversations(step int, e model.Engine) (merged, apart string)
 		}
 		batches[0].Rows = append(batches[0].Rows, rowsOfCalls(i, calls)...)
 		for _, one := range calls {
-			batches[1].Rows = append(batches[1].Rows, rowsOfCalls(i, []trace.Call{one})...)
+			batches[1].Rows = append(batches[1].Rows, rowsOfCalls(i, []record.Call{one})...)
 		}
 	}
 	require.Len(w.t, batches[0].Rows, 8)
@@ -86,9 +86,9 @@ func (w *testEnv) conversations(step int, e model.Engine) (merged, apart string)
 
 // rowsOfCalls returns the rows of calls. The advantage of a call depends on the attempt
 // and the call; some are positive and some negative.
-func rowsOfCalls(trajectory int, calls []trace.Call) []model.BatchRow {
+func rowsOfCalls(trajectory int, calls []record.Call) []model.BatchRow {
 	var out []model.BatchRow
-	for _, s := range trace.Merge(calls) {
+	for _, s := range record.Merge(calls) {
 		n := len(s.Tokens)
 		r := model.BatchRow{
 			Row: model.Row{Tokens: s.Tokens, Temperature: s.Temperature}, Sampled: s.Sampled, Logprobs: s.Logprobs,

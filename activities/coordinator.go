@@ -18,7 +18,6 @@ import (
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/grading"
 	"github.com/fulgurite/fulgurite/tasks/sqlmatch"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/update"
 )
 
@@ -48,7 +47,7 @@ var ErrRunExists = errors.New("run exists")
 // since.
 func (c *Coordinator) PrepareRun(ctx context.Context, in PrepareRunInput) (_ PrepareRunResult, err error) {
 	defer temporalError(&err)
-	if err := trace.CheckRunName(in.Run); err != nil {
+	if err := record.CheckRunName(in.Run); err != nil {
 		return PrepareRunResult{}, invalid(fmt.Errorf("workflow id becomes the run's name: %w", err))
 	}
 	attributes, err := c.Cluster.HasSearchAttributes(ctx)
@@ -56,7 +55,7 @@ func (c *Coordinator) PrepareRun(ctx context.Context, in PrepareRunInput) (_ Pre
 		return PrepareRunResult{}, fmt.Errorf("list search attributes: %w", err)
 	}
 	run, err := c.Runs.Run(ctx, in.Run)
-	if errors.Is(err, trace.ErrNotFound) || err == nil && run.Status == record.Refused {
+	if errors.Is(err, record.ErrNotFound) || err == nil && run.Status == record.Refused {
 		run, err = c.create(ctx, in)
 	}
 	if err != nil {
@@ -189,7 +188,7 @@ func unknown(faults, known []spec.Fault) []spec.Fault {
 }
 
 // snapshot stores the tasks of each split, if all splits can be used.
-func (c *Coordinator) snapshot(ctx context.Context, s spec.Spec) (map[trace.Kind]record.Split, error) {
+func (c *Coordinator) snapshot(ctx context.Context, s spec.Spec) (map[record.Kind]record.Split, error) {
 	splits, err := grading.ReadSplits(ctx, s)
 	switch {
 	case errors.Is(err, sqlmatch.ErrDatabase) || ctx.Err() != nil:
@@ -197,7 +196,7 @@ func (c *Coordinator) snapshot(ctx context.Context, s spec.Spec) (map[trace.Kind
 	case err != nil:
 		return nil, invalid(err)
 	}
-	out := map[trace.Kind]record.Split{}
+	out := map[record.Kind]record.Split{}
 	for kind, list := range splits.Tasks {
 		data, err := tasks.Encode(list)
 		if err != nil {
@@ -208,7 +207,7 @@ func (c *Coordinator) snapshot(ctx context.Context, s spec.Spec) (map[trace.Kind
 			return nil, fmt.Errorf("store tasks of split %s: %w", kind, err)
 		}
 		split := record.Split{Digest: digest, Count: len(list)}
-		if kind == trace.Train {
+		if kind == record.Train {
 			split.Parts = splits.Parts
 		}
 		out[kind] = split
@@ -233,7 +232,7 @@ func (c *Coordinator) RecordStep(ctx context.Context, in RecordStepInput) (err e
 	if err == nil {
 		c.collect(ctx, in.Run)
 	}
-	if !errors.Is(err, trace.ErrConflict) {
+	if !errors.Is(err, record.ErrConflict) {
 		return err
 	}
 	all, failure := c.Ledger.Steps(ctx, in.Run, in.Policy)
@@ -271,7 +270,7 @@ func (c *Coordinator) RecordEvaluation(ctx context.Context, in RecordEvaluationI
 func (c *Coordinator) FinishRun(ctx context.Context, in FinishRunInput) (err error) {
 	defer temporalError(&err)
 	run, err := c.Runs.Run(ctx, in.Run)
-	if errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
@@ -281,7 +280,7 @@ func (c *Coordinator) FinishRun(ctx context.Context, in FinishRunInput) (err err
 		return nil
 	}
 	err = c.Runs.FinishRun(ctx, in.Run, in.Status, in.Result)
-	if !errors.Is(err, trace.ErrConflict) {
+	if !errors.Is(err, record.ErrConflict) {
 		return err
 	}
 	if run, err = c.Runs.Run(ctx, in.Run); err != nil {
@@ -296,7 +295,7 @@ func (c *Coordinator) FinishRun(ctx context.Context, in FinishRunInput) (err err
 // finalConflict marks a conflict with the record as invalid: another try would not change
 // the record.
 func finalConflict(err error) error {
-	if errors.Is(err, trace.ErrConflict) {
+	if errors.Is(err, record.ErrConflict) {
 		return invalid(err)
 	}
 	return err

@@ -14,7 +14,6 @@ import (
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func TestAPreparedRunIsWhatTheSpecMeans(t *testing.T) {
@@ -24,7 +23,7 @@ func TestAPreparedRunIsWhatTheSpecMeans(t *testing.T) {
 	require.True(t, got.SearchAttributes)
 	require.Equal(t, filepath.Join(w.dir, "tasks.jsonl"), got.Spec.Tasks.Train, "paths are absolute")
 	require.Equal(t, "native", got.Spec.Model.Engine, "defaults are filled in")
-	require.Equal(t, 2, got.Splits[trace.Train].Count)
+	require.Equal(t, 2, got.Splits[record.Train].Count)
 	run, err := w.store.Run(t.Context(), "demo")
 	require.NoError(t, err)
 	require.Equal(t, record.Running, run.Status)

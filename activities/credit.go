@@ -14,7 +14,6 @@ import (
 	"github.com/fulgurite/fulgurite/model/files/hf"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/update"
 )
 
@@ -30,7 +29,7 @@ func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_
 	if err == nil {
 		return AssignCreditResult{Batch: recorded.Digest, Metrics: recorded.Metrics}, nil
 	}
-	if !errors.Is(err, trace.ErrNotFound) {
+	if !errors.Is(err, record.ErrNotFound) {
 		return AssignCreditResult{}, fmt.Errorf("look for the batch of step %d: %w", in.Step, err)
 	}
 	began := time.Now()
@@ -188,12 +187,12 @@ func (c *Coordinator) addJudgments(ctx context.Context, groups [][]assign.Sample
 }
 
 // addresses lists the attempts that count, in order of task and sample.
-func addresses(of StepGroups) []trace.Address {
-	var out []trace.Address
+func addresses(of StepGroups) []record.Address {
+	var out []record.Address
 	for _, g := range of.Groups {
 		for sample, attempt := range g.Attempts {
-			out = append(out, trace.Address{
-				RolloutID: trace.RolloutID{Run: of.Run, Kind: cmp.Or(g.Kind, trace.Train), Step: of.Step, Task: g.Task, Sample: sample},
+			out = append(out, record.Address{
+				RolloutID: record.RolloutID{Run: of.Run, Kind: cmp.Or(g.Kind, record.Train), Step: of.Step, Task: g.Task, Sample: sample},
 				Attempt:   attempt,
 			})
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/hf"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // A group with an attempt that can't be given credit is left out of the batch, by name and
@@ -27,15 +27,15 @@ func TestWhatCannotBeGivenCreditIsLeftOutByName(t *testing.T) {
 		"NaN":                    {spec.Credit{}, []entry{ok, {says: ok.says, reward: math.NaN()}}, []string{"bad reward", "demo/train-1/0/1/1", "NaN"}},
 		"infinite":               {spec.Credit{}, []entry{ok, {says: ok.says, reward: math.Inf(-1)}}, []string{"demo/train-1/0/1/1", "-Inf"}},
 		"beyond the limit":       {spec.Credit{}, []entry{ok, {says: ok.says, reward: 2e6}}, []string{"reward beyond grader.limit", "demo/train-1/0/1/1", "2e+06"}},
-		"named beyond the limit": {named, []entry{ok, {says: ok.says, rewards: []trace.Reward{{Name: "style", Value: -2e6}}}}, []string{"reward beyond grader.limit", `"style"`}},
-		"missing":                {named, []entry{{says: ok.says, rewards: []trace.Reward{{Name: "style", Value: 1}}}, ok}, []string{"missing reward", "style", "demo/train-1/0/1/1"}},
-		"given to a call":        {named, []entry{{says: ok.says, rewards: []trace.Reward{{Name: "style", Value: 1, CallID: callID(0)}}}, ok}, []string{"missing reward", "demo/train-1/0/0/1"}},
+		"named beyond the limit": {named, []entry{ok, {says: ok.says, rewards: []record.Reward{{Name: "style", Value: -2e6}}}}, []string{"reward beyond grader.limit", `"style"`}},
+		"missing":                {named, []entry{{says: ok.says, rewards: []record.Reward{{Name: "style", Value: 1}}}, ok}, []string{"missing reward", "style", "demo/train-1/0/1/1"}},
+		"given to a call":        {named, []entry{{says: ok.says, rewards: []record.Reward{{Name: "style", Value: 1, CallID: callID(0)}}}, ok}, []string{"missing reward", "demo/train-1/0/0/1"}},
 		"never ended":            {spec.Credit{}, []entry{ok, {says: ok.says, open: true}}, []string{"attempt does not count", "demo/train-1/0/1/1"}},
-		"a fault":                {spec.Credit{}, []entry{ok, {says: ok.says, outcome: trace.InfraFault}}, []string{"attempt does not count", "infra_fault"}},
+		"a fault":                {spec.Credit{}, []entry{ok, {says: ok.says, outcome: record.InfraFault}}, []string{"attempt does not count", "infra_fault"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			style := []trace.Reward{{Name: "style", Value: 0}}
+			style := []record.Reward{{Name: "style", Value: 0}}
 			whole := []entry{{says: ok.says, reward: 1, rewards: style}, {says: []string{"solo: b"}, rewards: style}}
 			w := newTestEnv(t).credited(c.credit)
 			// Not through Temporal, whose JSON has no such numbers.
@@ -74,7 +74,7 @@ func TestAStepWithoutATrainedCallMakesAVersionWithoutAnUpdate(t *testing.T) {
 		"no call":        {spec.Credit{}, [][]entry{{{reward: 1}, {}}}, []string{"no model call was recorded in 2 rollouts", "base URL"}},
 		"nobody trained": {spec.Credit{TrainAgents: "sol"}, [][]entry{{ok, {says: []string{"duo: a"}}}}, []string{"no call of an agent that is trained", `"sol"`, "duo, solo", "demo/train-1/0/0/1"}},
 		"one group":      {spec.Credit{Assignment: "value_difference"}, [][]entry{{ok, {says: []string{"solo: b"}}}, {{}, {}}}, []string{"nothing to train", "two groups"}},
-		"all left out":   {spec.Credit{}, [][]entry{{ok, {says: ok.says, outcome: trace.InfraFault}}}, []string{"every group was left out"}},
+		"all left out":   {spec.Credit{}, [][]entry{{ok, {says: ok.says, outcome: record.InfraFault}}}, []string{"every group was left out"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -124,7 +124,7 @@ func TestGroupsWithoutARewardForEachAttemptAreRefused(t *testing.T) {
 func TestUnequalGroupsAndAttemptsWithoutCallsAreNoFault(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t).credited(spec.Credit{Std: "none"})
-	b, _ := w.made(w.record(1, []entry{{says: []string{"solo: a"}, reward: 1}, {reward: 0}, {reward: 0, outcome: trace.AgentFailed}}, two(1), nil))
+	b, _ := w.made(w.record(1, []entry{{says: []string{"solo: a"}, reward: 1}, {reward: 0}, {reward: 0, outcome: record.AgentFailed}}, two(1), nil))
 	require.Len(t, b.Trajectories, 4)
 	require.InDelta(t, 2.0/3, b.Trajectories[0].Advantage, 1e-12, "an attempt without a call is part of what others are compared with")
 	require.Zero(t, b.Trajectories[1].Trained)
@@ -137,7 +137,7 @@ func TestAFailureRewardBeyondTheLimitIsDeclared(t *testing.T) {
 	s := w.spec()
 	s.Grader.Limit, s.Agent.FailureReward = 1, -5
 	w.prepare(s)
-	group := []entry{{says: []string{"solo: a"}, reward: 1}, {says: []string{"solo: a"}, reward: -5, outcome: trace.AgentFailed}}
+	group := []entry{{says: []string{"solo: a"}, reward: 1}, {says: []string{"solo: a"}, reward: -5, outcome: record.AgentFailed}}
 	_, err := do[activities.AssignCreditResult](t, w.coordinator.AssignCredit, w.record(1, group))
 	require.NoError(t, err)
 }

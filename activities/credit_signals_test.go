@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func TestSignalsReachTheCallsThatEarnedThem(t *testing.T) {
@@ -18,8 +18,8 @@ func TestSignalsReachTheCallsThatEarnedThem(t *testing.T) {
 	})
 	b, got := w.made(w.record(1, []entry{
 		{
-			says: []string{"solo: a", "solo: b", "solo: c"}, reward: 1, spans: []trace.Span{failedTool(1)},
-			rewards: []trace.Reward{{Name: "hint", Value: 0.5, CallID: callID(2)}},
+			says: []string{"solo: a", "solo: b", "solo: c"}, reward: 1, spans: []record.Span{failedTool(1)},
+			rewards: []record.Reward{{Name: "hint", Value: 0.5, CallID: callID(2)}},
 		},
 		{says: []string{"solo: a"}, reward: 0},
 	}))
@@ -57,9 +57,9 @@ func TestNamedRewardsAndShapingAreTold(t *testing.T) {
 		Overlong: &spec.Overlong{Tokens: 6, Buffer: 4, Penalty: 1},
 	})
 	b, got := w.made(w.record(1, []entry{
-		{says: []string{"solo: a"}, reward: 1, rewards: []trace.Reward{{Name: "style", Value: 2}}},
-		{says: []string{"solo: a", "solo: b"}, reward: 1, rewards: []trace.Reward{{Name: "style", Value: 0}}},
-		{says: []string{"solo: a"}, reward: -0.5, outcome: trace.AgentFailed},
+		{says: []string{"solo: a"}, reward: 1, rewards: []record.Reward{{Name: "style", Value: 2}}},
+		{says: []string{"solo: a", "solo: b"}, reward: 1, rewards: []record.Reward{{Name: "style", Value: 0}}},
+		{says: []string{"solo: a"}, reward: -0.5, outcome: record.AgentFailed},
 	}))
 	calls := given(b)
 	require.Equal(t, []float32{1 + 1 - 0.25, 1.75}, calls[0][0], "three tokens of at most two without a penalty")
@@ -118,7 +118,7 @@ func TestTheSameRecordsMakeTheSameBatch(t *testing.T) {
 		for range 2 { // another store, another run of the same name
 			w := newTestEnv(t).credited(c)
 			in := w.record(1, []entry{
-				{says: []string{"solo: a", "solo: b"}, reward: 1, spans: []trace.Span{failedTool(0)}}, {says: []string{"solo: a"}, reward: 0.1},
+				{says: []string{"solo: a", "solo: b"}, reward: 1, spans: []record.Span{failedTool(0)}}, {says: []string{"solo: a"}, reward: 0.1},
 			}, two(0.2, 0.7, 1))
 			_, first := w.made(in)
 			_, again := w.made(in)

@@ -17,8 +17,8 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/checkpoint"
 	"github.com/fulgurite/fulgurite/model/files/hf"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // critical returns the spec of a run with a critic and several updates in a step.
@@ -161,7 +161,7 @@ func TestInitPolicyMakesTheCriticOfItsVersion(t *testing.T) {
 	plain := newTestEnv(t)
 	plain.start(plain.spec())
 	_, err = plain.store.Version(t.Context(), criticID(0))
-	require.ErrorIs(t, err, trace.ErrNotFound)
+	require.ErrorIs(t, err, record.ErrNotFound)
 }
 
 func TestACriticWhoseMakingIsKilledAnywhereHasTheSameBits(t *testing.T) {
@@ -199,10 +199,10 @@ func TestValuesAreThoseBeforeEachToken(t *testing.T) {
 	critic, err := engine.NewCritic(c)
 	require.NoError(t, err)
 	defer critic.Close()
-	var addresses []trace.Address
+	var addresses []record.Address
 	for _, g := range groups {
 		for sample, attempt := range g.Attempts {
-			addresses = append(addresses, trace.Address{RolloutID: trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 2, Task: g.Task, Sample: sample}, Attempt: attempt})
+			addresses = append(addresses, record.Address{RolloutID: record.RolloutID{Run: "demo", Kind: record.Train, Step: 2, Task: g.Task, Sample: sample}, Attempt: attempt})
 		}
 	}
 	trajectories, err := w.store.Trajectories(t.Context(), addresses)
@@ -210,7 +210,7 @@ func TestValuesAreThoseBeforeEachToken(t *testing.T) {
 	require.Len(t, v.Calls, 4)
 	for i, trajectory := range trajectories {
 		require.Len(t, trajectory.History, 3)
-		require.Len(t, trace.Merge(trajectory.History), 2, "two of the calls are one sequence")
+		require.Len(t, record.Merge(trajectory.History), 2, "two of the calls are one sequence")
 		require.Len(t, v.Calls[i], 3)
 		for j, call := range trajectory.History {
 			whole := append(append([]int32{}, call.Prompt...), call.Completion...)

@@ -15,9 +15,9 @@ import (
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/sampler/serve"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/spec/bounds"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // A spec at the edges of what is accepted makes a version, or ends its run with an error
@@ -78,12 +78,12 @@ func (s coldSampler) Sample(ctx context.Context, v model.VersionID, r model.Deco
 // to blame, whatever it makes of the refusal. So the attempt has no reward, and the run ends.
 func TestSettingsThatNoSamplerTakesEndTheRun(t *testing.T) {
 	t.Parallel()
-	requireEnd := func(w *testEnv, a trace.Address, err error) {
+	requireEnd := func(w *testEnv, a record.Address, err error) {
 		var failure *temporal.ApplicationError
 		require.ErrorAs(t, err, &failure)
 		require.True(t, failure.NonRetryable())
 		require.ErrorContains(t, err, "temperature is 1e-09, want 0 or at least 1e-06")
-		require.Equal(t, trace.InfraFault, w.attempt(a).Outcome)
+		require.Equal(t, record.InfraFault, w.attempt(a).Outcome)
 		require.Nil(t, w.attempt(a).Reward)
 	}
 	served := func(w *testEnv) string {

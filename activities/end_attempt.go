@@ -12,9 +12,9 @@ import (
 	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/internal/truncate"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Ending is how the workflow or activity of an agent ended.
@@ -36,13 +36,13 @@ const (
 
 // EndAttemptInput describes how the agent of an attempt ended.
 type EndAttemptInput struct {
-	Address trace.Address `json:"address"`
-	Index   int           `json:"index"`
-	BaseURL string        `json:"base_url"` // of the session that BeginAttempt opened
-	Key     string        `json:"api_key"`
-	Ending  Ending        `json:"ending,omitempty"`
-	Reply   string        `json:"reply,omitempty"` // the agent's result, as JSON or text
-	Message string        `json:"message,omitempty"`
+	Address record.Address `json:"address"`
+	Index   int            `json:"index"`
+	BaseURL string         `json:"base_url"` // of the session that BeginAttempt opened
+	Key     string         `json:"api_key"`
+	Ending  Ending         `json:"ending,omitempty"`
+	Reply   string         `json:"reply,omitempty"` // the agent's result, as JSON or text
+	Message string         `json:"message,omitempty"`
 	// Workflow is the id of the agent's workflow, if it is one.
 	Workflow string `json:"workflow,omitempty"`
 }
@@ -71,10 +71,10 @@ func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttem
 	if in.Ending == Cancelled {
 		return r.cancelled(ctx, in, before)
 	}
-	if before.Outcome != trace.Running { // the worker that sealed it could no longer report that to Temporal
+	if before.Outcome != record.OutcomeRunning { // the worker that sealed it could no longer report that to Temporal
 		return r.ended(ctx, before, task)
 	}
-	a := trace.Attempt{Address: in.Address, TaskID: task.ID, Returned: time.Now()}
+	a := record.Attempt{Address: in.Address, TaskID: task.ID, Returned: time.Now()}
 	settled, fault := forwarder.CloseExternal(ctx, in.BaseURL, in.Key)
 	var result agent.Result
 	if fault == nil {
@@ -95,13 +95,13 @@ func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttem
 		return EndAttemptResult{}, ctx.Err()
 	}
 	if fault != nil {
-		a.Outcome, a.Error = trace.InfraFault, fault.Error()
+		a.Outcome, a.Error = record.InfraFault, fault.Error()
 	} else if err := r.fillOutcome(ctx, v.spec, task, result, &a); err != nil {
 		return EndAttemptResult{}, fmt.Errorf("grade attempt %s: %w", in.Address, err)
 	}
 	err = r.Attempts.SealAttempt(ctx, a)
 	switch {
-	case errors.Is(err, trace.ErrFenced):
+	case errors.Is(err, record.ErrFenced):
 		return EndAttemptResult{Fault: truncate.Ellipsis(err.Error(), failureBytes)}, nil // a later one has begun, and no worker has it
 	case err != nil:
 		return EndAttemptResult{}, fmt.Errorf("seal attempt %s: %w", in.Address, err)
@@ -120,11 +120,11 @@ func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttem
 
 // cancelled ends an attempt whose agent a person has cancelled. The person meant the
 // task, so it is not tried again.
-func (r *Runner) cancelled(ctx context.Context, in EndAttemptInput, a trace.Attempt) (EndAttemptResult, error) {
+func (r *Runner) cancelled(ctx context.Context, in EndAttemptInput, a record.Attempt) (EndAttemptResult, error) {
 	_, _ = forwarder.CloseExternal(ctx, in.BaseURL, in.Key) // what the agent could have seen doesn't matter, and the session also ends without this call
-	if a.Outcome == trace.Running {
-		a = trace.Attempt{Address: a.Address, TaskID: a.TaskID, Outcome: trace.InfraFault, Error: in.Message}
-		if err := r.Attempts.SealAttempt(ctx, a); err != nil && !errors.Is(err, trace.ErrFenced) {
+	if a.Outcome == record.OutcomeRunning {
+		a = record.Attempt{Address: a.Address, TaskID: a.TaskID, Outcome: record.InfraFault, Error: in.Message}
+		if err := r.Attempts.SealAttempt(ctx, a); err != nil && !errors.Is(err, record.ErrFenced) {
 			return EndAttemptResult{}, fmt.Errorf("seal attempt %s: %w", in.Address, err)
 		}
 	}
@@ -133,13 +133,13 @@ func (r *Runner) cancelled(ctx context.Context, in EndAttemptInput, a trace.Atte
 }
 
 // uncounted returns the result of an attempt that does not count and is not made again.
-func uncounted(a trace.Attempt) EndAttemptResult {
-	return EndAttemptResult{RunAgentResult: RunAgentResult{Attempt: a.Attempt, Outcome: trace.InfraFault, TaskFault: truncate.Ellipsis(a.Error, failureBytes)}}
+func uncounted(a record.Attempt) EndAttemptResult {
+	return EndAttemptResult{RunAgentResult: RunAgentResult{Attempt: a.Attempt, Outcome: record.InfraFault, TaskFault: truncate.Ellipsis(a.Error, failureBytes)}}
 }
 
 // ended returns the result of a sealed attempt.
-func (r *Runner) ended(ctx context.Context, a trace.Attempt, task tasks.Task) (EndAttemptResult, error) {
-	if a.Outcome == trace.InfraFault {
+func (r *Runner) ended(ctx context.Context, a record.Attempt, task tasks.Task) (EndAttemptResult, error) {
+	if a.Outcome == record.InfraFault {
 		return EndAttemptResult{Fault: truncate.Ellipsis(a.Error, failureBytes)}, nil
 	}
 	out, err := r.outcome(ctx, a.Address)
@@ -249,7 +249,7 @@ func askedAgain(result agent.Result) error {
 
 // exhausted reports whether a failure that counts as a fault has happened as often at a
 // rollout as it may, this attempt included.
-func (r *Runner) exhausted(ctx context.Context, address trace.Address, failure string) (bool, error) {
+func (r *Runner) exhausted(ctx context.Context, address record.Address, failure string) (bool, error) {
 	most := triesOf(failure)
 	if most == 0 {
 		return false, nil
@@ -270,7 +270,7 @@ const unclearTries = 5
 // either. It returns an error to ask for another try. The failure is the agent's if the
 // agent hangs where an earlier attempt hung, or if the same failure has happened too
 // often.
-func (r *Runner) classify(ctx context.Context, address trace.Address, result *agent.Result) error {
+func (r *Runner) classify(ctx context.Context, address record.Address, result *agent.Result) error {
 	progress, err := r.Attempts.AttemptProgress(ctx, address.RolloutID)
 	if err != nil {
 		return err
@@ -291,7 +291,7 @@ func (r *Runner) classify(ctx context.Context, address trace.Address, result *ag
 
 // splitProgress returns the progress of an attempt, and that of the rollout's earlier
 // attempts that failed in the same way.
-func splitProgress(progress []trace.Progress, attempt int, failure string) (now trace.Progress, before []trace.Progress) {
+func splitProgress(progress []record.Progress, attempt int, failure string) (now record.Progress, before []record.Progress) {
 	for _, p := range progress {
 		switch {
 		case p.Attempt == attempt:
@@ -304,9 +304,9 @@ func splitProgress(progress []trace.Progress, attempt int, failure string) (now 
 }
 
 // failAttempt sets the failure reward of an attempt.
-func failAttempt(a *trace.Attempt, s spec.Spec, result agent.Result) {
+func failAttempt(a *record.Attempt, s spec.Spec, result agent.Result) {
 	reward := s.Agent.FailureReward
-	a.Outcome, a.Reward, a.Failure, a.Error = trace.AgentFailed, &reward, string(result.Failure), describe(result)
+	a.Outcome, a.Reward, a.Failure, a.Error = record.AgentFailed, &reward, string(result.Failure), describe(result)
 }
 
 // describe returns a description of a failure, with the end of the agent's output.
@@ -315,13 +315,13 @@ func describe(result agent.Result) string {
 }
 
 // outcome returns the result of a sealed attempt.
-func (r *Runner) outcome(ctx context.Context, address trace.Address) (RunAgentResult, error) {
+func (r *Runner) outcome(ctx context.Context, address record.Address) (RunAgentResult, error) {
 	a, err := r.Attempts.Attempt(ctx, address)
 	if err != nil {
 		return RunAgentResult{}, fmt.Errorf("read attempt %s: %w", address, err)
 	}
 	out := RunAgentResult{Attempt: a.Address.Attempt, Outcome: a.Outcome, Reward: a.Reward, Calls: a.Calls, Tokens: a.Tokens}
-	if a.Outcome == trace.AgentFailed && a.Calls == 0 {
+	if a.Outcome == record.AgentFailed && a.Calls == 0 {
 		out.TaskFault = truncate.Ellipsis("agent failed before its first model call: "+a.Error, failureBytes)
 	}
 	return out, nil
@@ -332,17 +332,17 @@ func (r *Runner) outcome(ctx context.Context, address trace.Address) (RunAgentRe
 const failureBytes = 1 << 10
 
 // refusedRewards returns the refusals of rewards of an attempt.
-func (r *Runner) refusedRewards(ctx context.Context, address trace.Address) ([]trace.Refusal, error) {
+func (r *Runner) refusedRewards(ctx context.Context, address record.Address) ([]record.Refusal, error) {
 	all, err := r.Attempts.Refusals(ctx, address)
 	if err != nil {
 		return nil, fmt.Errorf("read refusals: %w", err)
 	}
-	return slices.DeleteFunc(all, func(f trace.Refusal) bool { return !f.OfReward() }), nil
+	return slices.DeleteFunc(all, func(f record.Refusal) bool { return !f.OfReward() }), nil
 }
 
 // checkSampled returns an error that ends the run if a sampler refused the settings of a
 // call of the attempt: no try can help, and the agent is not to blame.
-func (r *Runner) checkSampled(ctx context.Context, address trace.Address) error {
+func (r *Runner) checkSampled(ctx context.Context, address record.Address) error {
 	all, err := r.Attempts.Refusals(ctx, address)
 	if err != nil {
 		return fmt.Errorf("read refusals: %w", err)
@@ -358,8 +358,8 @@ func (r *Runner) checkSampled(ctx context.Context, address trace.Address) error 
 // addRefusals adds the calls and rewards that the gateway refused to the error of a failed
 // attempt. They are often the reason, and the agent may not have reported it. They are added to
 // the first line, because some places show only that line.
-func (r *Runner) addRefusals(ctx context.Context, a *trace.Attempt) error {
-	if a.Outcome != trace.AgentFailed {
+func (r *Runner) addRefusals(ctx context.Context, a *record.Attempt) error {
+	if a.Outcome != record.AgentFailed {
 		return nil
 	}
 	refusals, err := r.Attempts.Refusals(ctx, a.Address)

@@ -16,8 +16,8 @@ import (
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/sampler/serve"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/dataset"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // recordConversation records an attempt of four calls. The first is the writer's and held
@@ -25,7 +25,7 @@ import (
 // critic's; it extends both and is not trained. The fourth is the writer's and separate.
 func (w *testEnv) recordConversation(s *serve.Sampler, task, sample int) int {
 	w.t.Helper()
-	a, err := w.store.BeginAttempt(w.t.Context(), rollout(task, sample).Rollout, fmt.Sprint(task), trace.Terms{Temperature: 0.8}, fmt.Sprint(task, sample))
+	a, err := w.store.BeginAttempt(w.t.Context(), rollout(task, sample).Rollout, fmt.Sprint(task), record.Terms{Temperature: 0.8}, fmt.Sprint(task, sample))
 	require.NoError(w.t, err)
 	prompt := []int32{5, 6, int32(7 + task)}
 	for seq, who := range []string{"writer", "writer", "critic", "writer"} {
@@ -33,7 +33,7 @@ func (w *testEnv) recordConversation(s *serve.Sampler, task, sample int) int {
 			prompt = []int32{9, int32(8 + sample)}
 		}
 		request := model.DecodeRequest{Prompt: prompt, MaxTokens: 12, Temperature: 0.8, Seed: uint64(100*task + 10*sample + seq)}
-		c := trace.Exchange{Call: trace.Call{
+		c := record.Exchange{Call: record.Call{
 			Address: a, Seq: seq, ID: fmt.Sprint("chatcmpl-", task, sample, seq), Parent: seq - 1, Agent: who, Policy: model.DefaultPolicy,
 			Key: fmt.Sprint("key", seq), Prompt: prompt, Seed: request.Seed, Temperature: 0.8,
 		}, Request: json.RawMessage(`{}`), Response: json.RawMessage(`{}`)}
@@ -52,7 +52,7 @@ func (w *testEnv) recordConversation(s *serve.Sampler, task, sample int) int {
 		prompt = append(append(slices.Clone(prompt), completion.Tokens...), 30)
 	}
 	reward := float64(sample)
-	require.NoError(w.t, w.store.SealAttempt(w.t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed, Reward: &reward}))
+	require.NoError(w.t, w.store.SealAttempt(w.t.Context(), record.Attempt{Address: a, Outcome: record.OutcomeCompleted, Reward: &reward}))
 	return a.Attempt
 }
 

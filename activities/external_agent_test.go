@@ -18,8 +18,8 @@ import (
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/agent/forwarder"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // workersOf says what Temporal knows about users' workers.
@@ -72,7 +72,7 @@ func TestAnAttemptElsewhereIsRecordedGradedAndEndedOnce(t *testing.T) {
 	got, err := do[activities.EndAttemptResult](t, another.EndAttempt, end)
 	require.NoError(t, err)
 	require.Empty(t, got.Fault)
-	require.Equal(t, trace.Completed, got.Outcome)
+	require.Equal(t, record.OutcomeCompleted, got.Outcome)
 	require.InDelta(t, 1, *got.Reward, 0)
 	require.Equal(t, 1, got.Calls)
 	require.Equal(t, "42", w.attempt(at(in, 1)).Result)
@@ -95,7 +95,7 @@ func TestNoAttemptBeginsWhileNobodyWorksOnItsQueue(t *testing.T) {
 	_, err := do[activities.BeginAttemptResult](t, runner.BeginAttempt, activities.BeginAttemptInput{RunAgentInput: rollout(0, 0)})
 	requireRetryable(t, err, `no worker polls the task queue "theirs"`)
 	_, err = w.store.CurrentAttempt(t.Context(), rollout(0, 0).Rollout)
-	require.ErrorIs(t, err, trace.ErrNotFound)
+	require.ErrorIs(t, err, record.ErrNotFound)
 }
 
 func TestATaskTooLargeForTemporalIsRefusedBeforeTheRunBegins(t *testing.T) {
@@ -182,7 +182,7 @@ func TestHowAnAgentElsewhereEnds(t *testing.T) {
 				w.requireFault(at(in, 1))
 			case c.failure != "":
 				require.Empty(t, got.Fault)
-				require.Equal(t, trace.AgentFailed, got.Outcome)
+				require.Equal(t, record.AgentFailed, got.Outcome)
 				require.InDelta(t, -0.5, *got.Reward, 0)
 				require.Equal(t, c.failure, sealed.Failure)
 				require.Contains(t, sealed.Error, c.end.Message)
@@ -336,7 +336,7 @@ func TestPostedIsBeforeReturnedIsBeforeTheLastLine(t *testing.T) {
 				require.InDelta(t, -0.5, *got.Reward, 0)
 				return
 			}
-			require.Equal(t, trace.Completed, got.Outcome)
+			require.Equal(t, record.OutcomeCompleted, got.Outcome)
 			require.InDelta(t, c.reward, *got.Reward, 0)
 		})
 	}
@@ -398,13 +398,13 @@ func TestWhatFailsAfterTheAttemptIsNotedAndChangesNothing(t *testing.T) {
 	w := newTestEnv(t)
 	w.prepare(w.spec())
 	runner, in := w.runner("", nil), rollout(0, 0)
-	untidy := agent.Hooks{After: func(context.Context, agent.Job, trace.Outcome) error { return errors.New("can't clear up") }}
+	untidy := agent.Hooks{After: func(context.Context, agent.Job, record.Outcome) error { return errors.New("can't clear up") }}
 	runner.Launchers = only{agent.Around(answers("42"), untidy, filepath.Join(w.dir, "scratch"))}
 	got, err := do[activities.RunAgentResult](t, runner.RunAgent, in)
 	require.NoError(t, err)
 	require.InDelta(t, 1, *got.Reward, 0)
 	sealed := w.attempt(at(in, 1))
-	require.Equal(t, trace.Completed, sealed.Outcome)
+	require.Equal(t, record.OutcomeCompleted, sealed.Outcome)
 	require.Equal(t, "after the attempt: can't clear up", sealed.Error)
 	left, err := os.ReadDir(filepath.Join(w.dir, "scratch"))
 	require.NoError(t, err)
@@ -426,5 +426,5 @@ func TestTheFaultOfTheAttemptBeforeIsShownUntilTheNextBegins(t *testing.T) {
 	require.ErrorAs(t, err, &failure)
 	require.Equal(t, time.Minute, failure.NextRetryDelay())
 	_, err = w.store.CurrentAttempt(t.Context(), in.Rollout)
-	require.ErrorIs(t, err, trace.ErrNotFound)
+	require.ErrorIs(t, err, record.ErrNotFound)
 }

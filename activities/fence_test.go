@@ -12,7 +12,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // How long tests wait for an event, and how often they check for it.
@@ -23,7 +23,7 @@ const (
 
 // begin begins an attempt as another worker would, after Temporal has given up on
 // the one before.
-func (w *testEnv) begin(in activities.RunAgentInput) trace.Address {
+func (w *testEnv) begin(in activities.RunAgentInput) record.Address {
 	w.t.Helper()
 	before, err := w.store.CurrentAttempt(w.t.Context(), in.Rollout)
 	require.NoError(w.t, err)
@@ -34,10 +34,10 @@ func (w *testEnv) begin(in activities.RunAgentInput) trace.Address {
 
 // requireLost holds that the attempt has n calls and nothing else: it was replaced
 // before it ended.
-func (w *testEnv) requireLost(a trace.Address, n int) {
+func (w *testEnv) requireLost(a record.Address, n int) {
 	w.t.Helper()
 	got := w.attempt(a)
-	require.Equal(w.t, trace.Running, got.Outcome)
+	require.Equal(w.t, record.OutcomeRunning, got.Outcome)
 	require.Nil(w.t, got.Reward)
 	require.Equal(w.t, n, got.Calls)
 	rewards, err := w.store.Rewards(w.t.Context(), a)
@@ -102,8 +102,8 @@ func TestReplacedAttemptCanNeitherFinishNorBeGraded(t *testing.T) {
 	_, err := do[activities.RunAgentResult](t, zombie.RunAgent, in)
 	requireRetryable(t, err, "seal attempt "+at(in, 1).String(), "attempt is fenced")
 	w.requireLost(at(in, 1), 0)
-	err = w.store.PutReward(t.Context(), trace.Reward{Address: at(in, 1), Name: "final", Value: 1, Source: "grader"})
-	require.ErrorIs(t, err, trace.ErrFenced)
+	err = w.store.PutReward(t.Context(), record.Reward{Address: at(in, 1), Name: "final", Value: 1, Source: "grader"})
+	require.ErrorIs(t, err, record.ErrFenced)
 }
 
 // A worker was suspended while it waited for work. When it gets its task, the rollout has
@@ -127,7 +127,7 @@ func TestRolloutThatHasEndedIsNotAttemptedAgain(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, first, hidesVersion)
 			require.Equal(t, 1, launched)
-			err = w.store.PutReward(t.Context(), trace.Reward{Address: at(in, 1), Name: "style", Value: 1, Source: "grader"})
+			err = w.store.PutReward(t.Context(), record.Reward{Address: at(in, 1), Name: "style", Value: 1, Source: "grader"})
 			require.NoError(t, err, "it is not fenced")
 		})
 	}

@@ -7,13 +7,13 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // attempt returns an attempt with a reward named brevity.
 func attempt(final, brevity float64, says ...string) entry {
-	return entry{says: append([]string{"solo: start"}, says...), reward: final, rewards: []trace.Reward{{Name: "brevity", Value: brevity}}}
+	return entry{says: append([]string{"solo: start"}, says...), reward: final, rewards: []record.Reward{{Name: "brevity", Value: brevity}}}
 }
 
 // A group is flat if none of its tokens would get an advantage, whatever its final
@@ -24,7 +24,7 @@ func TestAGroupIsFlatIfItsCreditIs(t *testing.T) {
 	equal := []entry{attempt(1, 0), attempt(1, 0), attempt(1, 0)}
 	varied := []entry{attempt(1, 0), attempt(0, 0), attempt(1, 0)}
 	failing := []entry{attempt(1, 0), attempt(1, 0), attempt(1, 0)}
-	failing[1].spans = []trace.Span{failedTool(0)}
+	failing[1].spans = []record.Span{failedTool(0)}
 	for name, c := range map[string]struct {
 		credit spec.Credit
 		groups [][]entry
@@ -62,7 +62,7 @@ func TestAGroupIsFlatIfItsCreditIs(t *testing.T) {
 			t.Parallel()
 			w := newTestEnv(t).credited(c.credit)
 			// One more group, which can always be trained.
-			in := w.record(1, append(c.groups, []entry{{says: []string{"write: a"}, reward: 1, rewards: []trace.Reward{{Name: "brevity", Value: 1}}}, {says: []string{"write: a"}, rewards: []trace.Reward{{Name: "brevity"}}}})...)
+			in := w.record(1, append(c.groups, []entry{{says: []string{"write: a"}, reward: 1, rewards: []record.Reward{{Name: "brevity", Value: 1}}}, {says: []string{"write: a"}, rewards: []record.Reward{{Name: "brevity"}}}})...)
 			got, err := do[activities.FlatGroupsResult](t, w.coordinator.FlatGroups, activities.FlatGroupsInput{
 				Run: "demo", Policy: model.DefaultPolicy, Step: 1, Groups: in.Groups,
 			})

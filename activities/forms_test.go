@@ -13,7 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/hf"
 	"github.com/fulgurite/fulgurite/model/sampler/serve"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // everyFifthForced allows ten tokens, which differ from place to place. At every fifth
@@ -44,14 +44,14 @@ func fewTokens(f model.Form) (model.Constraint, error) { return &everyFifthForce
 // schema, one is free, and one may be ended by a stop text.
 func (w *testEnv) sampleFormed(s *serve.Sampler, task, sample int) int {
 	w.t.Helper()
-	a, err := w.store.BeginAttempt(w.t.Context(), rollout(task, sample).Rollout, fmt.Sprint(task), trace.Terms{Temperature: 0.8}, fmt.Sprint(task, sample))
+	a, err := w.store.BeginAttempt(w.t.Context(), rollout(task, sample).Rollout, fmt.Sprint(task), record.Terms{Temperature: 0.8}, fmt.Sprint(task, sample))
 	require.NoError(w.t, err)
 	prompt := []int32{5, 6, int32(7 + task)}
 	for seq, form := range []*model.Form{{Codec: "few", Schema: json.RawMessage(`{"type":"object"}`)}, nil, {Codec: "few", Stop: []string{"END"}}} {
 		request := model.DecodeRequest{Prompt: prompt, MaxTokens: 12, Temperature: 0.8, Seed: uint64(10*task + 2*sample + seq), Form: form}
 		completion, weights, err := s.Sample(w.t.Context(), model.VersionID{Run: "demo", Policy: model.DefaultPolicy}, request)
 		require.NoError(w.t, err)
-		c := trace.Exchange{Call: trace.Call{
+		c := record.Exchange{Call: record.Call{
 			Address: a, Seq: seq, ID: fmt.Sprint("chatcmpl-", task, sample, seq), Parent: seq - 1, Policy: model.DefaultPolicy, Weights: weights,
 			Key: fmt.Sprint("key", seq), Prompt: prompt, Completion: completion.Tokens, Logprobs: completion.Logprobs, Untrained: completion.Forced,
 			Seed: request.Seed, Temperature: 0.8, Finish: completion.Finish,
@@ -64,7 +64,7 @@ func (w *testEnv) sampleFormed(s *serve.Sampler, task, sample int) int {
 		prompt = append(append(slices.Clone(prompt), completion.Tokens...), 30)
 	}
 	reward := float64(sample)
-	require.NoError(w.t, w.store.SealAttempt(w.t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed, Reward: &reward}))
+	require.NoError(w.t, w.store.SealAttempt(w.t.Context(), record.Attempt{Address: a, Outcome: record.OutcomeCompleted, Reward: &reward}))
 	return a.Attempt
 }
 

@@ -22,13 +22,12 @@ import (
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/sqlmatch"
 	"github.com/fulgurite/fulgurite/tasks/stream"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/update"
 )
 
 // fillOutcome sets how the attempt ended and its reward, unless a grader command decides
 // the reward.
-func (r *Runner) fillOutcome(ctx context.Context, s spec.Spec, task tasks.Task, result agent.Result, a *trace.Attempt) error {
+func (r *Runner) fillOutcome(ctx context.Context, s spec.Spec, task tasks.Task, result agent.Result, a *record.Attempt) error {
 	if err := r.grade(ctx, s, task, result, a); err != nil {
 		return err
 	}
@@ -41,8 +40,8 @@ func (r *Runner) fillOutcome(ctx context.Context, s spec.Spec, task tasks.Task, 
 	return r.addRefusals(ctx, a)
 }
 
-func (r *Runner) grade(ctx context.Context, s spec.Spec, task tasks.Task, result agent.Result, a *trace.Attempt) error {
-	a.Outcome, a.Result, a.Error = trace.Completed, result.Text, result.Note
+func (r *Runner) grade(ctx context.Context, s spec.Spec, task tasks.Task, result agent.Result, a *record.Attempt) error {
+	a.Outcome, a.Result, a.Error = record.OutcomeCompleted, result.Text, result.Note
 	if result.Failed() {
 		failAttempt(a, s, result)
 		return nil
@@ -74,7 +73,7 @@ func (r *Runner) grade(ctx context.Context, s spec.Spec, task tasks.Task, result
 // returned one, else the one on the last line of its result. If a posted final reward was
 // refused and none was accepted, the agent has failed, whatever it returned: it had
 // another reward in mind.
-func (r *Runner) selfGraded(ctx context.Context, s spec.Spec, result agent.Result, a *trace.Attempt) error {
+func (r *Runner) selfGraded(ctx context.Context, s spec.Spec, result agent.Result, a *record.Attempt) error {
 	posted, ok, err := r.posted(ctx, a.Address)
 	if err != nil {
 		return err
@@ -84,7 +83,7 @@ func (r *Runner) selfGraded(ctx context.Context, s spec.Spec, result agent.Resul
 		return err
 	}
 	reward, refusal := result.Reward, result.RewardError
-	final := slices.IndexFunc(refused, func(f trace.Refusal) bool { return f.Code == trace.FinalRewardRefused })
+	final := slices.IndexFunc(refused, func(f record.Refusal) bool { return f.Code == record.FinalRewardRefused })
 	switch {
 	case ok:
 		reward, refusal = &posted, ""
@@ -101,7 +100,7 @@ func (r *Runner) selfGraded(ctx context.Context, s spec.Spec, result agent.Resul
 	switch {
 	case refusal != "":
 		failAttempt(a, s, agent.Result{Failure: badReward, Message: refusal, Note: result.Note})
-	case reward == nil && !weighsFinal(s.Credit) && a.Address.Kind != trace.Gate && a.Address.Kind != trace.Test:
+	case reward == nil && !weighsFinal(s.Credit) && a.Address.Kind != record.Gate && a.Address.Kind != record.Test:
 		a.Reward = new(float64) // nothing reads it: checkNamed asks for the rewards that count
 	case reward == nil:
 		message := "the agent reported no reward"
@@ -123,8 +122,8 @@ func weighsFinal(c spec.Credit) bool {
 
 // checkNamed makes the agent of an attempt fail that is to be trained and lacks a named
 // reward with a weight.
-func (r *Runner) checkNamed(ctx context.Context, s spec.Spec, result agent.Result, a *trace.Attempt) error {
-	if !trains(a.Address.Kind) || a.Outcome != trace.Completed || len(s.Credit.Rewards) == 0 {
+func (r *Runner) checkNamed(ctx context.Context, s spec.Spec, result agent.Result, a *record.Attempt) error {
+	if !trains(a.Address.Kind) || a.Outcome != record.OutcomeCompleted || len(s.Credit.Rewards) == 0 {
 		return nil
 	}
 	rewards, err := r.Attempts.Rewards(ctx, a.Address)
@@ -132,7 +131,7 @@ func (r *Runner) checkNamed(ctx context.Context, s spec.Spec, result agent.Resul
 		return fmt.Errorf("read rewards: %w", err)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Credit.Rewards)) {
-		if name == credit.Final || slices.ContainsFunc(rewards, func(w trace.Reward) bool { return w.Name == name && w.CallID == "" }) {
+		if name == credit.Final || slices.ContainsFunc(rewards, func(w record.Reward) bool { return w.Name == name && w.CallID == "" }) {
 			continue
 		}
 		failAttempt(a, s, agent.Result{
@@ -145,8 +144,8 @@ func (r *Runner) checkNamed(ctx context.Context, s spec.Spec, result agent.Resul
 
 // checkTruncated makes an attempt that is to be trained fail if a limit of tokens cut off a
 // reply to an agent that is trained, and the spec wants that.
-func (r *Runner) checkTruncated(ctx context.Context, s spec.Spec, result agent.Result, a *trace.Attempt) error {
-	if s.Credit.Truncated != spec.TruncatedFail || a.Outcome != trace.Completed || !trains(a.Address.Kind) {
+func (r *Runner) checkTruncated(ctx context.Context, s spec.Spec, result agent.Result, a *record.Attempt) error {
+	if s.Credit.Truncated != spec.TruncatedFail || a.Outcome != record.OutcomeCompleted || !trains(a.Address.Kind) {
 		return nil
 	}
 	trained, err := regexp.Compile("^(?:" + s.Credit.TrainAgents + ")$")
@@ -171,7 +170,7 @@ func (r *Runner) checkTruncated(ctx context.Context, s spec.Spec, result agent.R
 		return nil
 	}
 	failAttempt(a, s, agent.Result{
-		Failure: trace.FailureTruncated, Stderr: result.Stderr, Note: result.Note,
+		Failure: record.FailureTruncated, Stderr: result.Stderr, Note: result.Note,
 		Message: fmt.Sprintf("%d of %d replies were cut off at a limit of tokens, the first that of call %d, and credit.truncated is %q",
 			len(cut), len(calls), cut[0], spec.TruncatedFail),
 	})
@@ -179,12 +178,12 @@ func (r *Runner) checkTruncated(ctx context.Context, s spec.Spec, result agent.R
 }
 
 // trains reports whether attempts of a kind are trained, or shown as if they were.
-func trains(kind trace.Kind) bool {
-	return kind == trace.Train || kind == trace.Reserve || kind == trace.Try
+func trains(kind record.Kind) bool {
+	return kind == record.Train || kind == record.Reserve || kind == record.Try
 }
 
 // posted returns the recorded final reward, if there is one.
-func (r *Runner) posted(ctx context.Context, address trace.Address) (float64, bool, error) {
+func (r *Runner) posted(ctx context.Context, address record.Address) (float64, bool, error) {
 	rewards, err := r.Attempts.Rewards(ctx, address)
 	if err != nil {
 		return 0, false, fmt.Errorf("read rewards: %w", err)
@@ -239,8 +238,8 @@ func (r *Runner) gradeRollout(ctx context.Context, in GradeRolloutInput) (GradeR
 	if least := v.spec.Grader.Minimum; least != nil && reward < *least {
 		return GradeRolloutResult{TaskFault: fmt.Sprintf("grader of attempt %s returned %v, below grader.minimum %v", in.Address, reward, *least)}, nil
 	}
-	err = r.Attempts.PutReward(ctx, trace.Reward{Address: in.Address, Name: credit.Final, Value: reward, Source: "grader"})
-	if errors.Is(err, trace.ErrConflict) {
+	err = r.Attempts.PutReward(ctx, record.Reward{Address: in.Address, Name: credit.Final, Value: reward, Source: "grader"})
+	if errors.Is(err, record.ErrConflict) {
 		reward, _, err = r.posted(ctx, in.Address)
 	}
 	return GradeRolloutResult{Reward: reward}, err
@@ -256,7 +255,7 @@ func (r *Runner) gradeByCommand(ctx context.Context, s spec.Spec, task tasks.Tas
 // graderFailed counts a failure of the grader command. A command that could not be
 // started, was ended together with its worker, or reports a fault of the machine says
 // nothing about the task. A command that reports a fault of the task is not asked again.
-func (r *Runner) graderFailed(ctx context.Context, address trace.Address, failure error) (GradeRolloutResult, error) {
+func (r *Runner) graderFailed(ctx context.Context, address record.Address, failure error) (GradeRolloutResult, error) {
 	var command *tasks.CommandError
 	if !errors.As(failure, &command) || errors.Is(failure, tasks.ErrGraderStart) || errors.Is(failure, tasks.ErrMachine) {
 		return GradeRolloutResult{}, failure
@@ -367,18 +366,18 @@ func (c *Coordinator) evidence(ctx context.Context, in JudgeCallsInput) ([]judge
 // stream. The groups of a trial belong to no stream: their ordinals are the indices of
 // their tasks in the split.
 func (r *cachedRun) taskOf(g Group, step int) (tasks.Task, error) {
-	if g.Kind == trace.Try {
+	if g.Kind == record.Try {
 		return r.task(g.Kind, g.Task)
 	}
-	n := len(r.tasks[trace.Train])
+	n := len(r.tasks[record.Train])
 	if n == 0 {
 		return tasks.Task{}, invalid(fmt.Errorf("run %s has no train split", r.run.Name))
 	}
-	if g.Kind == trace.Reserve {
+	if g.Kind == record.Reserve {
 		return r.task(g.Kind, stream.Reserve(r.spec.Seed, n, step, g.Task))
 	}
 	index, _ := stream.At(r.spec.Seed, n, g.Task)
-	return r.task(trace.Train, index)
+	return r.task(record.Train, index)
 }
 
 // judgeOptions returns the options of the spec's judge. A missing API key is an error

@@ -17,8 +17,8 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func TestAnAgentMayReportItsOwnReward(t *testing.T) {
@@ -41,7 +41,7 @@ func TestAnAgentMayReportItsOwnReward(t *testing.T) {
 			in := rollout(0, 0)
 			got, err := do[activities.RunAgentResult](t, w.runner(w.serve(w.gateway()), f).RunAgent, in)
 			require.NoError(t, err)
-			require.Equal(t, trace.Completed, got.Outcome)
+			require.Equal(t, record.OutcomeCompleted, got.Outcome)
 			require.InDelta(t, 0.75, *got.Reward, 0)
 			require.InDelta(t, 0.75, *w.attempt(at(in, 1)).Reward, 0)
 		})
@@ -66,7 +66,7 @@ func TestAnAgentThatReportsNoRewardHasFailed(t *testing.T) {
 			in := rollout(0, 0)
 			got, err := do[activities.RunAgentResult](t, w.runner(w.serve(w.gateway()), f).RunAgent, in)
 			require.NoError(t, err)
-			require.Equal(t, trace.AgentFailed, got.Outcome)
+			require.Equal(t, record.AgentFailed, got.Outcome)
 			require.InDelta(t, -0.5, *got.Reward, 0)
 			require.Equal(t, "no_reward", w.attempt(at(in, 1)).Failure)
 			require.Equal(t, "no_reward: the agent reported no reward", w.attempt(at(in, 1)).Error)
@@ -173,7 +173,7 @@ func TestNoFinalRewardIsNeededWhereNoneIsWeighed(t *testing.T) {
 	in := rollout(0, 0)
 	_, err := do[activities.RunAgentResult](t, w.runner(w.serve(w.gateway()), posting("42", `{"name": "style", "value": 1}`)).RunAgent, in)
 	require.NoError(t, err)
-	require.Equal(t, trace.Completed, w.attempt(at(in, 1)).Outcome)
+	require.Equal(t, record.OutcomeCompleted, w.attempt(at(in, 1)).Outcome)
 }
 
 func TestPostedRewardsAreRefusedWhereAGraderDecides(t *testing.T) {
@@ -235,7 +235,7 @@ type forgetful struct {
 	looked *int
 }
 
-func (f forgetful) Rewards(ctx context.Context, a trace.Address) ([]trace.Reward, error) {
+func (f forgetful) Rewards(ctx context.Context, a record.Address) ([]record.Reward, error) {
 	if *f.looked++; *f.looked == 1 {
 		return nil, nil
 	}
@@ -349,7 +349,7 @@ func TestARewardBelowTheMinimumIsTheAgentsFailure(t *testing.T) {
 			in := rollout(0, 0)
 			got, err := do[activities.RunAgentResult](t, w.runner(w.serve(w.gateway()), f).RunAgent, in)
 			require.NoError(t, err)
-			require.Equal(t, trace.AgentFailed, got.Outcome)
+			require.Equal(t, record.AgentFailed, got.Outcome)
 			require.InDelta(t, 0.25, *got.Reward, 0)
 			require.Equal(t, "bad_reward: the reward -1 is below grader.minimum 0", w.attempt(at(in, 1)).Error)
 		})

@@ -19,7 +19,6 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks/stream"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // judgeServer is an HTTP server that answers as a judge, with what the function says
@@ -73,14 +72,14 @@ func (w *testEnv) judged(b *judgeServer, edit func(*spec.Judge)) activities.Judg
 	w.start(s)
 	const step, ordinal = 1, 1
 	index, _ := stream.At(s.Seed, 2, ordinal)
-	groups := []activities.Group{{Task: ordinal, Rewards: []float64{1, 0}}, {Kind: trace.Reserve, Rewards: []float64{0.5, 0.25}}}
+	groups := []activities.Group{{Task: ordinal, Rewards: []float64{1, 0}}, {Kind: record.Reserve, Rewards: []float64{0.5, 0.25}}}
 	runner := w.runner(w.serve(w.gateway()), twoCalls)
 	for i, g := range groups {
 		for sample := range g.Rewards {
 			in := rollout(index, sample)
 			in.Rollout.Step, in.Rollout.Task = step, g.Task
-			if g.Kind == trace.Reserve {
-				in.Rollout.Kind, in.Index = trace.Reserve, stream.Reserve(s.Seed, 2, step, g.Task)
+			if g.Kind == record.Reserve {
+				in.Rollout.Kind, in.Index = record.Reserve, stream.Reserve(s.Seed, 2, step, g.Task)
 			}
 			r, err := do[activities.RunAgentResult](w.t, runner.RunAgent, in)
 			require.NoError(w.t, err)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // Each iteration is a step with plain GRPO: 128 groups of 8 attempts of 20 calls. Each
@@ -53,8 +53,8 @@ func BenchmarkAssignCredit(b *testing.B) {
 }
 
 func (w *testEnv) longAttempt(task, sample, calls int) error {
-	id := trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 1, Task: task, Sample: sample}
-	a, err := w.store.BeginAttempt(w.t.Context(), id, "a", trace.Terms{Policy: model.DefaultPolicy, Temperature: 1}, "key")
+	id := record.RolloutID{Run: "demo", Kind: record.Train, Step: 1, Task: task, Sample: sample}
+	a, err := w.store.BeginAttempt(w.t.Context(), id, "a", record.Terms{Policy: model.DefaultPolicy, Temperature: 1}, "key")
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (w *testEnv) longAttempt(task, sample, calls int) error {
 		}
 	}
 	reward := float64(sample % 2)
-	return w.store.SealAttempt(w.t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed, Reward: &reward})
+	return w.store.SealAttempt(w.t.Context(), record.Attempt{Address: a, Outcome: record.OutcomeCompleted, Reward: &reward})
 }
 
 // watchHeap begins to watch the size of the heap. The returned function ends that and

@@ -6,7 +6,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // ErrTypeInvalid is the type of application errors that another try cannot fix.
@@ -29,8 +28,8 @@ type PrepareRunInput struct {
 
 // PrepareRunResult is the prepared run, in the form that all later activities read.
 type PrepareRunResult struct {
-	Spec   spec.Spec                   `json:"spec"` // with defaults, paths absolute
-	Splits map[trace.Kind]record.Split `json:"splits"`
+	Spec   spec.Spec                    `json:"spec"` // with defaults, paths absolute
+	Splits map[record.Kind]record.Split `json:"splits"`
 	// SearchAttributes is false if Fulgurite's search attributes are not registered in
 	// the cluster.
 	SearchAttributes bool `json:"search_attributes"`
@@ -63,17 +62,17 @@ type PublishVersionInput = model.VersionID
 
 // RunAgentInput asks for one attempt at a rollout.
 type RunAgentInput struct {
-	Rollout trace.RolloutID `json:"rollout"`
-	Index   int             `json:"index"` // of the task in its split
-	Policy  string          `json:"policy"`
-	Version int             `json:"version"`
-	Greedy  bool            `json:"greedy,omitempty"` // temperature 0 instead of the spec's
+	Rollout record.RolloutID `json:"rollout"`
+	Index   int              `json:"index"` // of the task in its split
+	Policy  string           `json:"policy"`
+	Version int              `json:"version"`
+	Greedy  bool             `json:"greedy,omitempty"` // temperature 0 instead of the spec's
 }
 
 // RunAgentResult is the attempt that counts.
 type RunAgentResult struct {
-	Attempt int           `json:"attempt"`
-	Outcome trace.Outcome `json:"outcome"`
+	Attempt int            `json:"attempt"`
+	Outcome record.Outcome `json:"outcome"`
 	// Reward is nil if a separate grader has not decided yet.
 	Reward *float64 `json:"reward,omitempty"`
 	Calls  int      `json:"calls"`
@@ -87,8 +86,8 @@ type RunAgentResult struct {
 
 // GradeRolloutInput asks the spec's grader command for the reward of an attempt.
 type GradeRolloutInput struct {
-	Address trace.Address `json:"address"`
-	Index   int           `json:"index"`
+	Address record.Address `json:"address"`
+	Index   int            `json:"index"`
 }
 
 // GradeRolloutResult has that reward.
@@ -100,11 +99,11 @@ type GradeRolloutResult struct {
 
 // Group has the results of the samples of one task. Slices have one entry per sample.
 type Group struct {
-	// Kind is trace.Reserve for the group of a reserve, else empty.
-	Kind     trace.Kind `json:"kind,omitempty"`
-	Task     int        `json:"task"`
-	Attempts []int      `json:"attempts"`
-	Rewards  []float64  `json:"rewards"`
+	// Kind is record.Reserve for the group of a reserve, else empty.
+	Kind     record.Kind `json:"kind,omitempty"`
+	Task     int         `json:"task"`
+	Attempts []int       `json:"attempts"`
+	Rewards  []float64   `json:"rewards"`
 }
 
 // StepGroups names the attempts of a step that count.

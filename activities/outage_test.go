@@ -27,9 +27,9 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/sampler/serve"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -178,11 +178,11 @@ func TestAnOutageOfAnyLengthEndsNoRunAndQuarantinesNoTask(t *testing.T) {
 				excluded, err := w.store.Quarantines(t.Context(), "demo", model.DefaultPolicy)
 				require.NoError(t, err)
 				require.Empty(t, excluded)
-				attempts, err := w.store.Attempts(t.Context(), "demo", trace.Train, 1)
+				attempts, err := w.store.Attempts(t.Context(), "demo", record.Train, 1)
 				require.NoError(t, err)
 				require.NotEmpty(t, attempts)
 				for _, a := range attempts {
-					require.Contains(t, []trace.Outcome{trace.Completed, trace.InfraFault}, a.Outcome)
+					require.Contains(t, []record.Outcome{record.OutcomeCompleted, record.InfraFault}, a.Outcome)
 				}
 				if away == "store" {
 					for _, name := range append(of.also, "PrepareRun", "InitPolicy", "AssignCredit", "TrainStep", "RecordStep", "FinishRun") {

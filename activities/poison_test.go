@@ -16,8 +16,8 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // playing returns the spec of an agent that is this test's binary in a role.
@@ -76,18 +76,18 @@ func TestPoisonedAgentsHaveOneOutcomeAndTheWorkerLivesOn(t *testing.T) {
 			worker, in := w.worker(), rollout(0, 0)
 			got, err := do[activities.RunAgentResult](t, worker.RunAgent, in)
 			require.NoError(t, err)
-			sealed, err := w.store.Attempts(t.Context(), "demo", trace.Train, 1)
+			sealed, err := w.store.Attempts(t.Context(), "demo", record.Train, 1)
 			require.NoError(t, err)
 			require.Len(t, sealed, 1)
 			require.Equal(t, sealed[0].Outcome, got.Outcome)
 			require.Equal(t, c.failure, sealed[0].Failure, "%s", sealed[0].Error)
 			require.Contains(t, sealed[0].Error, c.says)
 			if c.failure != "" {
-				require.Equal(t, trace.AgentFailed, got.Outcome)
+				require.Equal(t, record.AgentFailed, got.Outcome)
 				require.InDelta(t, -0.5, *got.Reward, 0)
 				require.InDelta(t, -0.5, *sealed[0].Reward, 0)
 			} else {
-				require.Equal(t, trace.Completed, got.Outcome)
+				require.Equal(t, record.OutcomeCompleted, got.Outcome)
 				require.Empty(t, sealed[0].Error)
 			}
 			if c.early {
@@ -134,7 +134,7 @@ func TestFuncThatReportsAnAbsurdRewardHasFailed(t *testing.T) {
 			in := rollout(0, 0)
 			got, err := do[activities.RunAgentResult](t, runner.RunAgent, in)
 			require.NoError(t, err)
-			require.Equal(t, trace.AgentFailed, got.Outcome)
+			require.Equal(t, record.AgentFailed, got.Outcome)
 			require.InDelta(t, -0.5, *got.Reward, 0)
 			require.Equal(t, "bad_reward", w.attempt(at(in, 1)).Failure)
 			require.Equal(t, c.says, w.attempt(at(in, 1)).Error)
@@ -167,7 +167,7 @@ func TestTheSameHangAtTheSamePlaceIsTheAgentsFailure(t *testing.T) {
 	in := rollout(0, 0)
 	got, n := w.tries(w.worker(), in, 5)
 	require.Equal(t, 2, n)
-	require.Equal(t, trace.AgentFailed, got.Outcome)
+	require.Equal(t, record.AgentFailed, got.Outcome)
 	require.InDelta(t, -0.5, *got.Reward, 0)
 	require.Equal(t, "hang", w.attempt(at(in, 1)).Failure)
 	require.Contains(t, w.attempt(at(in, 1)).Error, "trying again: hang: no model call and no output for 1s")
@@ -185,7 +185,7 @@ func TestHangsAtOtherPlacesAreTriedAgainButNotForEver(t *testing.T) {
 	in := rollout(0, 0)
 	got, n := w.tries(w.worker(), in, 10)
 	require.Equal(t, 5, n)
-	require.Equal(t, trace.AgentFailed, got.Outcome)
+	require.Equal(t, record.AgentFailed, got.Outcome)
 	require.Contains(t, w.attempt(at(in, 5)).Error, "so did 4 attempts before")
 }
 
@@ -211,7 +211,7 @@ func TestAnAgentThatAsksForAnotherAttemptGetsItButNotForEver(t *testing.T) {
 	got, n = w.tries(runner, in, 20)
 	require.Equal(t, activities.RetryTries, n)
 	require.Nil(t, got.Reward)
-	require.Equal(t, trace.InfraFault, got.Outcome)
+	require.Equal(t, record.InfraFault, got.Outcome)
 	require.Contains(t, got.TaskFault, "the agent asks for another attempt: try again: the search is down")
 	for attempt := range n {
 		require.Equal(t, "retry", w.attempt(at(in, attempt+1)).Failure)
@@ -225,7 +225,7 @@ func TestAnAgentThatIsKilledIsTriedAgainButNotForEver(t *testing.T) {
 	in := rollout(0, 0)
 	got, n := w.tries(w.worker(), in, 10)
 	require.Equal(t, 5, n)
-	require.Equal(t, trace.AgentFailed, got.Outcome)
+	require.Equal(t, record.AgentFailed, got.Outcome)
 	require.Equal(t, "killed", w.attempt(at(in, 1)).Failure)
 }
 
@@ -249,7 +249,7 @@ func TestEveryAttemptSeesTheSameSurroundings(t *testing.T) {
 	w := newTestEnv(t)
 	w.start(w.playing("surroundings"))
 	in := rollout(0, 0)
-	in.Rollout.Kind = trace.Try // tried as often as it is requested
+	in.Rollout.Kind = record.Try // tried as often as it is requested
 	look := func(attempt int) string {
 		_, err := do[activities.RunAgentResult](t, w.worker().RunAgent, in) // another worker each time
 		require.NoError(t, err)

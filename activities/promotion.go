@@ -12,7 +12,6 @@ import (
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // The verdicts of PromoteVersion about an accepted candidate for which the
@@ -39,7 +38,7 @@ func (c *Coordinator) DecidePromotion(ctx context.Context, in DecidePromotionInp
 		return DecidePromotionResult{}, invalid(fmt.Errorf("spec of run %s: %w", in.Run, err))
 	}
 	promoted, err := c.Ledger.Promoted(ctx, in.Run, in.Policy)
-	if errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		return DecidePromotionResult{Decision: model.Unpaired(in.Candidate, -1, "no version is promoted to compare it with")}, nil
 	}
 	if err != nil {
@@ -48,7 +47,7 @@ func (c *Coordinator) DecidePromotion(ctx context.Context, in DecidePromotionInp
 	if promoted.Version == in.Candidate {
 		return DecidePromotionResult{Decision: model.Unpaired(in.Candidate, promoted.Version, "it is promoted already")}, nil
 	}
-	g := gate{tasks: run.Splits[trace.Gate].Count, samples: s.Evaluation.Samples}
+	g := gate{tasks: run.Splits[record.Gate].Count, samples: s.Evaluation.Samples}
 	rewards, obstacle, err := c.gateRewards(ctx, in, g, in.Candidate)
 	if err != nil {
 		return DecidePromotionResult{}, err
@@ -73,7 +72,7 @@ type gate struct{ tasks, samples int }
 // gateRewards returns the mean rewards of a version by task, or in obstacle the reason
 // why there are none.
 func (c *Coordinator) gateRewards(ctx context.Context, in DecidePromotionInput, g gate, version int) (means []float64, obstacle string, err error) {
-	scores, err := c.Ledger.Scores(ctx, in.Run, in.Policy, trace.Gate, version)
+	scores, err := c.Ledger.Scores(ctx, in.Run, in.Policy, record.Gate, version)
 	if err != nil {
 		return nil, "", fmt.Errorf("read the gate rewards of version %d: %w", version, err)
 	}
@@ -108,9 +107,9 @@ func (c *Coordinator) PromoteVersion(ctx context.Context, in PromoteVersionInput
 		By: in.Decision.ApprovedBy, Reason: in.Decision.Reason(), Evidence: evidence, At: time.Now(),
 	}
 	err = c.Ledger.Promote(ctx, p)
-	if errors.Is(err, record.ErrPinned) || errors.Is(err, trace.ErrConflict) {
+	if errors.Is(err, record.ErrPinned) || errors.Is(err, record.ErrConflict) {
 		r, failure := c.promotionRefused(ctx, p, err)
-		if !errors.Is(failure, trace.ErrConflict) {
+		if !errors.Is(failure, record.ErrConflict) {
 			return r, failure
 		}
 		err = finalConflict(c.Ledger.Promote(ctx, p)) // another executor of this decision moved the pointer meanwhile
@@ -133,14 +132,14 @@ func (c *Coordinator) PromoteVersion(ctx context.Context, in PromoteVersionInput
 // reads this record, and not the pointer, which may no longer be pinned then.
 func (c *Coordinator) promotionRefused(ctx context.Context, p record.Promotion, cause error) (PromoteVersionResult, error) {
 	promoted, err := c.Ledger.Promoted(ctx, p.Run, p.Policy)
-	if errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		return PromoteVersionResult{}, invalid(cause) // there is no pointer that p could have moved
 	}
 	if err != nil {
 		return PromoteVersionResult{}, err
 	}
 	d, err := c.Ledger.Decision(ctx, p.Run, p.Policy, p.DecisionID)
-	if errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		d = record.Decision{
 			Run: p.Run, Policy: p.Policy, DecisionID: p.DecisionID, Candidate: p.Version, Promoted: p.Previous, Verdict: verdictMoved,
 			Reason:   fmt.Sprintf("version %d was accepted, but version %d stays promoted: %s", p.Version, promoted.Version, promoted.Reason),
@@ -172,7 +171,7 @@ func (c *Coordinator) RecordDecision(ctx context.Context, in RecordDecisionInput
 		Run: in.Run, Policy: in.Policy, DecisionID: DecisionID(d.Candidate), Candidate: d.Candidate, Promoted: d.Promoted,
 		Verdict: verdict, Reason: d.Reason(), Evidence: evidence, At: time.Now(),
 	})
-	if !errors.Is(err, trace.ErrConflict) {
+	if !errors.Is(err, record.ErrConflict) {
 		return RecordDecisionResult{}, err
 	}
 	before, ok, failure := c.recordedDecision(ctx, in.Run, in.Policy, d.Candidate)
@@ -180,7 +179,7 @@ func (c *Coordinator) RecordDecision(ctx context.Context, in RecordDecisionInput
 		return RecordDecisionResult{}, cmp.Or(failure, finalConflict(err))
 	}
 	promoted, err := c.Ledger.Promoted(ctx, in.Run, in.Policy)
-	if errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		promoted.Version, err = -1, nil
 	}
 	return RecordDecisionResult{Verdict: before.Verdict, Promoted: promoted.Version}, err
@@ -190,15 +189,15 @@ func (c *Coordinator) RecordDecision(ctx context.Context, in RecordDecisionInput
 // kept.
 func (c *Coordinator) RecordQuarantine(ctx context.Context, in RecordQuarantineInput) (err error) {
 	defer temporalError(&err)
-	kind := trace.Train
+	kind := record.Train
 	if in.Reserve {
-		kind = trace.Reserve
+		kind = record.Reserve
 	}
 	q := record.Quarantine{
 		Run: in.Run, Policy: in.Policy, Step: in.Step, Kind: kind, Task: in.Task, Index: in.Index, Reason: in.Reason, At: time.Now(),
 	}
 	err = c.Ledger.PutQuarantine(ctx, q)
-	if !errors.Is(err, trace.ErrConflict) {
+	if !errors.Is(err, record.ErrConflict) {
 		return err
 	}
 	all, failure := c.Ledger.Quarantines(ctx, in.Run, in.Policy)
@@ -228,11 +227,11 @@ func (c *Coordinator) recordedDecision(ctx context.Context, run, policy string, 
 		d := evidence(p.Evidence, model.Decision{Candidate: p.Version, Promoted: p.Previous, Accept: true})
 		return DecidePromotionResult{d, verdictPromoted}, true, nil
 	}
-	if !errors.Is(err, trace.ErrNotFound) {
+	if !errors.Is(err, record.ErrNotFound) {
 		return DecidePromotionResult{}, false, err
 	}
 	r, err := c.Ledger.Decision(ctx, run, policy, id)
-	if errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		return DecidePromotionResult{}, false, nil
 	}
 	if err != nil {

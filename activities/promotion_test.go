@@ -11,7 +11,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // gateTasks is the number of tasks in the gate split of a judged run.
@@ -39,18 +38,18 @@ func (w *testEnv) evaluated(version int, samples ...[]float64) {
 	w.t.Helper()
 	for sample, rewards := range samples {
 		for task, reward := range rewards {
-			w.scored(version, task, sample, trace.Completed, &reward)
+			w.scored(version, task, sample, record.OutcomeCompleted, &reward)
 		}
 	}
 }
 
-func (w *testEnv) scored(version, task, sample int, outcome trace.Outcome, reward *float64) trace.Address {
+func (w *testEnv) scored(version, task, sample int, outcome record.Outcome, reward *float64) record.Address {
 	w.t.Helper()
-	id := trace.RolloutID{Run: "demo", Kind: trace.Gate, Step: version, Task: task, Sample: sample}
-	a, err := w.store.BeginAttempt(w.t.Context(), id, "g", trace.Terms{Policy: model.DefaultPolicy, Version: version}, "c0ffee")
+	id := record.RolloutID{Run: "demo", Kind: record.Gate, Step: version, Task: task, Sample: sample}
+	a, err := w.store.BeginAttempt(w.t.Context(), id, "g", record.Terms{Policy: model.DefaultPolicy, Version: version}, "c0ffee")
 	require.NoError(w.t, err)
-	if outcome != trace.Running {
-		require.NoError(w.t, w.store.SealAttempt(w.t.Context(), trace.Attempt{Address: a, Outcome: outcome, Reward: reward}))
+	if outcome != record.OutcomeRunning {
+		require.NoError(w.t, w.store.SealAttempt(w.t.Context(), record.Attempt{Address: a, Outcome: outcome, Reward: reward}))
 	}
 	return a
 }
@@ -119,7 +118,7 @@ func TestSamplesOfATaskAreOneObservation(t *testing.T) {
 func newTwoSampleEnv(t *testing.T) *testEnv {
 	w := judged(t, func(s *spec.Spec) { s.Evaluation.Samples = 2 })
 	for task := range gateTasks {
-		w.scored(0, task, 1, trace.AgentFailed, new(float64))
+		w.scored(0, task, 1, record.AgentFailed, new(float64))
 	}
 	return w
 }
@@ -129,11 +128,11 @@ func TestADecisionTakesTheAttemptsThatCount(t *testing.T) {
 	w := judged(t, nil)
 	zero, one := 0.0, 1.0
 	for task := range gateTasks {
-		w.scored(2, task, 0, trace.InfraFault, nil)
-		w.scored(2, task, 0, trace.Completed, &zero)
-		a := w.scored(2, task, 0, trace.Completed, nil)
-		require.NoError(t, w.store.PutReward(t.Context(), trace.Reward{Address: a, Name: "final", Value: one, Source: "grader"}), "graded later")
-		w.scored(2, task, 0, trace.Running, nil)
+		w.scored(2, task, 0, record.InfraFault, nil)
+		w.scored(2, task, 0, record.OutcomeCompleted, &zero)
+		a := w.scored(2, task, 0, record.OutcomeCompleted, nil)
+		require.NoError(t, w.store.PutReward(t.Context(), record.Reward{Address: a, Name: "final", Value: one, Source: "grader"}), "graded later")
+		w.scored(2, task, 0, record.OutcomeRunning, nil)
 	}
 	require.InDelta(t, 1, w.decide(2).Reward, 0, "the last one that ended with a reward, whenever it was graded")
 }
@@ -142,7 +141,7 @@ func TestAnEvaluationThatLacksARewardPromotesNothing(t *testing.T) {
 	t.Parallel()
 	w := judged(t, nil)
 	w.evaluated(1, []float64{1, 1, 1, 1})
-	w.scored(1, 4, 0, trace.Completed, nil)
+	w.scored(1, 4, 0, record.OutcomeCompleted, nil)
 	d := w.decide(1)
 	require.False(t, d.Accept)
 	require.Contains(t, d.Reason(), "version 1 has 4 rewards of 5")
@@ -330,6 +329,6 @@ func TestQuarantinedTasksAreOnRecordOnce(t *testing.T) {
 	got, err := w.store.Quarantines(t.Context(), "demo", model.DefaultPolicy)
 	require.NoError(t, err)
 	require.Len(t, got, 2)
-	require.Equal(t, []trace.Kind{trace.Train, trace.Reserve}, []trace.Kind{got[0].Kind, got[1].Kind})
+	require.Equal(t, []record.Kind{record.Train, record.Reserve}, []record.Kind{got[0].Kind, got[1].Kind})
 	require.Equal(t, []any{2, 7, 1, "no grader"}, []any{got[0].Step, got[0].Task, got[0].Index, got[0].Reason})
 }

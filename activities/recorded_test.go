@@ -13,16 +13,16 @@ import (
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/hf"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // entry is an attempt that is recorded without running an agent.
 type entry struct {
 	says    []string // for each call the agent and what it observes, "agent: observation"
-	rewards []trace.Reward
-	spans   []trace.Span
-	outcome trace.Outcome // completed if empty
+	rewards []record.Reward
+	spans   []record.Span
+	outcome record.Outcome // completed if empty
 	reward  float64
 	open    bool  // never sealed
 	cut     []int // calls whose replies were cut off
@@ -35,8 +35,8 @@ func moment(second int) time.Time { return time.Date(2026, 11, 21, 10, 0, second
 func callID(seq int) string { return fmt.Sprintf("chatcmpl-%d", seq) }
 
 // failedTool returns the span of a tool that failed after a call.
-func failedTool(seq int) trace.Span {
-	return trace.Span{Trace: "t", ID: fmt.Sprint(seq), Kind: trace.ToolSpan, Failed: true, Started: moment(10*seq + 5), Ended: moment(10*seq + 6)}
+func failedTool(seq int) record.Span {
+	return record.Span{Trace: "t", ID: fmt.Sprint(seq), Kind: record.ToolSpan, Failed: true, Started: moment(10*seq + 5), Ended: moment(10*seq + 6)}
 }
 
 // record records groups as a step of the run, and returns the input that asks for their
@@ -47,7 +47,7 @@ func (w *testEnv) record(step int, groups ...[]entry) activities.AssignCreditInp
 	for task, entries := range groups {
 		g := activities.Group{Task: task}
 		for sample, p := range entries {
-			id := trace.RolloutID{Run: "demo", Kind: trace.Train, Step: step, Task: task, Sample: sample}
+			id := record.RolloutID{Run: "demo", Kind: record.Train, Step: step, Task: task, Sample: sample}
 			g.Attempts = append(g.Attempts, w.put(id, p))
 			g.Rewards = append(g.Rewards, p.reward)
 		}
@@ -56,15 +56,15 @@ func (w *testEnv) record(step int, groups ...[]entry) activities.AssignCreditInp
 	return in
 }
 
-func (w *testEnv) put(id trace.RolloutID, p entry) (attempt int) {
+func (w *testEnv) put(id record.RolloutID, p entry) (attempt int) {
 	w.t.Helper()
 	ctx := w.t.Context()
-	a, err := w.store.BeginAttempt(ctx, id, "a", trace.Terms{Policy: model.DefaultPolicy, Temperature: 1}, "key")
+	a, err := w.store.BeginAttempt(ctx, id, "a", record.Terms{Policy: model.DefaultPolicy, Temperature: 1}, "key")
 	require.NoError(w.t, err)
 	for seq, said := range p.says {
 		c := callOf(a, seq, said)
 		if slices.Contains(p.cut, seq) {
-			c.Finish = trace.FinishLength
+			c.Finish = record.FinishLength
 		}
 		require.NoError(w.t, w.store.AppendCall(ctx, &c))
 	}
@@ -76,8 +76,8 @@ func (w *testEnv) put(id trace.RolloutID, p entry) (attempt int) {
 	if p.open {
 		return a.Attempt
 	}
-	sealed := trace.Attempt{Address: a, Outcome: cmp.Or(p.outcome, trace.Completed)}
-	if sealed.Outcome != trace.InfraFault {
+	sealed := record.Attempt{Address: a, Outcome: cmp.Or(p.outcome, record.OutcomeCompleted)}
+	if sealed.Outcome != record.InfraFault {
 		stored := p.reward
 		if math.IsNaN(stored) || math.IsInf(stored, 0) {
 			stored = 0 // the store accepts no such numbers
@@ -90,7 +90,7 @@ func (w *testEnv) put(id trace.RolloutID, p entry) (attempt int) {
 
 // callOf returns a call. Its prompt has four tokens, of which the last ones depend on the
 // observation. Its completion has three tokens, of which the last had no alternative.
-func callOf(a trace.Address, seq int, said string) trace.Exchange {
+func callOf(a record.Address, seq int, said string) record.Exchange {
 	var agent, observation string
 	for i := range said {
 		if said[i] == ':' {
@@ -103,7 +103,7 @@ func callOf(a trace.Address, seq int, said string) trace.Exchange {
 		panic(err) // plain values
 	}
 	first := int32(observation[0]) % 50
-	return trace.Exchange{Call: trace.Call{
+	return record.Exchange{Call: record.Call{
 		Address: a, Seq: seq, ID: callID(seq), Parent: -1, Agent: agent, Policy: model.DefaultPolicy, Weights: "w",
 		Key: fmt.Sprintf("%d %s", seq, said), Prompt: []int32{1, int32(seq) + 2, first, int32(len(observation)) % 50},
 		Completion: []int32{5, 6 + int32(a.Sample), 7}, Logprobs: []float32{-0.5, -1, -0.25}, Untrained: []bool{false, false, true},

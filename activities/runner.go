@@ -19,10 +19,10 @@ import (
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/internal/truncate"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/grading"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Runner runs the activities of the rollout queues: agents and graders.
@@ -92,7 +92,7 @@ type begunAttempt struct {
 	run      *cachedRun
 	task     tasks.Task
 	launcher agent.Launcher
-	address  trace.Address
+	address  record.Address
 	key      string
 }
 
@@ -125,7 +125,7 @@ func (r *Runner) startAttempt(ctx context.Context, in RunAgentInput) (begunAttem
 }
 
 // task returns the run of a rollout and the task at index in the rollout's split.
-func (r *Runner) task(ctx context.Context, id trace.RolloutID, index int) (*cachedRun, tasks.Task, error) {
+func (r *Runner) task(ctx context.Context, id record.RolloutID, index int) (*cachedRun, tasks.Task, error) {
 	run, err := r.runs.get(ctx, id.Run, r.Runs, r.Blobs)
 	if err != nil {
 		return nil, tasks.Task{}, err
@@ -137,7 +137,7 @@ func (r *Runner) task(ctx context.Context, id trace.RolloutID, index int) (*cach
 // finishAttempt records the outcome of an attempt whose agent returned a result or an
 // error, and closed the streams of some requests.
 func (r *Runner) finishAttempt(ctx context.Context, o begunAttempt, result agent.Result, partlyRead []string, err error) (RunAgentResult, error) {
-	a := trace.Attempt{Address: o.address, TaskID: o.task.ID, Output: result.Output, PartlyRead: partlyRead, Returned: time.Now()}
+	a := record.Attempt{Address: o.address, TaskID: o.task.ID, Output: result.Output, PartlyRead: partlyRead, Returned: time.Now()}
 	if err == nil {
 		err = r.checkSampled(ctx, o.address)
 	}
@@ -168,7 +168,7 @@ const titleBytes = 120
 
 // titleOf returns the beginning of a task in printable characters, for the first sample
 // of a group: Temporal shows it beside the group's workflow.
-func titleOf(t tasks.Task, address trace.Address) string {
+func titleOf(t tasks.Task, address record.Address) string {
 	if address.Sample > 0 {
 		return ""
 	}
@@ -187,7 +187,7 @@ func titleOf(t tasks.Task, address trace.Address) string {
 // sealFault seals an attempt that met a fault, and returns that fault so that Temporal
 // tries again. But when the command before it, or the tests after it, fail each time, or
 // the agent asks for another attempt each time, the task is at fault.
-func (r *Runner) sealFault(ctx context.Context, a trace.Attempt, fault error) (RunAgentResult, error) {
+func (r *Runner) sealFault(ctx context.Context, a record.Attempt, fault error) (RunAgentResult, error) {
 	// If this worker lacks the command, or the command ended together with the worker,
 	// that says nothing about the task.
 	if !errors.Is(fault, agent.ErrNotStarted) && ctx.Err() == nil {
@@ -198,7 +198,7 @@ func (r *Runner) sealFault(ctx context.Context, a trace.Attempt, fault error) (R
 			a.Failure = string(testsFail)
 		}
 	}
-	a.Outcome, a.Error = trace.InfraFault, fault.Error()
+	a.Outcome, a.Error = record.InfraFault, fault.Error()
 	// The worker may be stopping. This waits a few more seconds for the record.
 	seal, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -215,8 +215,8 @@ func (r *Runner) sealFault(ctx context.Context, a trace.Attempt, fault error) (R
 // begin begins an attempt, unless the rollout has already ended. It may have: an earlier
 // worker could not report the end to Temporal, or this worker was interrupted and starts
 // late. Trials are attempted as often as they are requested.
-func (r *Runner) begin(ctx context.Context, in RunAgentInput, taskID string, terms trace.Terms, keyHash string) (trace.Address, bool, error) {
-	if in.Rollout.Kind != trace.Try {
+func (r *Runner) begin(ctx context.Context, in RunAgentInput, taskID string, terms record.Terms, keyHash string) (record.Address, bool, error) {
+	if in.Rollout.Kind != record.Try {
 		return r.Attempts.BeginUnlessEnded(ctx, in.Rollout, taskID, terms, keyHash)
 	}
 	a, err := r.Attempts.BeginAttempt(ctx, in.Rollout, taskID, terms, keyHash)
@@ -290,13 +290,13 @@ func limitsOf(s spec.Spec) agent.Limits {
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // terms returns the terms under which the gateway answers the attempt's calls.
-func terms(s spec.Spec, in RunAgentInput) trace.Terms {
-	t := trace.Terms{
+func terms(s spec.Spec, in RunAgentInput) record.Terms {
+	t := record.Terms{
 		Policy: in.Policy, Version: in.Version, RunSeed: s.Seed, Codec: s.Model.Codec, Temperature: *s.Sampling.Temperature,
 		MaxTokens: s.Sampling.MaxTokens, MaxCalls: s.Agent.Limits.Calls, TokenBudget: s.Agent.Limits.Tokens,
 		Graded: s.Grader.Type != "agent", RewardLimit: s.Grader.Limit, Ignore: s.Replay.Ignore,
 	}
-	if s.Sampling.History == trace.HistoryTemplate {
+	if s.Sampling.History == record.HistoryTemplate {
 		t.History = s.Sampling.History
 	}
 	if in.Greedy {
@@ -398,7 +398,7 @@ func faultBefore(in BeginAttemptInput, try int) error {
 // AttemptTerms returns the terms under which RunAgent begins an attempt of a run with
 // version v. Code outside of RunAgent that runs the run's agent uses them to get the same
 // answers to its calls.
-func AttemptTerms(s spec.Spec, v model.VersionID) trace.Terms {
+func AttemptTerms(s spec.Spec, v model.VersionID) record.Terms {
 	return terms(s, RunAgentInput{Policy: v.Policy, Version: v.Number})
 }
 

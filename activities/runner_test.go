@@ -13,11 +13,11 @@ import (
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/internal/protocol"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
-func (w *testEnv) attempt(a trace.Address) trace.Attempt {
+func (w *testEnv) attempt(a record.Address) record.Attempt {
 	w.t.Helper()
 	got, err := w.store.Attempt(w.t.Context(), a)
 	require.NoError(w.t, err)
@@ -40,12 +40,12 @@ func TestAnAttemptIsRecordedAndGraded(t *testing.T) {
 	got, err := do[activities.RunAgentResult](t, runner.RunAgent, in)
 	require.NoError(t, err)
 	require.Equal(t, 1, got.Attempt)
-	require.Equal(t, trace.Completed, got.Outcome)
+	require.Equal(t, record.OutcomeCompleted, got.Outcome)
 	require.InDelta(t, 1, *got.Reward, 0)
 	require.Equal(t, 1, got.Calls)
 	require.Positive(t, got.Tokens)
 	sealed := w.attempt(at(in, 1))
-	require.Equal(t, trace.Completed, sealed.Outcome)
+	require.Equal(t, record.OutcomeCompleted, sealed.Outcome)
 	require.Equal(t, "a", sealed.TaskID)
 	require.Equal(t, got.Tokens, sealed.Tokens)
 	require.True(t, sealed.Terms.Graded)
@@ -78,7 +78,7 @@ func TestGradersDecideWhatAResultIsWorth(t *testing.T) {
 			w.prepare(s)
 			got, err := do[activities.RunAgentResult](t, w.runner("", answers(c.result)).RunAgent, rollout(0, 0))
 			require.NoError(t, err)
-			require.Equal(t, trace.Completed, got.Outcome)
+			require.Equal(t, record.OutcomeCompleted, got.Outcome)
 			require.InDelta(t, c.reward, *got.Reward, 0)
 		})
 	}
@@ -112,10 +112,10 @@ func TestAnAgentThatFailsGetsTheFailureReward(t *testing.T) {
 			in := rollout(0, 0)
 			got, err := do[activities.RunAgentResult](t, w.runner("", c.agent).RunAgent, in)
 			require.NoError(t, err)
-			require.Equal(t, trace.AgentFailed, got.Outcome)
+			require.Equal(t, record.AgentFailed, got.Outcome)
 			require.InDelta(t, -0.5, *got.Reward, 0)
 			sealed := w.attempt(at(in, 1))
-			require.Equal(t, trace.AgentFailed, sealed.Outcome)
+			require.Equal(t, record.AgentFailed, sealed.Outcome)
 			require.InDelta(t, -0.5, *sealed.Reward, 0)
 			require.Contains(t, sealed.Error, c.word)
 			require.Empty(t, sealed.Result)
@@ -125,10 +125,10 @@ func TestAnAgentThatFailsGetsTheFailureReward(t *testing.T) {
 
 // requireFault requires that the attempt ended as a fault of the infrastructure, without
 // a reward.
-func (w *testEnv) requireFault(a trace.Address) {
+func (w *testEnv) requireFault(a record.Address) {
 	w.t.Helper()
 	sealed := w.attempt(a)
-	require.Equal(w.t, trace.InfraFault, sealed.Outcome)
+	require.Equal(w.t, record.InfraFault, sealed.Outcome)
 	require.Nil(w.t, sealed.Reward)
 	require.NotEmpty(w.t, sealed.Error)
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Each agent is compared with its own results in earlier steps. The batch of the step
@@ -15,8 +15,8 @@ import (
 func TestAnAgentIsComparedWithItsOwnStepsBefore(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t).credited(spec.Credit{Mean: "running", PerAgent: true, Signals: map[string]float64{"emitted": 1}})
-	emitted := func(value float64) []trace.Reward {
-		return []trace.Reward{{Name: "part", CallID: callID(1), Value: value}}
+	emitted := func(value float64) []record.Reward {
+		return []record.Reward{{Name: "part", CallID: callID(1), Value: value}}
 	}
 	groups := func() [][]entry {
 		return [][]entry{{

@@ -12,8 +12,8 @@ import (
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/engine/native"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // served returns the spec of a run of adapters from which vLLM samples.
@@ -88,8 +88,8 @@ func TestAStepIsNotTrainedOnLogprobsOfAnotherModel(t *testing.T) {
 func (w *testEnv) sampledBy(servers ...string) {
 	w.t.Helper()
 	for sample, server := range servers {
-		id := trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 1, Sample: sample}
-		a, err := w.store.BeginAttempt(w.t.Context(), id, "a", trace.Terms{Policy: model.DefaultPolicy, Temperature: 1}, "key")
+		id := record.RolloutID{Run: "demo", Kind: record.Train, Step: 1, Sample: sample}
+		a, err := w.store.BeginAttempt(w.t.Context(), id, "a", record.Terms{Policy: model.DefaultPolicy, Temperature: 1}, "key")
 		require.NoError(w.t, err)
 		c := callOf(a, 0, "a: said")
 		c.Server = server

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/activities"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // sleeper notes when servers on the trainer's GPU sleep.
@@ -63,5 +63,5 @@ func TestServersOnTheGPUSleepWhileAVersionIsMade(t *testing.T) {
 	require.Len(t, s.log, 2, "a version that is on record needs no GPU")
 
 	_, err = w.version(2)
-	require.ErrorIs(t, err, trace.ErrNotFound)
+	require.ErrorIs(t, err, record.ErrNotFound)
 }

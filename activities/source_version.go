@@ -9,7 +9,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/update"
 )
 
@@ -25,7 +24,7 @@ func (c *Coordinator) sourceModel(ctx context.Context, m spec.Model) (spec.Model
 		return m, invalid(fmt.Errorf("model.version: %w", err))
 	}
 	run, s, err := readSpec(ctx, c.Runs, name)
-	if errors.Is(err, trace.ErrNotFound) || err == nil && run.Status == record.Refused {
+	if errors.Is(err, record.ErrNotFound) || err == nil && run.Status == record.Refused {
 		return m, invalid(fmt.Errorf("model.version: no run %s is on record; `fulgurite runs` lists those that are", name))
 	}
 	if err != nil {
@@ -56,7 +55,7 @@ func (t *Trainer) putCopy(ctx context.Context, target update.Target, reference s
 	}
 	source, err := t.Versions.Version(ctx, model.VersionID{Run: run, Policy: target.ID.Policy, Number: number})
 	switch {
-	case errors.Is(err, trace.ErrNotFound):
+	case errors.Is(err, record.ErrNotFound):
 		return v, update.Final(fmt.Errorf("model.version: run %s has no version %d; `%s` lists those that it has", run, number, shell.Command("versions", run)))
 	case err != nil:
 		return v, fmt.Errorf("read model.version: %w", err)

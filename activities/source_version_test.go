@@ -9,9 +9,9 @@ import (
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/checkpoint"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // evaluating returns the input for the run "other", which evaluates a version of the run
@@ -103,5 +103,5 @@ func TestAVersionWhoseFilesAreGoneIsNotCopied(t *testing.T) {
 	_, err = do[activities.VersionResult](t, w.trainer().InitPolicy, ofOther())
 	requireRetryable(t, err, store.ErrFileGone.Error())
 	_, err = w.store.Version(t.Context(), model.VersionID{Run: "other", Policy: model.DefaultPolicy})
-	require.ErrorIs(t, err, trace.ErrNotFound)
+	require.ErrorIs(t, err, record.ErrNotFound)
 }

@@ -29,11 +29,11 @@ import (
 	"github.com/fulgurite/fulgurite/model/engine/native"
 	"github.com/fulgurite/fulgurite/model/files/hf"
 	"github.com/fulgurite/fulgurite/model/sampler/serve"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/catalog"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/store/blob"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // testEnv has everything that activities work with. All of it is real except for
@@ -165,12 +165,12 @@ func initPolicy() activities.InitPolicyInput {
 // rollout returns the input for an attempt at a sample of the task at index task.
 func rollout(task, sample int) activities.RunAgentInput {
 	return activities.RunAgentInput{
-		Rollout: trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 1, Task: task, Sample: sample}, Index: task, Policy: model.DefaultPolicy,
+		Rollout: record.RolloutID{Run: "demo", Kind: record.Train, Step: 1, Task: task, Sample: sample}, Index: task, Policy: model.DefaultPolicy,
 	}
 }
 
-func at(in activities.RunAgentInput, attempt int) trace.Address {
-	return trace.Address{RolloutID: in.Rollout, Attempt: attempt}
+func at(in activities.RunAgentInput, attempt int) record.Address {
+	return record.Address{RolloutID: in.Rollout, Attempt: attempt}
 }
 
 // ask makes one model call.

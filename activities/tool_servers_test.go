@@ -10,7 +10,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
@@ -55,7 +55,7 @@ func TestAnAttemptWithoutItsToolsYieldsNoRewardAndIsMadeAgain(t *testing.T) {
 	require.Equal(t, []int{1}, replayedFrom(calls), "what was recorded is not sampled again")
 }
 
-func replayedFrom(calls []trace.Exchange) []int {
+func replayedFrom(calls []record.Exchange) []int {
 	var out []int
 	for _, c := range calls {
 		out = append(out, c.ReplayedFrom)

@@ -14,8 +14,8 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/checkpoint"
 	"github.com/fulgurite/fulgurite/model/files/hf"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // batch stores a batch of two rows for a step. logprobs has one number for each row: the
@@ -62,7 +62,7 @@ func (w *testEnv) version(number int) (model.Version, error) {
 func (w *testEnv) requireNoVersion(number int) {
 	w.t.Helper()
 	_, err := w.version(number)
-	require.ErrorIs(w.t, err, trace.ErrNotFound)
+	require.ErrorIs(w.t, err, record.ErrNotFound)
 }
 
 func TestAStepExecutedTwiceMakesOneVersion(t *testing.T) {
@@ -265,7 +265,7 @@ type hidesVersion struct {
 
 func (l hidesVersion) Version(ctx context.Context, id model.VersionID) (model.Version, error) {
 	if id.Number == l.number {
-		return model.Version{}, trace.ErrNotFound
+		return model.Version{}, record.ErrNotFound
 	}
 	return l.Store.Version(ctx, id)
 }

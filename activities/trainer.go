@@ -15,7 +15,6 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/update"
 )
 
@@ -24,7 +23,7 @@ type Engines func(name string) (model.Engine, error)
 
 // Trajectories reads what attempts recorded.
 type Trajectories interface {
-	Trajectories(ctx context.Context, addresses []trace.Address) ([]trace.Trajectory, error)
+	Trajectories(ctx context.Context, addresses []record.Address) ([]record.Trajectory, error)
 }
 
 // Trainer runs the activities of the GPU queue: those that need an engine. An
@@ -166,7 +165,7 @@ func (t *Trainer) run(ctx context.Context, name string) (update.Run, error) {
 	if err != nil {
 		return update.Run{}, invalid(err)
 	}
-	return update.Run{Name: run.Name, SpecDigest: run.SpecDigest, Tasks: run.Splits[trace.Train].Count, Spec: s, Engine: engine}, nil
+	return update.Run{Name: run.Name, SpecDigest: run.SpecDigest, Tasks: run.Splits[record.Train].Count, Spec: s, Engine: engine}, nil
 }
 
 // InitPolicy makes version 0: the base model, with a warm start on demonstrations if the
@@ -285,7 +284,7 @@ type cacheEntry struct {
 type cachedRun struct {
 	run   record.Run
 	spec  spec.Spec
-	tasks map[trace.Kind][]tasks.Task
+	tasks map[record.Kind][]tasks.Task
 }
 
 // maxCachedRuns is how many runs a cache remembers.
@@ -334,7 +333,7 @@ func readRun(ctx context.Context, name string, runs Runs, blobs Blobs) (*cachedR
 	if err != nil {
 		return nil, err
 	}
-	r := &cachedRun{run: run, spec: s, tasks: map[trace.Kind][]tasks.Task{}}
+	r := &cachedRun{run: run, spec: s, tasks: map[record.Kind][]tasks.Task{}}
 	for kind, split := range run.Splits {
 		data, err := blobs.Get(ctx, split.Digest)
 		if err != nil {
@@ -348,9 +347,9 @@ func readRun(ctx context.Context, name string, runs Runs, blobs Blobs) (*cachedR
 }
 
 // task returns the task at index of the split that kind reads.
-func (r *cachedRun) task(kind trace.Kind, index int) (tasks.Task, error) {
-	if kind == trace.Try || kind == trace.Reserve {
-		kind = trace.Train
+func (r *cachedRun) task(kind record.Kind, index int) (tasks.Task, error) {
+	if kind == record.Try || kind == record.Reserve {
+		kind = record.Train
 	}
 	list := r.tasks[kind]
 	if index < 0 || index >= len(list) {
@@ -366,7 +365,7 @@ func (t *Trainer) ScoreBatch(ctx context.Context, in ScoreBatchInput) (_ ScoreBa
 	defer temporalError(&err)
 	id := model.VersionID{Run: in.Run, Policy: model.CriticPolicy, Number: in.Step - 1}
 	digest, err := t.score(ctx, "values", StepGroups{Run: in.Run, Step: in.Step, Groups: in.Groups}, id,
-		func(ctx context.Context, m *update.Maker, run update.Run, trajectories []trace.Trajectory) ([]byte, error) {
+		func(ctx context.Context, m *update.Maker, run update.Run, trajectories []record.Trajectory) ([]byte, error) {
 			return m.ScoreCritic(ctx, id, run, trajectories)
 		})
 	return ScoreBatchResult{Values: digest}, err
@@ -380,7 +379,7 @@ func (t *Trainer) ScoreReference(ctx context.Context, in ScoreReferenceInput) (_
 	defer temporalError(&err)
 	id := model.VersionID{Run: in.Run, Policy: in.Policy}
 	digest, err := t.score(ctx, "log-probabilities", in.StepGroups, id,
-		func(ctx context.Context, m *update.Maker, run update.Run, trajectories []trace.Trajectory) ([]byte, error) {
+		func(ctx context.Context, m *update.Maker, run update.Run, trajectories []record.Trajectory) ([]byte, error) {
 			next := id
 			next.Number = in.Step
 			return m.ScoreReference(ctx, next, run, trajectories)
@@ -390,7 +389,7 @@ func (t *Trainer) ScoreReference(ctx context.Context, in ScoreReferenceInput) (_
 
 // score stores the values or log-probabilities that a version computes for the attempts
 // of a step.
-func (t *Trainer) score(ctx context.Context, numbers string, of StepGroups, by model.VersionID, f func(context.Context, *update.Maker, update.Run, []trace.Trajectory) ([]byte, error)) (string, error) {
+func (t *Trainer) score(ctx context.Context, numbers string, of StepGroups, by model.VersionID, f func(context.Context, *update.Maker, update.Run, []record.Trajectory) ([]byte, error)) (string, error) {
 	subject := fmt.Sprintf("%s of step %d by %s", numbers, of.Step, by)
 	return exclusively(ctx, t, subject, func(ctx context.Context, m *update.Maker) (string, error) {
 		run, err := t.run(ctx, of.Run)

@@ -11,8 +11,8 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // cutOff makes a call in the name of an agent whose reply has one token, so that it is cut
@@ -31,15 +31,15 @@ func TestAnAttemptWithAReplyThatWasCutOffFailsIfTheSpecSaysSo(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		credit spec.Credit
-		kind   trace.Kind
+		kind   record.Kind
 		fails  bool
 	}{
-		"trained":                  {spec.Credit{}, trace.Train, false},
-		"masked":                   {spec.Credit{Truncated: "mask"}, trace.Train, false},
-		"failed":                   {spec.Credit{Truncated: "fail"}, trace.Train, true},
-		"of an agent that trains":  {spec.Credit{Truncated: "fail", TrainAgents: "writer"}, trace.Train, true},
-		"of an agent that doesn't": {spec.Credit{Truncated: "fail", TrainAgents: "writ"}, trace.Train, false},
-		"evaluated":                {spec.Credit{Truncated: "fail"}, trace.Gate, false},
+		"trained":                  {spec.Credit{}, record.Train, false},
+		"masked":                   {spec.Credit{Truncated: "mask"}, record.Train, false},
+		"failed":                   {spec.Credit{Truncated: "fail"}, record.Train, true},
+		"of an agent that trains":  {spec.Credit{Truncated: "fail", TrainAgents: "writer"}, record.Train, true},
+		"of an agent that doesn't": {spec.Credit{Truncated: "fail", TrainAgents: "writ"}, record.Train, false},
+		"evaluated":                {spec.Credit{Truncated: "fail"}, record.Gate, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -57,11 +57,11 @@ func TestAnAttemptWithAReplyThatWasCutOffFailsIfTheSpecSaysSo(t *testing.T) {
 			require.NoError(t, err)
 			a := w.attempt(at(in, 1))
 			if !c.fails {
-				require.Equal(t, trace.Completed, a.Outcome, a.Error)
+				require.Equal(t, record.OutcomeCompleted, a.Outcome, a.Error)
 				require.InDelta(t, 1, *got.Reward, 0)
 				return
 			}
-			require.Equal(t, []any{trace.AgentFailed, trace.FailureTruncated}, []any{a.Outcome, a.Failure})
+			require.Equal(t, []any{record.AgentFailed, record.FailureTruncated}, []any{a.Outcome, a.Failure})
 			require.InDelta(t, -0.5, *got.Reward, 0)
 			require.Contains(t, a.Error, `1 of 1 replies were cut off at a limit of tokens, the first that of call 0, and credit.truncated is "fail"`)
 		})

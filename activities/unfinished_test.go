@@ -12,7 +12,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // unfinished begins a model call under a key, promises a body and sends none. The
@@ -47,7 +47,7 @@ func TestAnAttemptEndsThoughSomebodyStoppedInMidBody(t *testing.T) {
 			})
 			got, err := do[activities.RunAgentResult](t, runner.RunAgent, rollout(0, 0))
 			require.NoError(t, err)
-			require.Equal(t, trace.Completed, got.Outcome)
+			require.Equal(t, record.OutcomeCompleted, got.Outcome)
 			require.InDelta(t, 1, *got.Reward, 0)
 		})
 	}
@@ -66,5 +66,5 @@ func TestAnAttemptElsewhereEndsThoughSomebodyStoppedInMidBody(t *testing.T) {
 	got, err := do[activities.EndAttemptResult](t, runner.EndAttempt, end)
 	require.NoError(t, err)
 	require.Empty(t, got.Fault)
-	require.Equal(t, trace.Completed, got.Outcome)
+	require.Equal(t, record.OutcomeCompleted, got.Outcome)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 func launch(t *testing.T, j agent.Job, role ...string) agent.Result {
@@ -46,7 +46,7 @@ func TestCommandReadsItsTaskAndItsLastLineIsTheResult(t *testing.T) {
 	t.Parallel()
 	got := launch(t, job("demo"), "echo")
 	want := agent.Result{Text: "6*7", Stderr: "a remark"}
-	want.Output = trace.Output{Stdout: "thinking about t17\n6*7 \n\n  \n", Stderr: "a remark", LinesBefore: 1}
+	want.Output = record.Output{Stdout: "thinking about t17\n6*7 \n\n  \n", Stderr: "a remark", LinesBefore: 1}
 	require.Equal(t, want, got)
 	require.False(t, got.Failed())
 }
@@ -215,7 +215,7 @@ func TestWhatAnAgentLeavesBehindIsEnded(t *testing.T) {
 	j.Environment = w.environment()
 	end := start(t.Context(), agent.Command{Args: acting("parent", "return"), Scratch: t.TempDir()}, j)
 	living := w.await(t, 3)
-	require.Equal(t, launched{result: agent.Result{Text: "done", Output: trace.Output{Stdout: "reported\ndone\n", LinesBefore: 1}}}, <-end)
+	require.Equal(t, launched{result: agent.Result{Text: "done", Output: record.Output{Stdout: "reported\ndone\n", LinesBefore: 1}}}, <-end)
 	for _, l := range living {
 		l.requireDead(t)
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // An agent may be a Go function. A real one asks the model at env.BaseURL.
@@ -16,7 +16,7 @@ func ExampleFunc() {
 		return strings.ToUpper(task.Input), env.Reward(1)
 	})
 	job := agent.Job{
-		Address: trace.Address{RolloutID: trace.RolloutID{Run: "demo", Kind: trace.Train}, Attempt: 1},
+		Address: record.Address{RolloutID: record.RolloutID{Run: "demo", Kind: record.Train}, Attempt: 1},
 		Task:    agent.Task{ID: "t1", Input: "hello"},
 		BaseURL: "http://127.0.0.1:8080/r/demo/train-0/0/0/1/v1",
 		Key:     "key-of-the-attempt",
@@ -45,7 +45,7 @@ func ExampleFunc_failure() {
 func ExampleCommand() {
 	program := agent.Command{Args: []string{"sh", "-c", "echo thinking; echo $((6 * 7))"}}
 	job := agent.Job{
-		Address: trace.Address{RolloutID: trace.RolloutID{Run: "example", Kind: trace.Train}, Attempt: 1},
+		Address: record.Address{RolloutID: record.RolloutID{Run: "example", Kind: record.Train}, Attempt: 1},
 		Task:    agent.Task{ID: "t1", Input: "6*7"},
 		Limits:  agent.Limits{Time: time.Minute, MemoryBytes: 1 << 30},
 	}
@@ -80,12 +80,12 @@ func ExampleAround() {
 	inner := agent.Func(func(context.Context, agent.Task, agent.Env) (string, error) { return "done", nil })
 	hooked := agent.Around(inner, agent.Hooks{
 		Before: func(context.Context, agent.Job) error { fmt.Println("start the browser"); return nil },
-		After: func(_ context.Context, _ agent.Job, outcome trace.Outcome) error {
+		After: func(_ context.Context, _ agent.Job, outcome record.Outcome) error {
 			fmt.Println("stop it after:", outcome)
 			return nil
 		},
 	}, "")
-	job := agent.Job{Address: trace.Address{RolloutID: trace.RolloutID{Run: "around", Kind: trace.Train}, Attempt: 1}}
+	job := agent.Job{Address: record.Address{RolloutID: record.RolloutID{Run: "around", Kind: record.Train}, Attempt: 1}}
 	result, err := hooked.Launch(context.Background(), job)
 	fmt.Println(result.Text, err)
 	// Output:

@@ -14,7 +14,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/agent/process"
 	"github.com/fulgurite/fulgurite/internal/truncate"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // Func is an agent written as a Go function that runs inside the worker. It returns the
@@ -33,7 +33,7 @@ type Env struct {
 	RewardURL string // takes POSTs of {"name", "value"}
 	EventURL  string // takes POSTs of {"name", "fields"}
 	SpansURL  string // takes OTLP over HTTP at /v1/traces
-	Rollout   trace.RolloutID
+	Rollout   record.RolloutID
 	// Home is the attempt's own directory if hooks run around it, else empty.
 	Home string
 	// Variables has the job's Environment.

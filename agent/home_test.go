@@ -14,7 +14,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/agent/process"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // startRole starts a process that plays a role. It returns what the process prints.
@@ -130,7 +130,7 @@ func TestEarlierAttemptDoesNotGetTheHomeOfALaterOne(t *testing.T) {
 	later := start(ctx, c, j)
 	w.await(t, 1)
 	_, err := c.Launch(t.Context(), job("demo"))
-	require.ErrorIs(t, err, trace.ErrFenced)
+	require.ErrorIs(t, err, record.ErrFenced)
 	cancel()
 	require.ErrorIs(t, (<-later).err, context.Canceled)
 }

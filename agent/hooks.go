@@ -9,7 +9,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/agent/process"
 	"github.com/fulgurite/fulgurite/internal/truncate"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // HookLimit is how long a hook may take.
@@ -27,7 +27,7 @@ type Hooks struct {
 	Before func(ctx context.Context, job Job) error
 	// After runs in any case: after the agent, after a Before that failed, and when the
 	// attempt was ended from outside. Its error changes no outcome.
-	After func(ctx context.Context, job Job, outcome trace.Outcome) error
+	After func(ctx context.Context, job Job, outcome record.Outcome) error
 }
 
 // HookCommands returns hooks that run programs as Command runs an agent's, with the same
@@ -39,7 +39,7 @@ func HookCommands(before, after []string) Hooks {
 		h.Before = func(ctx context.Context, job Job) error { return runHook(ctx, before, job, nil) }
 	}
 	if len(after) > 0 {
-		h.After = func(ctx context.Context, job Job, outcome trace.Outcome) error {
+		h.After = func(ctx context.Context, job Job, outcome record.Outcome) error {
 			return runHook(ctx, after, job, map[string]string{"FULGURITE_OUTCOME": string(outcome)})
 		}
 	}
@@ -118,12 +118,12 @@ func (h hooked) after(ctx context.Context, job Job, result Result, err error) er
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), HookLimit)
 	defer cancel()
-	outcome := trace.Completed
+	outcome := record.OutcomeCompleted
 	switch {
 	case err != nil, result.Failure == Retry:
-		outcome = trace.InfraFault
+		outcome = record.InfraFault
 	case result.Failed():
-		outcome = trace.AgentFailed
+		outcome = record.AgentFailed
 	}
 	return h.hooks.After(ctx, job, outcome)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // sh returns the command line of a hook in the shell.
@@ -30,7 +30,7 @@ func TestHooksRunAroundTheAgentInItsHome(t *testing.T) {
 	got, err := l.Launch(t.Context(), j)
 	require.NoError(t, err)
 	prepared := `demo/train-3/17/2 {"id":"t17","input":"6*7","metadata":{"level":"easy"}}`
-	require.Equal(t, agent.Result{Text: prepared, Output: trace.Output{Stdout: prepared}}, got)
+	require.Equal(t, agent.Result{Text: prepared, Output: record.Output{Stdout: prepared}}, got)
 	after, err := os.ReadFile(out)
 	require.NoError(t, err)
 	require.Equal(t, "completed "+prepared+" by the agent\n", string(after))
@@ -42,16 +42,16 @@ func TestHooksRunAroundTheAgentInItsHome(t *testing.T) {
 func TestWhatFailsBeforeTheAgentIsAFault(t *testing.T) {
 	t.Parallel()
 	launched := false
-	var seen trace.Outcome
+	var seen record.Outcome
 	h := agent.HookCommands(sh("echo no room >&2; exit 4"), nil)
-	h.After = func(_ context.Context, _ agent.Job, o trace.Outcome) error { seen = o; return errors.New("nor can I") }
+	h.After = func(_ context.Context, _ agent.Job, o record.Outcome) error { seen = o; return errors.New("nor can I") }
 	f := agent.Func(func(context.Context, agent.Task, agent.Env) (string, error) { launched = true; return "", nil })
 	_, err := agent.Around(f, h, t.TempDir()).Launch(t.Context(), job("demo"))
 	require.ErrorIs(t, err, agent.ErrBefore)
 	require.ErrorContains(t, err, "exit code 4: no room")
 	require.ErrorContains(t, err, "nor can I")
 	require.False(t, launched)
-	require.Equal(t, trace.InfraFault, seen, "what follows runs in any case")
+	require.Equal(t, record.InfraFault, seen, "what follows runs in any case")
 }
 
 func TestWhatFollowsRunsHoweverTheAgentEndsAndChangesNothing(t *testing.T) {
@@ -60,18 +60,18 @@ func TestWhatFollowsRunsHoweverTheAgentEndsAndChangesNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		agent   agent.Func
 		ctx     context.Context
-		outcome trace.Outcome
+		outcome record.Outcome
 	}{
-		"completed": {func(context.Context, agent.Task, agent.Env) (string, error) { return "42", nil }, t.Context(), trace.Completed},
-		"failed":    {func(context.Context, agent.Task, agent.Env) (string, error) { return "", errors.New("lost") }, t.Context(), trace.AgentFailed},
+		"completed": {func(context.Context, agent.Task, agent.Env) (string, error) { return "42", nil }, t.Context(), record.OutcomeCompleted},
+		"failed":    {func(context.Context, agent.Task, agent.Env) (string, error) { return "", errors.New("lost") }, t.Context(), record.AgentFailed},
 		"ended": {func(ctx context.Context, _ agent.Task, _ agent.Env) (string, error) {
 			cancel()
 			<-ctx.Done()
 			return "", nil
-		}, ended, trace.InfraFault},
+		}, ended, record.InfraFault},
 	} {
-		var seen trace.Outcome
-		h := agent.Hooks{After: func(ctx context.Context, j agent.Job, o trace.Outcome) error {
+		var seen record.Outcome
+		h := agent.Hooks{After: func(ctx context.Context, j agent.Job, o record.Outcome) error {
 			require.NoError(t, ctx.Err())
 			require.DirExists(t, j.Home)
 			seen = o
@@ -79,12 +79,12 @@ func TestWhatFollowsRunsHoweverTheAgentEndsAndChangesNothing(t *testing.T) {
 		}}
 		got, err := agent.Around(c.agent, h, t.TempDir()).Launch(c.ctx, job("demo"))
 		require.Equal(t, c.outcome, seen, name)
-		if c.outcome == trace.InfraFault {
+		if c.outcome == record.InfraFault {
 			require.ErrorContains(t, err, "can't clear up")
 			continue
 		}
 		require.NoError(t, err)
-		require.Equal(t, c.outcome == trace.AgentFailed, got.Failed())
+		require.Equal(t, c.outcome == record.AgentFailed, got.Failed())
 		require.Equal(t, "after the attempt: can't clear up", got.Note)
 	}
 }

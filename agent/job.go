@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/fulgurite/fulgurite/agent/process"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // DefaultModel is the model name that an agent gets when its job has none. Gateways
@@ -44,7 +44,7 @@ type Limits struct {
 
 // Job is one attempt to launch.
 type Job struct {
-	Address trace.Address
+	Address record.Address
 	// Execution distinguishes runs of the same name. If two attempts at a rollout belong
 	// to the same execution, the later one may end the earlier.
 	Execution string

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // testTimeout is the longest that a test waits for what must happen.
@@ -20,8 +20,8 @@ const testTimeout = 30 * time.Second
 
 func job(run string) agent.Job {
 	return agent.Job{
-		Address: trace.Address{
-			RolloutID: trace.RolloutID{Run: run, Kind: trace.Train, Step: 3, Task: 17, Sample: 2},
+		Address: record.Address{
+			RolloutID: record.RolloutID{Run: run, Kind: record.Train, Step: 3, Task: 17, Sample: 2},
 			Attempt:   1,
 		},
 		Task:    agent.Task{ID: "t17", Input: "6*7", Metadata: map[string]any{"level": "easy"}},

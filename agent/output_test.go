@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // shell runs a script as an agent.
@@ -27,14 +27,14 @@ func TestWhatAnAgentPrintsIsKeptHoweverItEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		job    agent.Job
 		script string
-		want   trace.Output
+		want   record.Output
 	}{
-		"well":             {job("a"), `echo one; echo; echo two; echo a remark >&2; printf three`, trace.Output{Stdout: "one\n\ntwo\nthree", Stderr: "a remark\n", LinesBefore: 2}},
-		"with one line":    {job("b"), `echo one; echo`, trace.Output{Stdout: "one\n\n"}},
-		"without a word":   {job("c"), `true`, trace.Output{}},
-		"with a failure":   {job("d"), `echo one; echo two; echo why >&2; exit 3`, trace.Output{Stdout: "one\ntwo\n", Stderr: "why\n"}},
-		"out of its time":  {limited, `echo one; exec sleep 60`, trace.Output{Stdout: "one\n"}},
-		"with odd letters": {job("e"), `printf 'a\377b'`, trace.Output{Stdout: "a\uFFFDb"}},
+		"well":             {job("a"), `echo one; echo; echo two; echo a remark >&2; printf three`, record.Output{Stdout: "one\n\ntwo\nthree", Stderr: "a remark\n", LinesBefore: 2}},
+		"with one line":    {job("b"), `echo one; echo`, record.Output{Stdout: "one\n\n"}},
+		"without a word":   {job("c"), `true`, record.Output{}},
+		"with a failure":   {job("d"), `echo one; echo two; echo why >&2; exit 3`, record.Output{Stdout: "one\ntwo\n", Stderr: "why\n"}},
+		"out of its time":  {limited, `echo one; exec sleep 60`, record.Output{Stdout: "one\n"}},
+		"with odd letters": {job("e"), `printf 'a\377b'`, record.Output{Stdout: "a\uFFFDb"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -47,7 +47,7 @@ func TestOutputIsKeptOfAnAttemptThatEndsByAFault(t *testing.T) {
 	t.Parallel()
 	r := <-start(t.Context(), agent.Command{Args: sh(`echo so far; kill -9 $PPID; sleep 60`), Scratch: t.TempDir()}, job("demo"))
 	require.Error(t, r.err, "the shim was killed")
-	require.Equal(t, trace.Output{Stdout: "so far\n"}, r.result.Output)
+	require.Equal(t, record.Output{Stdout: "so far\n"}, r.result.Output)
 }
 
 func TestLongOutputKeepsItsBeginningAndItsEnd(t *testing.T) {

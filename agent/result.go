@@ -12,7 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/agent/process"
 	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/internal/truncate"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // messageBytes is the most of a message that is kept.
@@ -54,7 +54,7 @@ func (f Failure) Unclear() bool { return f == Hang || f == Killed }
 // Result is the outcome of an attempt.
 type Result struct {
 	// Text is the agent's return value or answer, or the last line of its standard output
-	// that isn't blank. It is complete: a result of more than trace.MaxResultBytes is the
+	// that isn't blank. It is complete: a result of more than record.MaxResultBytes is the
 	// failure OutputLimit. Empty when the agent failed.
 	Text string
 	// Reward is the reward that a function reported through Env.Reward, or that an
@@ -72,7 +72,7 @@ type Result struct {
 	Stderr string
 	// Output is the output of a command, in bounds, however it ended. Attempts that began
 	// and ended by a fault have it, too.
-	Output trace.Output
+	Output record.Output
 	// Note says what went wrong around the attempt without changing its result.
 	Note string
 	// ExitCode is a command's, 128 plus the number of the signal that ended it.
@@ -82,8 +82,8 @@ type Result struct {
 // resultOf returns the result with this text of this length, or the failure of an agent
 // whose result is too long to be kept as a whole.
 func resultOf(text string, length int) Result {
-	if length > trace.MaxResultBytes {
-		return Result{Failure: OutputLimit, Message: fmt.Sprintf("its result has %d bytes, at most %d are possible", length, trace.MaxResultBytes)}
+	if length > record.MaxResultBytes {
+		return Result{Failure: OutputLimit, Message: fmt.Sprintf("its result has %d bytes, at most %d are possible", length, record.MaxResultBytes)}
 	}
 	return Result{Text: text}
 }

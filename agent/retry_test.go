@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // answering returns a service that gives one answer.
@@ -74,12 +74,12 @@ func TestOnlyAReasonAsksForAnotherAttempt(t *testing.T) {
 
 func TestWhatComesAfterAnAttemptIsToldThatItDoesNotCount(t *testing.T) {
 	t.Parallel()
-	var seen trace.Outcome
-	h := agent.Hooks{After: func(_ context.Context, _ agent.Job, outcome trace.Outcome) error {
+	var seen record.Outcome
+	h := agent.Hooks{After: func(_ context.Context, _ agent.Job, outcome record.Outcome) error {
 		seen = outcome
 		return nil
 	}}
 	_, err := agent.Around(returns(agent.ErrRetry), h, t.TempDir()).Launch(t.Context(), job("demo"))
 	require.NoError(t, err)
-	require.Equal(t, trace.InfraFault, seen)
+	require.Equal(t, record.InfraFault, seen)
 }

@@ -21,7 +21,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // BenchmarkSampledCall and BenchmarkReplayedCall measure a call through the whole
@@ -41,7 +41,7 @@ func benchmarkCall(b *testing.B, replayedFrom int) {
 	for i := range bodies {
 		bodies[i] = ask(fmt.Sprintf("question %d of an attempt of %d", i, calls))
 	}
-	send := func(g *gateway.Gateway, a trace.Address, body string) {
+	send := func(g *gateway.Gateway, a record.Address, body string) {
 		r := chatRequest(b.Context(), body)
 		r.URL.Path = "/r/" + a.String() + "/v1/chat/completions"
 		w := httptest.NewRecorder()
@@ -49,7 +49,7 @@ func benchmarkCall(b *testing.B, replayedFrom int) {
 		require.Equal(b, http.StatusOK, w.Code)
 	}
 	g := gateway.New(s.config)
-	var a trace.Attempt
+	var a record.Attempt
 	sample, call := 0, calls
 	for b.Loop() {
 		if call == calls {

@@ -17,7 +17,7 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 func (s *testEnv) client() *openai.Client {
@@ -76,7 +76,7 @@ func TestAToolRoundTripReusesTheSampledTokens(t *testing.T) {
 	require.Equal(t, first.ID, calls[0].ID)
 	require.Equal(t, "c0ffee", calls[0].Weights)
 	require.Equal(t, "gpu-1:8000", calls[0].Server, "who sampled it")
-	require.Len(t, trace.Merge(trace.Calls(calls)), 1, "both calls are one sequence")
+	require.Len(t, record.Merge(record.Calls(calls)), 1, "both calls are one sequence")
 }
 
 func TestTermsDecideHowACallIsSampled(t *testing.T) {
@@ -160,7 +160,7 @@ func TestABranchContinuesTheLongestSharedCall(t *testing.T) {
 
 func TestAReplyCutOffIsClosedBeforeItGoesOn(t *testing.T) {
 	t.Parallel()
-	s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.MaxTokens = 2 })
+	s := newTestEnv(t, func(a *record.Attempt) { a.Terms.MaxTokens = 2 })
 	s.replies = [][]int32{say("123", tokenizer.End)}
 	first := s.chat(t, ask("a"))
 	require.Contains(t, first.body, `"finish_reason":"length"`)
@@ -226,9 +226,9 @@ func TestEqualRequestsOfEqualRolloutsSampleEqually(t *testing.T) {
 	slices.Sort(sorted)
 	require.Len(t, slices.Compact(sorted), 5, "each occurrence has a seed of its own")
 
-	renamed := newTestEnv(t, func(a *trace.Attempt) { a.Run, a.Attempt = "other", 4 })
+	renamed := newTestEnv(t, func(a *record.Attempt) { a.Run, a.Attempt = "other", 4 })
 	require.Equal(t, one, seeds(renamed, "/r/other/train-3/17/2/4"), "neither run name nor attempt matters")
-	sibling := newTestEnv(t, func(a *trace.Attempt) { a.Sample = 3 })
+	sibling := newTestEnv(t, func(a *record.Attempt) { a.Sample = 3 })
 	for i, seed := range seeds(sibling, "/r/demo/train-3/17/3/1") {
 		require.NotEqual(t, one[i], seed)
 	}

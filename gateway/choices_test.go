@@ -12,7 +12,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 func several(n int) string {
@@ -124,7 +124,7 @@ func TestSeveralChoicesAreStreamedOneAfterTheOther(t *testing.T) {
 
 func TestEachChoiceCountsAsACall(t *testing.T) {
 	t.Parallel()
-	s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.MaxCalls = 4 })
+	s := newTestEnv(t, func(a *record.Attempt) { a.Terms.MaxCalls = 4 })
 	require.Equal(t, http.StatusOK, s.ask(t, 1, several(3)).status)
 	requireRefusal(t, s.ask(t, 1, several(2)), http.StatusBadRequest, "call_limit", "")
 	require.Len(t, s.requests(), 3, "nothing was sampled in part")

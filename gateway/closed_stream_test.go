@@ -11,7 +11,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
@@ -77,7 +77,7 @@ func TestEachStreamThatIsClosedIsAnotherSample(t *testing.T) {
 		}
 		require.Len(t, cut.recorded(t), 5)
 		for i, want := range uncut.recorded(t) {
-			require.Empty(t, cmp.Diff(want.Call, cut.recorded(t)[i].Call, sameCall, cmpopts.IgnoreFields(trace.Call{}, "PartlyRead")))
+			require.Empty(t, cmp.Diff(want.Call, cut.recorded(t)[i].Call, sameCall, cmpopts.IgnoreFields(record.Call{}, "PartlyRead")))
 		}
 	})
 }
@@ -87,7 +87,7 @@ func TestEachStreamThatIsClosedIsAnotherSample(t *testing.T) {
 func TestTheNextRequestWaitsForAClosedStream(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T, p protocol) {
-		s, d := newUnservedEnv(func(a *trace.Attempt) { a.Terms.TokenBudget = 9 }), make(tokenGate, 16)
+		s, d := newUnservedEnv(func(a *record.Attempt) { a.Terms.TokenBudget = 9 }), make(tokenGate, 16)
 		s.beforeToken = d.beforeToken
 		s.replies = [][]int32{say("12345", tokenizer.End), say("789", tokenizer.End)}
 		g := gateway.New(s.config)

@@ -9,13 +9,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/gateway"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // divergences returns the divergences that are recorded with the calls of an attempt.
-func (s *testEnv) divergences(t *testing.T, attempt int) []trace.Divergence {
+func (s *testEnv) divergences(t *testing.T, attempt int) []record.Divergence {
 	t.Helper()
-	found := []trace.Divergence{}
+	found := []record.Divergence{}
 	for _, c := range s.calls(t, attempt) {
 		if c.Divergence != nil {
 			found = append(found, *c.Divergence)
@@ -70,7 +70,7 @@ func TestWhereAnAttemptLeavesTheRecordIsPutInWords(t *testing.T) {
 			now := s.ask(t, 2, c.now)
 			require.Equal(t, http.StatusOK, now.status, now.body)
 			s.ask(t, 2, ask("and on"))
-			require.Equal(t, []trace.Divergence{{Earlier: 1, EarlierSeq: 1, Difference: c.words}}, s.divergences(t, 2))
+			require.Equal(t, []record.Divergence{{Earlier: 1, EarlierSeq: 1, Difference: c.words}}, s.divergences(t, 2))
 			require.NotNil(t, s.calls(t, 2)[1].Divergence, "the first call that is another")
 		})
 	}
@@ -84,7 +84,7 @@ func TestTheNearestRecordedRequestIsComparedWith(t *testing.T) {
 	}
 	s.next(t, 2)
 	s.ask(t, 2, request(message("system", "b"), message("user", "other")))
-	require.Equal(t, []trace.Divergence{{Earlier: 1, EarlierSeq: 1, Difference: `messages[1].content (user) was "b", is "other"`}}, s.divergences(t, 2))
+	require.Equal(t, []record.Divergence{{Earlier: 1, EarlierSeq: 1, Difference: `messages[1].content (user) was "b", is "other"`}}, s.divergences(t, 2))
 }
 
 func TestARequestMadeOnceMoreThanBeforeDiverges(t *testing.T) {
@@ -95,7 +95,7 @@ func TestARequestMadeOnceMoreThanBeforeDiverges(t *testing.T) {
 	s.next(t, 2)
 	s.ask(t, 2, ask("poll"))
 	s.ask(t, 2, ask("poll"))
-	require.Equal(t, []trace.Divergence{{Earlier: 1, EarlierSeq: 1, Difference: "the same request is made once more than before (1)"}}, s.divergences(t, 2))
+	require.Equal(t, []record.Divergence{{Earlier: 1, EarlierSeq: 1, Difference: "the same request is made once more than before (1)"}}, s.divergences(t, 2))
 }
 
 func TestGoingOnWhereTheRecordEndsIsNoDivergence(t *testing.T) {
@@ -159,9 +159,9 @@ func TestADateInARequestEndsReplayUnlessItIsIgnored(t *testing.T) {
 	s.next(t, 2)
 	require.NotEqual(t, before, dated(s, t, 2, "2026-11-21", 2))
 	require.Equal(t, []int{0, 0}, s.from(t, 2))
-	require.Equal(t, []trace.Divergence{{Earlier: 1, Difference: `messages[0].content (system) was "Now: 2026-11-20.", is "Now: 2026-11-21."`}}, s.divergences(t, 2))
+	require.Equal(t, []record.Divergence{{Earlier: 1, Difference: `messages[0].content (system) was "Now: 2026-11-20.", is "Now: 2026-11-21."`}}, s.divergences(t, 2))
 
-	s = newTestEnv(t, func(a *trace.Attempt) { a.Terms.Ignore = []string{`\d{4}-\d\d-\d\d`} })
+	s = newTestEnv(t, func(a *record.Attempt) { a.Terms.Ignore = []string{`\d{4}-\d\d-\d\d`} })
 	before = dated(s, t, 1, "2026-11-20", 2)
 	s.next(t, 2)
 	now := dated(s, t, 2, "2026-11-21", 3)
@@ -170,14 +170,14 @@ func TestADateInARequestEndsReplayUnlessItIsIgnored(t *testing.T) {
 	require.Empty(t, s.divergences(t, 2))
 	calls := s.calls(t, 2)
 	require.Equal(t, s.calls(t, 1)[1].Prompt, calls[1].Prompt, "the prompt of a replay is as it was sampled after")
-	require.Len(t, trace.Merge(trace.Calls(calls)), 1, "the fresh call continues it")
+	require.Len(t, record.Merge(record.Calls(calls)), 1, "the fresh call continues it")
 	require.Contains(t, text(calls[2].Prompt), "Now: 2026-11-20.")
 	require.Contains(t, text(calls[2].Prompt), "turn 1 at 2026-11-21")
 }
 
 func TestIgnoredTextIsStillReadByThePolicy(t *testing.T) {
 	t.Parallel()
-	s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.Ignore = []string{`\d\d:\d\d`} })
+	s := newTestEnv(t, func(a *record.Attempt) { a.Terms.Ignore = []string{`\d\d:\d\d`} })
 	first := s.ask(t, 1, request(message("user", "at 10:00")))
 	s.ask(t, 1, request(message("user", "at 11:00")))
 	asked := s.requests()
@@ -194,7 +194,7 @@ func TestIgnoredTextIsStillReadByThePolicy(t *testing.T) {
 
 func TestIgnoredPatternsReachTheArgumentsOfTools(t *testing.T) {
 	t.Parallel()
-	s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.Ignore = []string{`\d\d:\d\d`} })
+	s := newTestEnv(t, func(a *record.Attempt) { a.Terms.Ignore = []string{`\d\d:\d\d`} })
 	s.ask(t, 1, request(weather))
 	s.ask(t, 1, request(strings.Replace(weather, "10:00", "11:00", 1)))
 	require.Equal(t, s.recorded(t)[0].Key, s.recorded(t)[1].Key)
@@ -219,6 +219,6 @@ func TestWhatCannotMatterDoesNotTellRequestsApart(t *testing.T) {
 
 func TestTermsWithAPatternThatIsNoneAreAFault(t *testing.T) {
 	t.Parallel()
-	s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.Ignore = []string{`(`} })
+	s := newTestEnv(t, func(a *record.Attempt) { a.Terms.Ignore = []string{`(`} })
 	require.Equal(t, http.StatusServiceUnavailable, s.ask(t, 1, ask("a")).status)
 }

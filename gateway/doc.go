@@ -17,7 +17,7 @@
 //
 // An attempt has the path /r/RUN/STEP/TASK/SAMPLE/ATTEMPT, and below it its model calls,
 // rewards, events and trace exports. /n/AGENT after the attempt names the agent that asks,
-// if there are several. The attempt's [trace.Terms] decide the version and the sampling
+// if there are several. The attempt's [record.Terms] decide the version and the sampling
 // settings, whatever a request asks for.
 //
 // The path /v1 serves versions by name ("demo@promoted", "demo@12") under the client's

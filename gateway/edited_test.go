@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/model/tokenizer"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
@@ -122,7 +122,7 @@ func TestAToolCallThatTheClientEditedIsReadAsTheClientSaysIt(t *testing.T) {
 				for _, more := range []string{"", `,"stream":true`} {
 					t.Run(fmt.Sprintf("%s restarted %t %s", name, restarted, more), func(t *testing.T) {
 						t.Parallel()
-						s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.MaxTokens = 100 }, think)
+						s := newTestEnv(t, func(a *record.Attempt) { a.Terms.MaxTokens = 100 }, think)
 						s.replies = [][]int32{sampled, say("A", tokenizer.End), say("B", tokenizer.End)}
 						first := s.send(t, p, paying(p.api, nil, more))
 						require.Equal(t, http.StatusOK, first.status, first.body)

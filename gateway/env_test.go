@@ -24,23 +24,23 @@ import (
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // sameCall compares calls, except for fields that may differ between two writes of the
 // same call.
-var sameCall = cmpopts.IgnoreFields(trace.Call{}, "Started", "Duration", "Recorded", "Divergence")
+var sameCall = cmpopts.IgnoreFields(record.Call{}, "Started", "Duration", "Recorded", "Divergence")
 
 // memory is a journal that lasts until the process ends. It passes the same contract as
 // the durable ones.
 type memory struct {
 	mu       sync.Mutex
-	attempts map[trace.Address]trace.Attempt
-	calls    map[trace.Address][]trace.Exchange
-	rewards  map[trace.Address]map[string]trace.Reward
-	events   map[trace.Address][]trace.Event
-	spans    map[trace.Address][]trace.Span
-	refusals map[trace.Address][]trace.Refusal
+	attempts map[record.Address]record.Attempt
+	calls    map[record.Address][]record.Exchange
+	rewards  map[record.Address]map[string]record.Reward
+	events   map[record.Address][]record.Event
+	spans    map[record.Address][]record.Span
+	refusals map[record.Address][]record.Refusal
 	// refuse is called before each AddRefusal, and may return an error for it.
 	refuse  func(context.Context) error
 	reads   int // of attempts
@@ -51,19 +51,19 @@ type memory struct {
 
 func newMemory() *memory {
 	return &memory{
-		attempts: map[trace.Address]trace.Attempt{}, calls: map[trace.Address][]trace.Exchange{},
-		rewards: map[trace.Address]map[string]trace.Reward{}, events: map[trace.Address][]trace.Event{},
-		spans: map[trace.Address][]trace.Span{}, refusals: map[trace.Address][]trace.Refusal{},
+		attempts: map[record.Address]record.Attempt{}, calls: map[record.Address][]record.Exchange{},
+		rewards: map[record.Address]map[string]record.Reward{}, events: map[record.Address][]record.Event{},
+		spans: map[record.Address][]record.Span{}, refusals: map[record.Address][]record.Refusal{},
 	}
 }
 
-func (m *memory) Begin(a trace.Attempt) {
+func (m *memory) Begin(a record.Attempt) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.attempts[a.Address] = a
 }
 
-func (m *memory) Seal(address trace.Address, outcome trace.Outcome) {
+func (m *memory) Seal(address record.Address, outcome record.Outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	a := m.attempts[address]
@@ -71,32 +71,32 @@ func (m *memory) Seal(address trace.Address, outcome trace.Outcome) {
 	m.attempts[address] = a
 }
 
-func (m *memory) Attempt(_ context.Context, address trace.Address) (trace.Attempt, error) {
+func (m *memory) Attempt(_ context.Context, address record.Address) (record.Attempt, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.reads++
 	a, ok := m.attempts[address]
 	if !ok {
-		return a, fmt.Errorf("attempt %s: %w", address, trace.ErrNotFound)
+		return a, fmt.Errorf("attempt %s: %w", address, record.ErrNotFound)
 	}
 	return a, nil
 }
 
 // writable reports whether the attempt is the last of its rollout and open.
-func (m *memory) writable(address trace.Address) error {
+func (m *memory) writable(address record.Address) error {
 	a, ok := m.attempts[address]
 	if !ok {
-		return fmt.Errorf("attempt %s: %w", address, trace.ErrNotFound)
+		return fmt.Errorf("attempt %s: %w", address, record.ErrNotFound)
 	}
 	later := address
 	later.Attempt++
-	if _, replaced := m.attempts[later]; replaced || a.Outcome != trace.Running {
-		return fmt.Errorf("attempt %s: %w", address, trace.ErrFenced)
+	if _, replaced := m.attempts[later]; replaced || a.Outcome != record.OutcomeRunning {
+		return fmt.Errorf("attempt %s: %w", address, record.ErrFenced)
 	}
 	return nil
 }
 
-func (m *memory) AppendCall(ctx context.Context, c *trace.Exchange) error {
+func (m *memory) AppendCall(ctx context.Context, c *record.Exchange) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if ctx.Err() != nil {
@@ -118,11 +118,11 @@ func (m *memory) AppendCall(ctx context.Context, c *trace.Exchange) error {
 		return nil
 	}
 	if c.Seq != len(calls) {
-		return fmt.Errorf("call %d of %s: %w", c.Seq, c.Address, trace.ErrConflict)
+		return fmt.Errorf("call %d of %s: %w", c.Seq, c.Address, record.ErrConflict)
 	}
 	for _, other := range calls {
 		if other.Key == c.Key && other.Occurrence == c.Occurrence {
-			return fmt.Errorf("call %s/%d of %s: %w", c.Key, c.Occurrence, c.Address, trace.ErrConflict)
+			return fmt.Errorf("call %s/%d of %s: %w", c.Key, c.Occurrence, c.Address, record.ErrConflict)
 		}
 	}
 	kept := *c
@@ -134,19 +134,19 @@ func (m *memory) AppendCall(ctx context.Context, c *trace.Exchange) error {
 	return nil
 }
 
-func (m *memory) Exchanges(_ context.Context, address trace.Address) ([]trace.Exchange, error) {
+func (m *memory) Exchanges(_ context.Context, address record.Address) ([]record.Exchange, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return append([]trace.Exchange{}, m.calls[address]...), nil
+	return append([]record.Exchange{}, m.calls[address]...), nil
 }
 
-func (m *memory) EarlierExchanges(_ context.Context, address trace.Address) ([]trace.Exchange, error) {
+func (m *memory) EarlierExchanges(_ context.Context, address record.Address) ([]record.Exchange, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.recalls++
-	var out []trace.Exchange
+	var out []record.Exchange
 	for n := 1; n < address.Attempt; n++ {
-		for _, c := range m.calls[trace.Address{RolloutID: address.RolloutID, Attempt: n}] {
+		for _, c := range m.calls[record.Address{RolloutID: address.RolloutID, Attempt: n}] {
 			if c.ReplayedFrom == 0 {
 				out = append(out, c)
 			}
@@ -155,7 +155,7 @@ func (m *memory) EarlierExchanges(_ context.Context, address trace.Address) ([]t
 	return out, nil
 }
 
-func (m *memory) PutReward(_ context.Context, r trace.Reward) error {
+func (m *memory) PutReward(_ context.Context, r record.Reward) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.writable(r.Address); err != nil {
@@ -163,7 +163,7 @@ func (m *memory) PutReward(_ context.Context, r trace.Reward) error {
 	}
 	all := m.rewards[r.Address]
 	if all == nil {
-		all = map[string]trace.Reward{}
+		all = map[string]record.Reward{}
 		m.rewards[r.Address] = all
 	}
 	key := strings.TrimSuffix(r.Name+" of "+r.CallID, " of ")
@@ -171,12 +171,12 @@ func (m *memory) PutReward(_ context.Context, r trace.Reward) error {
 	case !ok || r.Emitted.After(old.Emitted) && !old.Emitted.IsZero():
 		all[key] = r
 	case r.Emitted.IsZero() && old.Value != r.Value:
-		return fmt.Errorf("reward %q of %s: %w", r.Name, r.Address, trace.ErrConflict)
+		return fmt.Errorf("reward %q of %s: %w", r.Name, r.Address, record.ErrConflict)
 	}
 	return nil
 }
 
-func (m *memory) PutEvent(_ context.Context, e trace.Event) error {
+func (m *memory) PutEvent(_ context.Context, e record.Event) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.writable(e.Address); err != nil {
@@ -187,14 +187,14 @@ func (m *memory) PutEvent(_ context.Context, e trace.Event) error {
 	return nil
 }
 
-func (m *memory) PutSpans(_ context.Context, address trace.Address, spans []trace.Span) error {
+func (m *memory) PutSpans(_ context.Context, address record.Address, spans []record.Span) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, ok := m.attempts[address]; !ok {
-		return fmt.Errorf("attempt %s: %w", address, trace.ErrNotFound)
+		return fmt.Errorf("attempt %s: %w", address, record.ErrNotFound)
 	}
 	for _, p := range spans {
-		same := func(other trace.Span) bool { return other.Trace == p.Trace && other.ID == p.ID }
+		same := func(other record.Span) bool { return other.Trace == p.Trace && other.ID == p.ID }
 		if !slices.ContainsFunc(m.spans[address], same) {
 			m.spans[address] = append(m.spans[address], p)
 		}
@@ -202,7 +202,7 @@ func (m *memory) PutSpans(_ context.Context, address trace.Address, spans []trac
 	return nil
 }
 
-func (m *memory) AddRefusal(ctx context.Context, r trace.Refusal) error {
+func (m *memory) AddRefusal(ctx context.Context, r record.Refusal) error {
 	if m.refuse != nil {
 		if err := m.refuse(ctx); err != nil {
 			return err
@@ -211,19 +211,19 @@ func (m *memory) AddRefusal(ctx context.Context, r trace.Refusal) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, ok := m.attempts[r.Address]; !ok {
-		return fmt.Errorf("attempt %s: %w", r.Address, trace.ErrNotFound)
+		return fmt.Errorf("attempt %s: %w", r.Address, record.ErrNotFound)
 	}
 	all := m.refusals[r.Address]
-	at := slices.IndexFunc(all, func(old trace.Refusal) bool { return old.Code == r.Code })
+	at := slices.IndexFunc(all, func(old record.Refusal) bool { return old.Code == r.Code })
 	if at < 0 {
-		at, all = len(all), append(all, trace.Refusal{Address: r.Address, Code: r.Code})
+		at, all = len(all), append(all, record.Refusal{Address: r.Address, Code: r.Code})
 	}
 	all[at].Message, all[at].Count = r.Message, all[at].Count+1
 	m.refusals[r.Address] = all
 	return nil
 }
 
-func (m *memory) Refusals(_ context.Context, address trace.Address) ([]trace.Refusal, error) {
+func (m *memory) Refusals(_ context.Context, address record.Address) ([]record.Refusal, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.refusals[address]), nil
@@ -287,8 +287,8 @@ const (
 )
 
 var (
-	address = trace.Address{RolloutID: trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 3, Task: 17, Sample: 2}, Attempt: 1}
-	terms   = trace.Terms{Policy: "main", Version: 2, RunSeed: 42, Codec: "compact", Temperature: 1, MaxTokens: 32}
+	address = record.Address{RolloutID: record.RolloutID{Run: "demo", Kind: record.Train, Step: 3, Task: 17, Sample: 2}, Attempt: 1}
+	terms   = record.Terms{Policy: "main", Version: 2, RunSeed: 42, Codec: "compact", Temperature: 1, MaxTokens: 32}
 	start   = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 )
 
@@ -305,7 +305,7 @@ type testEnv struct {
 	config gateway.Config
 }
 
-func newTestEnv(t *testing.T, change func(*trace.Attempt), configure ...func(*gateway.Config)) *testEnv {
+func newTestEnv(t *testing.T, change func(*record.Attempt), configure ...func(*gateway.Config)) *testEnv {
 	t.Helper()
 	s := newUnservedEnv(change, configure...)
 	s.restart(t)
@@ -313,9 +313,9 @@ func newTestEnv(t *testing.T, change func(*trace.Attempt), configure ...func(*ga
 }
 
 // newUnservedEnv is a testEnv without its server.
-func newUnservedEnv(change func(*trace.Attempt), configure ...func(*gateway.Config)) *testEnv {
+func newUnservedEnv(change func(*record.Attempt), configure ...func(*gateway.Config)) *testEnv {
 	s := &testEnv{memory: newMemory(), script: &script{}}
-	attempt := trace.Attempt{Address: address, Terms: terms, KeyHash: hash(key), TaskID: "t17", Begun: start}
+	attempt := record.Attempt{Address: address, Terms: terms, KeyHash: hash(key), TaskID: "t17", Begun: start}
 	if change != nil {
 		change(&attempt)
 	}
@@ -379,7 +379,7 @@ func (s *testEnv) try(ctx context.Context, method, url, body string, headers ...
 }
 
 // recorded returns the calls of the attempt that the journal has.
-func (s *testEnv) recorded(t *testing.T) []trace.Exchange {
+func (s *testEnv) recorded(t *testing.T) []record.Exchange {
 	t.Helper()
 	calls, err := s.Exchanges(t.Context(), address)
 	require.NoError(t, err)

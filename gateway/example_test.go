@@ -13,8 +13,8 @@ import (
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // An agent asks under the base URL of its attempt. The call is on record, token by token,
@@ -44,8 +44,8 @@ func askAndRead(ctx context.Context) error {
 	}
 
 	// A worker begins the attempt. Its terms decide which version answers, and how.
-	rollout := trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 3, Task: 17, Sample: 2}
-	terms := trace.Terms{Policy: "main", Version: 2, Codec: "compact", Temperature: 1, MaxTokens: 8}
+	rollout := record.RolloutID{Run: "demo", Kind: record.Train, Step: 3, Task: 17, Sample: 2}
+	terms := record.Terms{Policy: "main", Version: 2, Codec: "compact", Temperature: 1, MaxTokens: 8}
 	address, err := journal.BeginAttempt(ctx, rollout, "sum", terms, hash("sk-secret"))
 	if err != nil {
 		return err

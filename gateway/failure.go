@@ -15,7 +15,7 @@ import (
 	"github.com/fulgurite/fulgurite/gateway/conversation"
 	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
@@ -70,11 +70,11 @@ func explain(api wire.API, err error) *wire.Failure {
 		return f
 	case errors.As(err, &form):
 		return unsupportedForm(form.Field, form.Field+": "+detail(form.Err, dialog.ErrForm), form.Err)
-	case errors.Is(err, trace.ErrNotFound):
+	case errors.Is(err, record.ErrNotFound):
 		return &wire.Failure{Status: http.StatusNotFound, Code: protocol.CodeNotFound, Message: "there is no such attempt: use the base URL that the agent is given (OPENAI_BASE_URL)", Cause: err}
-	case errors.Is(err, trace.ErrFenced):
+	case errors.Is(err, record.ErrFenced):
 		return fenced(err)
-	case errors.Is(err, trace.ErrConflict):
+	case errors.Is(err, record.ErrConflict):
 		return &wire.Failure{Status: http.StatusConflict, Code: "conflict", Message: "something else is on record under this name", Cause: err}
 	case errors.Is(err, model.ErrPromptTooLong):
 		return promptTooLong(api, err)
@@ -186,13 +186,13 @@ func counts(r *http.Request, f *wire.Failure) bool {
 
 // countRefusal records a refused call. A slow or absent journal neither delays the answer
 // beyond refusalTimeout nor changes it. The caller has to call wait after its answer.
-func (g *Gateway) countRefusal(r *http.Request, address trace.Address, f *wire.Failure) (wait func()) {
+func (g *Gateway) countRefusal(r *http.Request, address record.Address, f *wire.Failure) (wait func()) {
 	done := make(chan struct{})
 	wait = conversation.GoSafely(func() {
 		defer close(done)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), conversation.RecordLimit)
 		defer cancel()
-		if err := g.config.Journal.AddRefusal(ctx, trace.Refusal{Address: address, Code: f.Code, Message: withField(f)}); err != nil {
+		if err := g.config.Journal.AddRefusal(ctx, record.Refusal{Address: address, Code: f.Code, Message: withField(f)}); err != nil {
 			g.config.Log.Warn("refusal not recorded", zap.Stringer("rollout", address), zap.String("code", f.Code), zap.Error(err))
 		}
 	})

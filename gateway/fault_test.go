@@ -14,7 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 func TestACallThatCannotBeRecordedIsNotAnswered(t *testing.T) {
@@ -26,7 +26,7 @@ func TestACallThatCannotBeRecordedIsNotAnswered(t *testing.T) {
 		"refused":                {func(m *memory, err func() error) { m.before = err }, 0},
 		"committed, answer lost": {func(m *memory, err func() error) { m.after = err }, 1},
 		"conflict": {func(m *memory, err func() error) {
-			m.before = func() error { return fmt.Errorf("%w: %w", err(), trace.ErrConflict) }
+			m.before = func() error { return fmt.Errorf("%w: %w", err(), record.ErrConflict) }
 		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -132,7 +132,7 @@ func (panicking) Sample(context.Context, model.VersionID, model.DecodeRequest) (
 
 func TestAPanicLeavesNobodyWaiting(t *testing.T) {
 	t.Parallel()
-	s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.MaxCalls = 1 })
+	s := newTestEnv(t, func(a *record.Attempt) { a.Terms.MaxCalls = 1 })
 	good := s.config.Sampler
 	sampler := &swap{panicking{}}
 	s.config.Sampler = sampler

@@ -19,27 +19,27 @@ import (
 	"github.com/fulgurite/fulgurite/gateway/conversation"
 	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// Journal records what attempts do. Its errors wrap trace.ErrNotFound,
-// trace.ErrFenced and trace.ErrConflict; any other is taken for a fault of ours.
+// Journal records what attempts do. Its errors wrap record.ErrNotFound,
+// record.ErrFenced and record.ErrConflict; any other is taken for a fault of ours.
 type Journal interface {
 	conversation.Journal
-	PutReward(ctx context.Context, reward trace.Reward) error
-	PutEvent(ctx context.Context, event trace.Event) error
+	PutReward(ctx context.Context, reward record.Reward) error
+	PutEvent(ctx context.Context, event record.Event) error
 	// PutSpans records each span once. The attempt may be over.
-	PutSpans(ctx context.Context, address trace.Address, spans []trace.Span) error
+	PutSpans(ctx context.Context, address record.Address, spans []record.Span) error
 	// AddRefusal counts a refused call or reward. The attempt may be over. If AddRefusal fails, the
 	// call is refused all the same.
-	AddRefusal(ctx context.Context, refusal trace.Refusal) error
+	AddRefusal(ctx context.Context, refusal record.Refusal) error
 }
 
 // Versions finds the versions that can be served outside attempts.
 type Versions interface {
 	// Resolve reads "RUN@promoted" or "RUN@12"; the error wraps
-	// trace.ErrNotFound if there is no such version.
+	// record.ErrNotFound if there is no such version.
 	Resolve(ctx context.Context, name string) (version model.VersionID, codec string, err error)
 	// List returns the names that clients are meant to use. Resolve finds each of them.
 	List(ctx context.Context) ([]string, error)
@@ -307,7 +307,7 @@ func (g *Gateway) inAttempt(handle attemptHandler) func(http.ResponseWriter, *ht
 		for _, name := range []string{"run", "step", "task", "sample", "attempt"} {
 			parts = append(parts, r.PathValue(name))
 		}
-		address, err := trace.ParseAddress(strings.Join(parts, "/"))
+		address, err := record.ParseAddress(strings.Join(parts, "/"))
 		if err != nil {
 			return unknownURL(err, "no attempt has this URL: use the base URL that the agent is given (OPENAI_BASE_URL)")
 		}
@@ -372,10 +372,10 @@ type table struct {
 	limit  int
 	memory int64 // the most bytes that conversations may take
 	idle   time.Duration
-	open   func(trace.Address) *conversation.Conversation
+	open   func(record.Address) *conversation.Conversation
 
 	mu      sync.Mutex
-	entries map[trace.Address]*list.Element
+	entries map[record.Address]*list.Element
 	recent  *list.List // of *entry, most recently used in front
 	weight  int64      // of all entries
 }
@@ -387,13 +387,13 @@ type entry struct {
 	weight       int64 // as it was when a request last began or ended
 }
 
-func newTable(limit int, memory int64, idle time.Duration, open func(trace.Address) *conversation.Conversation) *table {
-	return &table{limit: limit, memory: memory, idle: idle, open: open, entries: map[trace.Address]*list.Element{}, recent: list.New()}
+func newTable(limit int, memory int64, idle time.Duration, open func(record.Address) *conversation.Conversation) *table {
+	return &table{limit: limit, memory: memory, idle: idle, open: open, entries: map[record.Address]*list.Element{}, recent: list.New()}
 }
 
 // enter returns the conversation, which stays in memory until leave has been called as often
 // as enter.
-func (t *table) enter(address trace.Address, now time.Time) *conversation.Conversation {
+func (t *table) enter(address record.Address, now time.Time) *conversation.Conversation {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e, ok := t.entries[address]
@@ -410,7 +410,7 @@ func (t *table) enter(address trace.Address, now time.Time) *conversation.Conver
 }
 
 // weigh makes room for a conversation that was read from the journal.
-func (t *table) weigh(address trace.Address, now time.Time) {
+func (t *table) weigh(address record.Address, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.update(t.entries[address].Value.(*entry))
@@ -425,7 +425,7 @@ func (t *table) update(p *entry) {
 
 // leave ends what enter began. With forget, it drops the conversation if no request is in
 // flight any more.
-func (t *table) leave(address trace.Address, now time.Time, forget bool) {
+func (t *table) leave(address record.Address, now time.Time, forget bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.entries[address]

@@ -13,7 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // zombie is a gateway over the journal of a testEnv, with its own sampler and clock, that
@@ -150,7 +150,7 @@ func TestALateGatewayContinuesWhatAnotherRecorded(t *testing.T) {
 		bridge, err := dialog.Compact().Bridge([]dialog.Message{{Role: dialog.User, Content: "end"}}, nil)
 		require.NoError(t, err)
 		require.Equal(t, slices.Concat(calls[1].Prompt, odd, bridge), calls[2].Prompt)
-		require.Len(t, trace.Merge(trace.Calls(calls)), 1)
+		require.Len(t, record.Merge(record.Calls(calls)), 1)
 	})
 }
 

@@ -9,10 +9,10 @@ import (
 
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
-func byTemplate(a *trace.Attempt) { a.Terms.History = trace.HistoryTemplate }
+func byTemplate(a *record.Attempt) { a.Terms.History = record.HistoryTemplate }
 
 // thought returns an assistant's turn as a client that keeps thoughts sends it back.
 func thought(reasoning, content string) string {
@@ -75,7 +75,7 @@ func TestRenderedHistoryIsWhatATemplateMakesOfIt(t *testing.T) {
 		s.chat(t, request(message("user", "a"), message("assistant", "1"), message("user", "b"), message("assistant", "2"), message("user", "c")))
 		require.Equal(t, []int{-1, -1, 1}, s.parents(t))
 		require.Equal(t, []bool{false, true, false}, s.drifts(t))
-		require.Len(t, trace.Merge(trace.Calls(s.recorded(t))), 2)
+		require.Len(t, record.Merge(record.Calls(s.recorded(t))), 2)
 	}
 }
 
@@ -107,8 +107,8 @@ func TestHistoryWithoutDriftIsTheSameEitherWay(t *testing.T) {
 
 func TestOddSpellingsDrift(t *testing.T) {
 	t.Parallel()
-	for mode, want := range map[string][]int{"": {-1, 0}, trace.HistoryAppend: {-1, 0}, trace.HistoryTemplate: {-1, -1}} {
-		s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.History = mode })
+	for mode, want := range map[string][]int{"": {-1, 0}, record.HistoryAppend: {-1, 0}, record.HistoryTemplate: {-1, -1}} {
+		s := newTestEnv(t, func(a *record.Attempt) { a.Terms.History = mode })
 		s.replies = [][]int32{say(int32(32+'7'), tokenizer.End)}
 		s.chat(t, ask("a"))
 		s.chat(t, request(message("user", "a"), message("assistant", "7"), message("user", "b")))
@@ -162,7 +162,7 @@ func TestBranchesThatSayTheSameAreToldApartByTheirToolCalls(t *testing.T) {
 		s.chat(t, dialog(0, on))
 		s.chat(t, dialog(1, on))
 		require.Equal(t, []int{-1, -1, 1, 0, 3, 2}, s.parents(t))
-		require.Len(t, trace.Merge(trace.Calls(s.recorded(t))), 2)
+		require.Len(t, record.Merge(record.Calls(s.recorded(t))), 2)
 	}
 }
 
@@ -205,5 +205,5 @@ func TestOneDialogGoesOnByAnyAPI(t *testing.T) {
 	s.post(t, s.base()+"/v1/messages", `{"max_tokens":9,"messages":[`+turns+`]}`)
 	s.post(t, s.base()+"/v1/responses", `{"input":[`+turns+`,{"role":"assistant","content":"2"},{"role":"user","content":"c"}]}`)
 	require.Equal(t, []int{-1, 0, 1}, s.parents(t))
-	require.Len(t, trace.Merge(trace.Calls(s.recorded(t))), 1)
+	require.Len(t, record.Merge(record.Calls(s.recorded(t))), 1)
 }

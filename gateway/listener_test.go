@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // listener reads a stream as it is written. Each write is sent to received.
@@ -67,7 +67,7 @@ func (l *listener) await(t *testing.T, what string) {
 
 // listen sends a request of an attempt to a gateway and reads the reply in the
 // background.
-func listen(ctx context.Context, g http.Handler, a trace.Address, path, body string, headers ...string) *listener {
+func listen(ctx context.Context, g http.Handler, a record.Address, path, body string, headers ...string) *listener {
 	return listenAt(ctx, g, "/r/"+a.String()+path, body, headers...)
 }
 

@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/gateway"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // longDialog is the dialog of one sample's attempt, turn after turn.
 type longDialog struct {
-	address  trace.Address
+	address  record.Address
 	messages []string
 	replies  []string // bodies
 }
@@ -138,14 +138,14 @@ func TestAttemptsAreDroppedForTheirBytesWhileOthersMakeCalls(t *testing.T) {
 			require.Equal(t, i-1, c.Parent)
 			require.Equal(t, d.replies[i], string(c.Response))
 		}
-		require.Len(t, trace.Merge(trace.Calls(calls)), 1, "each call begins with the tokens of the one before")
+		require.Len(t, record.Merge(record.Calls(calls)), 1, "each call begins with the tokens of the one before")
 	}
 }
 
 // forgetful is a journal that keeps no calls, so that only the gateway does.
 type forgetful struct{ *memory }
 
-func (forgetful) AppendCall(context.Context, *trace.Exchange) error { return nil }
+func (forgetful) AppendCall(context.Context, *record.Exchange) error { return nil }
 
 func TestAttemptsWeighWhatTheyTakeOfTheHeap(t *testing.T) { //nolint:paralleltest // nobody else may use the heap
 	const attempts, turns = 32, 24

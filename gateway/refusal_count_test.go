@@ -12,7 +12,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // refused lists what calls of the attempt were refused with, and how often.
@@ -30,7 +30,7 @@ func (s *testEnv) refused(t *testing.T) map[string]int {
 
 func TestRefusedCallsAreOnRecord(t *testing.T) {
 	t.Parallel()
-	s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.MaxCalls = 1 })
+	s := newTestEnv(t, func(a *record.Attempt) { a.Terms.MaxCalls = 1 })
 	require.Equal(t, http.StatusOK, s.chat(t, ask("a")).status)
 	require.Empty(t, s.refused(t))
 	for range 3 {
@@ -51,7 +51,7 @@ func TestWhatIsNoRefusalOfACallIsNotCounted(t *testing.T) {
 	s.post(t, s.base()+"/v1/chat/completions", ask("a"), "Authorization", "Bearer wrong")
 	s.gate = func(context.Context) error { return fmt.Errorf("no such weights") }
 	require.Equal(t, http.StatusServiceUnavailable, s.chat(t, ask("a")).status)
-	s.Seal(address, trace.Completed)
+	s.Seal(address, record.OutcomeCompleted)
 	s.restart(t)
 	require.Equal(t, http.StatusConflict, s.chat(t, ask("a")).status)
 	require.Empty(t, s.refused(t))

@@ -15,7 +15,7 @@ import (
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // refusal is an error in OpenAI's shape.
@@ -112,11 +112,11 @@ func TestOnlyTheKeyOfTheAttemptOpensIt(t *testing.T) {
 	s := newTestEnv(t, nil)
 	other := address
 	other.Sample = 3
-	s.Begin(trace.Attempt{Address: other, Terms: terms, KeyHash: hash("sk-other")})
+	s.Begin(record.Attempt{Address: other, Terms: terms, KeyHash: hash("sk-other")})
 	keyless := address
 	keyless.Sample = 4
-	s.Begin(trace.Attempt{Address: keyless, Terms: terms})
-	chat := func(a trace.Address) string { return s.url + "/r/" + a.String() + "/v1/chat/completions" }
+	s.Begin(record.Attempt{Address: keyless, Terms: terms})
+	chat := func(a record.Address) string { return s.url + "/r/" + a.String() + "/v1/chat/completions" }
 
 	requireRefusal(t, s.post(t, chat(address), ask("a"), "Authorization", ""), http.StatusUnauthorized, "invalid_api_key", "")
 	requireRefusal(t, s.post(t, chat(address), ask("a"), "Authorization", "Basic "+key), http.StatusUnauthorized, "invalid_api_key", "")
@@ -146,10 +146,10 @@ func TestUnknownPlacesAreNotFound(t *testing.T) {
 
 func TestAttemptsThatAreOverTakeNoCalls(t *testing.T) {
 	t.Parallel()
-	second := trace.Attempt{Address: address, Terms: terms, KeyHash: hash("sk-2")}
+	second := record.Attempt{Address: address, Terms: terms, KeyHash: hash("sk-2")}
 	second.Attempt = 2
 	for name, end := range map[string]func(*testEnv){
-		"sealed":   func(s *testEnv) { s.Seal(address, trace.Completed) },
+		"sealed":   func(s *testEnv) { s.Seal(address, record.OutcomeCompleted) },
 		"replaced": func(s *testEnv) { s.Begin(second) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestLimitsEndAnAttempt(t *testing.T) {
 	t.Parallel()
 	t.Run("calls", func(t *testing.T) {
 		t.Parallel()
-		s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.MaxCalls = 2 })
+		s := newTestEnv(t, func(a *record.Attempt) { a.Terms.MaxCalls = 2 })
 		first := s.chat(t, ask("a"))
 		require.Equal(t, http.StatusOK, s.chat(t, ask("b")).status)
 		requireRefusal(t, s.chat(t, ask("c")), http.StatusBadRequest, "call_limit", "")
@@ -185,7 +185,7 @@ func TestLimitsEndAnAttempt(t *testing.T) {
 	})
 	t.Run("tokens", func(t *testing.T) {
 		t.Parallel()
-		s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.TokenBudget = 5 })
+		s := newTestEnv(t, func(a *record.Attempt) { a.Terms.TokenBudget = 5 })
 		s.replies = [][]int32{say("12", tokenizer.End), say("345", tokenizer.End)}
 		require.Equal(t, http.StatusOK, s.chat(t, ask("a")).status)
 		require.Contains(t, s.chat(t, ask("b")).body, `"finish_reason":"length"`)
@@ -205,7 +205,7 @@ func TestLimitsEndAnAttempt(t *testing.T) {
 
 func TestAnUnknownCodecIsOurFault(t *testing.T) {
 	t.Parallel()
-	s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.Codec = "verbose" })
+	s := newTestEnv(t, func(a *record.Attempt) { a.Terms.Codec = "verbose" })
 	a := s.chat(t, ask("a"))
 	require.Equal(t, http.StatusServiceUnavailable, a.status)
 	require.Equal(t, "infrastructure", a.header.Get("X-Fulgurite-Fault"))

@@ -14,7 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // texts is a sampler that behaves like a server of messages: it calls the tool of a
@@ -52,10 +52,10 @@ func (s *texts) Sample(_ context.Context, _ model.VersionID, r model.DecodeReque
 	return reply.End(facts), "server:gpt", nil
 }
 
-func newRelayEnv(t *testing.T, change func(*trace.Attempt)) (*testEnv, *texts) {
+func newRelayEnv(t *testing.T, change func(*record.Attempt)) (*testEnv, *texts) {
 	t.Helper()
 	server := &texts{}
-	s := newTestEnv(t, func(a *trace.Attempt) {
+	s := newTestEnv(t, func(a *record.Attempt) {
 		a.Terms.Codec = dialog.MessagesName
 		a.Terms.MaxTokens = 64
 		if change != nil {
@@ -132,7 +132,7 @@ func TestARelayedDialogGoesOnAlsoAfterARestart(t *testing.T) {
 
 func TestChoicesAndBudgetsOfARelayedReplyAreTheServers(t *testing.T) {
 	t.Parallel()
-	s, server := newRelayEnv(t, func(a *trace.Attempt) { a.Terms.TokenBudget = 7 })
+	s, server := newRelayEnv(t, func(a *record.Attempt) { a.Terms.TokenBudget = 7 })
 	got := s.chat(t, `{"model":"x","n":2,"messages":[{"role":"user","content":"hi"}]}`)
 	require.Contains(t, got.body, `"completion_tokens":6`)
 	require.Len(t, server.asked, 2)

@@ -11,22 +11,22 @@ import (
 
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // owner is a journal in which attempts can be begun.
 type owner interface {
 	gateway.Journal
-	Begin(trace.Attempt)
+	Begin(record.Attempt)
 }
 
-func at(attempt int) trace.Address {
-	return trace.Address{RolloutID: address.RolloutID, Attempt: attempt}
+func at(attempt int) record.Address {
+	return record.Address{RolloutID: address.RolloutID, Attempt: attempt}
 }
 
 // next begins an attempt under the terms of the testEnv, with a new gateway that has
 // nothing in memory.
-func (s *testEnv) next(t *testing.T, attempt int, change ...func(*trace.Terms)) {
+func (s *testEnv) next(t *testing.T, attempt int, change ...func(*record.Terms)) {
 	t.Helper()
 	a := s.attempts[address]
 	a.Address = at(attempt)
@@ -44,7 +44,7 @@ func (s *testEnv) ask(t *testing.T, attempt int, body string, headers ...string)
 }
 
 // calls returns the calls of an attempt that the journal has.
-func (s *testEnv) calls(t *testing.T, attempt int) []trace.Exchange {
+func (s *testEnv) calls(t *testing.T, attempt int) []record.Exchange {
 	t.Helper()
 	calls, err := s.config.Journal.Exchanges(t.Context(), at(attempt))
 	require.NoError(t, err)
@@ -100,7 +100,7 @@ func onJournals(t *testing.T, claim func(t *testing.T, s *testEnv)) {
 }
 
 // asSampled removes from calls what distinguishes a replay from the sampled call.
-func asSampled(calls []trace.Exchange) []trace.Exchange {
+func asSampled(calls []record.Exchange) []record.Exchange {
 	for i := range calls {
 		c := &calls[i]
 		c.Attempt, c.ReplayedFrom, c.Recorded, c.Started, c.Duration = 0, 0, start, start, 0
@@ -127,7 +127,7 @@ func TestAnAgentKilledInAnyTurnIsReplayedToWhereItDied(t *testing.T) {
 					from[i] = 1
 				}
 				require.Equal(t, from, s.from(t, 2))
-				require.Len(t, trace.Merge(trace.Calls(s.calls(t, 2))), 1)
+				require.Len(t, record.Merge(record.Calls(s.calls(t, 2))), 1)
 			})
 		})
 	}
@@ -191,7 +191,7 @@ func TestConcurrentCallsAreReplayedInAnyOrder(t *testing.T) {
 		require.Equal(t, want, agent(2, 2, 0, 1))
 		require.Equal(t, []int{1, 1, 1, 1, 1, 1}, s.from(t, 2))
 		require.Len(t, s.requests(), 6)
-		require.Len(t, trace.Merge(trace.Calls(s.calls(t, 2))), 3, "each continues its own parent")
+		require.Len(t, record.Merge(record.Calls(s.calls(t, 2))), 3, "each continues its own parent")
 		require.Equal(t, []int{-1, -1, -1, 0, 1, 2}, []int{
 			s.calls(t, 2)[0].Parent, s.calls(t, 2)[1].Parent, s.calls(t, 2)[2].Parent,
 			s.calls(t, 2)[3].Parent, s.calls(t, 2)[4].Parent, s.calls(t, 2)[5].Parent,
@@ -222,7 +222,7 @@ func TestADialogContinuesTheLastOfEqualSamplesInWhicheverOrderTheyWereRecorded(t
 	s.ask(t, 1, ask("a"))
 	first, second := s.recorded(t)[0], s.recorded(t)[1]
 	first.Seq, second.Seq = 1, 0
-	s.memory.calls[address] = []trace.Exchange{second, first}
+	s.memory.calls[address] = []record.Exchange{second, first}
 	s.restart(t)
 	s.ask(t, 1, request(message("user", "a"), message("assistant", "7"), message("user", "?")))
 	require.Equal(t, odd, s.requests()[2].Prompt[len(second.Prompt):][:len(odd)])
@@ -231,11 +231,11 @@ func TestADialogContinuesTheLastOfEqualSamplesInWhicheverOrderTheyWereRecorded(t
 
 func TestReplayedCallsCountAsCalls(t *testing.T) {
 	t.Parallel()
-	for name, limit := range map[string]func(*trace.Terms){
-		"call_limit":  func(t *trace.Terms) { t.MaxCalls = 2 },
-		"token_limit": func(t *trace.Terms) { t.TokenBudget = 5 },
+	for name, limit := range map[string]func(*record.Terms){
+		"call_limit":  func(t *record.Terms) { t.MaxCalls = 2 },
+		"token_limit": func(t *record.Terms) { t.TokenBudget = 5 },
 	} {
-		s := newTestEnv(t, func(a *trace.Attempt) { limit(&a.Terms) })
+		s := newTestEnv(t, func(a *record.Attempt) { limit(&a.Terms) })
 		want := s.converse(t, 1, 2)
 		s.next(t, 2)
 		require.Equal(t, want, s.converse(t, 2, 2))
@@ -246,12 +246,12 @@ func TestReplayedCallsCountAsCalls(t *testing.T) {
 
 func TestUnderOtherTermsNothingIsReplayed(t *testing.T) {
 	t.Parallel()
-	for name, change := range map[string]func(*trace.Terms){
-		"version":     func(t *trace.Terms) { t.Version++ },
-		"policy":      func(t *trace.Terms) { t.Policy = "other" },
-		"temperature": func(t *trace.Terms) { t.Temperature = 0.5 },
-		"max tokens":  func(t *trace.Terms) { t.MaxTokens-- },
-		"run seed":    func(t *trace.Terms) { t.RunSeed++ },
+	for name, change := range map[string]func(*record.Terms){
+		"version":     func(t *record.Terms) { t.Version++ },
+		"policy":      func(t *record.Terms) { t.Policy = "other" },
+		"temperature": func(t *record.Terms) { t.Temperature = 0.5 },
+		"max tokens":  func(t *record.Terms) { t.MaxTokens-- },
+		"run seed":    func(t *record.Terms) { t.RunSeed++ },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

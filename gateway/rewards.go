@@ -14,7 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/gateway/conversation"
 	"github.com/fulgurite/fulgurite/internal/protocol"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
@@ -46,11 +46,11 @@ func (g *Gateway) recordReward(w http.ResponseWriter, r *http.Request, c *conver
 // recordRewardRefusal records that a reward was refused. The refusal may decide the
 // outcome of the attempt, so it has to be on record before the agent knows of it.
 func (g *Gateway) recordRewardRefusal(ctx context.Context, c *conversation.Conversation, final bool, message string) error {
-	code := trace.RewardRefused
+	code := record.RewardRefused
 	if final {
-		code = trace.FinalRewardRefused
+		code = record.FinalRewardRefused
 	}
-	return g.config.Journal.AddRefusal(ctx, trace.Refusal{Address: c.Address(), Code: code, Message: message})
+	return g.config.Journal.AddRefusal(ctx, record.Refusal{Address: c.Address(), Code: code, Message: message})
 }
 
 // isFinal reports whether a post gives the final reward. A post that can't be read may.
@@ -87,7 +87,7 @@ func (g *Gateway) takeReward(w http.ResponseWriter, r *http.Request, c *conversa
 	}
 	reward.Address = c.Address()
 	switch err := g.config.Journal.PutReward(r.Context(), reward); {
-	case errors.Is(err, trace.ErrConflict):
+	case errors.Is(err, record.ErrConflict):
 		about := "the attempt"
 		if reward.CallID != "" {
 			about = "the call " + reward.CallID
@@ -130,7 +130,7 @@ func (g *Gateway) event(w http.ResponseWriter, r *http.Request, c *conversation.
 	if posted.Name == "" {
 		return wire.Invalid("name", "name is missing: what happened?")
 	}
-	event := trace.Event{Address: c.Address(), Name: posted.Name, Fields: posted.Fields, At: g.config.Now().UTC()}
+	event := record.Event{Address: c.Address(), Name: posted.Name, Fields: posted.Fields, At: g.config.Now().UTC()}
 	if err := g.config.Journal.PutEvent(r.Context(), event); err != nil {
 		return noticeFence(c, err)
 	}
@@ -139,14 +139,14 @@ func (g *Gateway) event(w http.ResponseWriter, r *http.Request, c *conversation.
 
 // noticeFence remembers that the attempt is over.
 func noticeFence(c *conversation.Conversation, err error) error {
-	if errors.Is(err, trace.ErrFenced) {
+	if errors.Is(err, record.ErrFenced) {
 		c.Fence()
 	}
 	return err
 }
 
 // decodeReward reads a reward whose magnitude is at most limit; 0 is no limit.
-func decodeReward(body []byte, limit float64) (trace.Reward, error) {
+func decodeReward(body []byte, limit float64) (record.Reward, error) {
 	var posted struct {
 		Name   *string         `json:"name"`
 		Value  json.RawMessage `json:"value"`
@@ -157,36 +157,36 @@ func decodeReward(body []byte, limit float64) (trace.Reward, error) {
 	if err := wire.Unmarshal(body, &posted); err != nil {
 		// Python's JSON encoder writes NaN and Infinity, which are not JSON.
 		if !json.Valid(body) && (bytes.Contains(body, []byte("NaN")) || bytes.Contains(body, []byte("Infinity"))) {
-			return trace.Reward{}, wire.Invalid(field, "%s is not a finite number", field)
+			return record.Reward{}, wire.Invalid(field, "%s is not a finite number", field)
 		}
-		return trace.Reward{}, err
+		return record.Reward{}, err
 	}
 	if len(posted.Reward) > 0 {
 		if len(posted.Value) > 0 {
-			return trace.Reward{}, wire.Invalid("reward", "give either value or reward")
+			return record.Reward{}, wire.Invalid("reward", "give either value or reward")
 		}
 		field, raw = "reward", &posted.Reward
 	}
-	reward := trace.Reward{Name: credit.Final, CallID: posted.CallID, Source: "agent"}
+	reward := record.Reward{Name: credit.Final, CallID: posted.CallID, Source: "agent"}
 	if posted.Name != nil {
 		reward.Name = *posted.Name
 	}
 	if reward.Name == "" {
-		return trace.Reward{}, wire.Invalid("name", "name is empty")
+		return record.Reward{}, wire.Invalid("name", "name is empty")
 	}
 	if len(*raw) == 0 || string(*raw) == "null" {
-		return trace.Reward{}, wire.Invalid(field, "%s is missing", field)
+		return record.Reward{}, wire.Invalid(field, "%s is missing", field)
 	}
 	// Only JSON numbers pass: a string of digits is more likely a mistake.
 	if c := (*raw)[0]; c != '-' && (c < '0' || c > '9') {
-		return trace.Reward{}, wire.Invalid(field, "%s is %.40s: want a number", field, *raw)
+		return record.Reward{}, wire.Invalid(field, "%s is %.40s: want a number", field, *raw)
 	}
 	var err error
 	if reward.Value, err = strconv.ParseFloat(string(*raw), 64); err != nil {
-		return trace.Reward{}, wire.Invalid(field, "%s is %.40s: want a finite number", field, *raw)
+		return record.Reward{}, wire.Invalid(field, "%s is %.40s: want a finite number", field, *raw)
 	}
 	if limit > 0 && math.Abs(reward.Value) > limit {
-		return trace.Reward{}, wire.Invalid(field, "%s is %g: this run takes rewards from -%g to %g (grader.limit)", field, reward.Value, limit, limit)
+		return record.Reward{}, wire.Invalid(field, "%s is %g: this run takes rewards from -%g to %g (grader.limit)", field, reward.Value, limit, limit)
 	}
 	return reward, nil
 }

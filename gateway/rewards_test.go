@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 func TestAgentsRewardThemselves(t *testing.T) {
@@ -22,7 +22,7 @@ func TestAgentsRewardThemselves(t *testing.T) {
 		a := s.post(t, url, body)
 		require.Equal(t, http.StatusOK, a.status, a.body)
 	}
-	require.Empty(t, cmp.Diff(map[string]trace.Reward{
+	require.Empty(t, cmp.Diff(map[string]record.Reward{
 		"final":           {Address: address, Name: "final", Value: 0.5, Source: "agent"},
 		"format of " + id: {Address: address, Name: "format", Value: -1, CallID: id, Source: "agent"},
 	}, s.rewards[address]))
@@ -78,7 +78,7 @@ func TestWhatIsNoRewardIsRefusedByField(t *testing.T) {
 
 func TestRewardsBeyondTheLimitAreRefused(t *testing.T) {
 	t.Parallel()
-	s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.RewardLimit = 2.5 })
+	s := newTestEnv(t, func(a *record.Attempt) { a.Terms.RewardLimit = 2.5 })
 	for body, field := range map[string]string{`{"reward":2.6}`: "reward", `{"name":"x","value":-1e9}`: "value"} {
 		a := s.post(t, s.base()+"/rewards", body)
 		requireRefusal(t, a, http.StatusBadRequest, "invalid_value", field)
@@ -90,7 +90,7 @@ func TestRewardsBeyondTheLimitAreRefused(t *testing.T) {
 
 func TestGradedAttemptsTakeNoFinalRewardOfAgents(t *testing.T) {
 	t.Parallel()
-	s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.Graded = true })
+	s := newTestEnv(t, func(a *record.Attempt) { a.Terms.Graded = true })
 	s.chat(t, ask("a"))
 	id := s.recorded(t)[0].ID
 	for _, body := range []string{`{"reward":1}`, `{"name":"final","value":1}`, `{"reward":NaN}`} {
@@ -107,7 +107,7 @@ func TestGradedAttemptsTakeNoFinalRewardOfAgents(t *testing.T) {
 // way the agent gave it.
 func TestRefusedRewardsAreOnRecord(t *testing.T) {
 	t.Parallel()
-	s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.RewardLimit = 2 })
+	s := newTestEnv(t, func(a *record.Attempt) { a.Terms.RewardLimit = 2 })
 	for _, body := range []string{`{"reward":NaN}`, `{"value":"1"}`, `{"reward":null}`, `{"reward":3}`, `{"reward":true}`, `{`} {
 		require.Equal(t, http.StatusBadRequest, s.post(t, s.base()+"/rewards", body).status, body)
 	}
@@ -136,7 +136,7 @@ func TestEventsAreKept(t *testing.T) {
 	s := newTestEnv(t, nil)
 	require.Equal(t, http.StatusOK, s.post(t, s.base()+"/events", `{"name":"handoff","fields":{"to":"writer"}}`).status)
 	require.Equal(t, http.StatusOK, s.post(t, s.base()+"/events", `{"name":"done"}`).status)
-	require.Empty(t, cmp.Diff([]trace.Event{
+	require.Empty(t, cmp.Diff([]record.Event{
 		{Address: address, Seq: 0, Name: "handoff", Fields: map[string]any{"to": "writer"}, At: start},
 		{Address: address, Seq: 1, Name: "done", At: start},
 	}, s.events[address]))
@@ -148,7 +148,7 @@ func TestReportsOfAttemptsThatAreOverAreRefused(t *testing.T) {
 	t.Parallel()
 	s := newTestEnv(t, nil)
 	s.chat(t, ask("a"))
-	s.Seal(address, trace.Completed)
+	s.Seal(address, record.OutcomeCompleted)
 	requireRefusal(t, s.post(t, s.base()+"/rewards", `{"reward":1}`), http.StatusConflict, "attempt_fenced", "")
 	requireRefusal(t, s.post(t, s.base()+"/events", `{"name":"x"}`), http.StatusConflict, "attempt_fenced", "")
 	sampled := len(s.requests())
@@ -162,12 +162,12 @@ func TestAgentsWrittenForAgentLightningReportAsTheyDo(t *testing.T) {
 	url := s.base() + "/events"
 	a := s.post(t, url, `{"event_type":"reward","data":{"value":0.75,"reason":"close"}}`)
 	require.Equal(t, http.StatusOK, a.status, a.body)
-	require.Equal(t, map[string]trace.Reward{"final": {Address: address, Name: "final", Value: 0.75, Source: "agent"}}, s.rewards[address])
+	require.Equal(t, map[string]record.Reward{"final": {Address: address, Name: "final", Value: 0.75, Source: "agent"}}, s.rewards[address])
 	require.Empty(t, s.events[address])
 	requireRefusal(t, s.post(t, url, `{"event_type":"reward","data":{"value":"x"}}`), http.StatusBadRequest, "invalid_value", "value")
 	requireRefusal(t, s.post(t, url, `{"event_type":"reward"}`), http.StatusBadRequest, "invalid_json", "")
 	require.Equal(t, http.StatusOK, s.post(t, url, `{"event_type":"agent_output","data":{"answer":42}}`).status)
 	require.Equal(t, "agent_output", s.events[address][0].Name)
-	graded := newTestEnv(t, func(a *trace.Attempt) { a.Terms.Graded = true })
+	graded := newTestEnv(t, func(a *record.Attempt) { a.Terms.Graded = true })
 	requireRefusal(t, graded.post(t, graded.base()+"/events", `{"event_type":"reward","data":{"value":1}}`), http.StatusForbidden, "graded", "")
 }

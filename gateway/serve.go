@@ -16,7 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/gateway/conversation"
 	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
@@ -114,7 +114,7 @@ func servedSettings(request *wire.Request) (model.DecodeRequest, error) {
 
 func (g *Gateway) resolve(r *http.Request, name string) (model.VersionID, string, error) {
 	version, codec, err := g.config.Versions.Resolve(r.Context(), name)
-	if errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		return version, "", &wire.Failure{
 			Status: http.StatusNotFound, Code: "model_not_found", Param: "model", Cause: err,
 			Message: fmt.Sprintf("the model %q is not served here: name a version, as RUN@promoted or RUN@NUMBER; GET /v1/models lists those that are promoted", name),

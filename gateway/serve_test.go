@@ -13,7 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // versions has two versions.
@@ -29,7 +29,7 @@ func (versions) Resolve(_ context.Context, name string) (model.VersionID, string
 	case "demo@4":
 		return v, "", errors.New("database gone")
 	default:
-		return v, "", fmt.Errorf("version %q: %w", name, trace.ErrNotFound)
+		return v, "", fmt.Errorf("version %q: %w", name, record.ErrNotFound)
 	}
 	return v, "compact", nil
 }

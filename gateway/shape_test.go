@@ -18,7 +18,7 @@ import (
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
@@ -164,7 +164,7 @@ func TestAnAttemptThatIsOverIsNotHeldInMemory(t *testing.T) {
 	bytes, _ := g.Memory()
 	require.Greater(t, bytes, int64(4<<16), "the prompt's tokens are kept: dialogs go on from them")
 
-	s.Seal(address, trace.Completed)
+	s.Seal(address, record.OutcomeCompleted)
 	require.Equal(t, http.StatusConflict, s.post(t, s.base()+"/rewards", `{"reward":1}`).status)
 	require.Eventually(t, func() bool {
 		runtime.GC()

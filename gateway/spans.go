@@ -14,7 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/gateway/conversation"
 	"github.com/fulgurite/fulgurite/gateway/otlp"
 	"github.com/fulgurite/fulgurite/internal/protocol"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
@@ -86,7 +86,7 @@ func (g *Gateway) readExport(w http.ResponseWriter, r *http.Request) (otlp.Encod
 // RecordSpans records an export that names its attempt itself, if key is the attempt's.
 // Exports by gRPC use it. It returns how many rewards were refused, and why.
 func (g *Gateway) RecordSpans(ctx context.Context, key string, batch otlp.Batch) (rejected int, why string, err error) {
-	address, err := trace.ParseAddress(strings.Trim(batch.Rollout, "/"))
+	address, err := record.ParseAddress(strings.Trim(batch.Rollout, "/"))
 	if err != nil {
 		return 0, "", &wire.Failure{
 			Status: http.StatusNotFound, Code: "unknown_rollout", Cause: err,
@@ -142,7 +142,7 @@ func (g *Gateway) recordSpanReward(ctx context.Context, c *conversation.Conversa
 	}
 	if reward.CallID != "" {
 		known, err := c.Has(ctx, reward.CallID)
-		if err != nil && !errors.Is(err, trace.ErrFenced) && explain("", err).Status >= http.StatusInternalServerError {
+		if err != nil && !errors.Is(err, record.ErrFenced) && explain("", err).Status >= http.StatusInternalServerError {
 			return "", err
 		}
 		switch {
@@ -159,7 +159,7 @@ func (g *Gateway) recordSpanReward(ctx context.Context, c *conversation.Conversa
 	reward.Address = c.Address()
 	err = g.config.Journal.PutReward(ctx, reward.Reward)
 	switch {
-	case errors.Is(err, trace.ErrConflict), errors.Is(err, trace.ErrFenced):
+	case errors.Is(err, record.ErrConflict), errors.Is(err, record.ErrFenced):
 		return err.Error(), nil
 	}
 	return "", err

@@ -23,7 +23,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/gateway/otlp"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // traceExport returns an export of one span that describes a reply and gives a reward.
@@ -75,7 +75,7 @@ func TestSpansJoinTheCallThatTheyTellOf(t *testing.T) {
 	require.Len(t, s.spans[address], 1, "sent four times, on record once")
 	require.Equal(t, id, s.spans[address][0].CallID)
 	require.Equal(t, "writer", s.spans[address][0].Agent)
-	require.Equal(t, map[string]trace.Reward{"final of " + id: {Address: address, Name: "final", Value: 0.5, CallID: id, Source: "agent"}}, s.rewards[address])
+	require.Equal(t, map[string]record.Reward{"final of " + id: {Address: address, Name: "final", Value: 0.5, CallID: id, Source: "agent"}}, s.rewards[address])
 }
 
 func TestRewardsOfSpansFollowTheRulesOfPostedOnes(t *testing.T) {
@@ -89,16 +89,16 @@ func TestRewardsOfSpansFollowTheRulesOfPostedOnes(t *testing.T) {
 		require.NoError(t, proto.Unmarshal([]byte(a.body), &r))
 		return r.GetPartialSuccess()
 	}
-	s := newTestEnv(t, func(a *trace.Attempt) { a.Terms.RewardLimit = 2 })
+	s := newTestEnv(t, func(a *record.Attempt) { a.Terms.RewardLimit = 2 })
 	require.Contains(t, send(t, s, 3).GetErrorMessage(), "beyond the largest reward of this run, 2")
 	require.Nil(t, send(t, s, 1))
 	require.Empty(t, s.rewards[address]["final"].CallID, "a reply that is not on record is no call")
 	require.Contains(t, send(t, s, 2).GetErrorMessage(), "conflict")
-	graded := newTestEnv(t, func(a *trace.Attempt) { a.Terms.Graded = true })
+	graded := newTestEnv(t, func(a *record.Attempt) { a.Terms.Graded = true })
 	require.Contains(t, send(t, graded, 1).GetErrorMessage(), "a grader decides")
-	require.Equal(t, map[string]int{trace.FinalRewardRefused: 1}, graded.refused(t))
+	require.Equal(t, map[string]int{record.FinalRewardRefused: 1}, graded.refused(t))
 	over := newTestEnv(t, nil)
-	over.Seal(address, trace.Completed)
+	over.Seal(address, record.OutcomeCompleted)
 	refused := send(t, over, 1)
 	require.NotEmpty(t, refused.GetErrorMessage())
 	require.Zero(t, refused.GetRejectedSpans(), "the span itself is taken")

@@ -10,8 +10,8 @@ import (
 
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // database is the journal that runs use, in a file of the test's own.
@@ -29,21 +29,21 @@ func openDatabase(t testing.TB) database {
 	return database{s, t}
 }
 
-func (d database) Begin(a trace.Attempt) {
+func (d database) Begin(a record.Attempt) {
 	got, err := d.BeginAttempt(d.t.Context(), a.RolloutID, a.TaskID, a.Terms, a.KeyHash)
 	require.NoError(d.t, err)
 	require.Equal(d.t, a.Address, got)
 }
 
 // Attempt dates the attempt by the clock of the tests instead of the store's.
-func (d database) Attempt(ctx context.Context, address trace.Address) (trace.Attempt, error) {
+func (d database) Attempt(ctx context.Context, address record.Address) (record.Attempt, error) {
 	a, err := d.Store.Attempt(ctx, address)
 	a.Begun = start
 	return a, err
 }
 
-func (d database) Seal(address trace.Address, outcome trace.Outcome) {
-	require.NoError(d.t, d.SealAttempt(d.t.Context(), trace.Attempt{Address: address, Outcome: outcome}))
+func (d database) Seal(address record.Address, outcome record.Outcome) {
+	require.NoError(d.t, d.SealAttempt(d.t.Context(), record.Attempt{Address: address, Outcome: outcome}))
 }
 
 func TestTheStoreKeepsTheContractOfAJournal(t *testing.T) {
@@ -73,5 +73,5 @@ func TestADialogGoesOnFromTheStoreAfterEveryTurn(t *testing.T) {
 		require.Equal(t, i-1, c.Parent)
 		require.Equal(t, s.requests()[i].Prompt, c.Prompt)
 	}
-	require.Len(t, trace.Merge(trace.Calls(calls)), 1)
+	require.Len(t, record.Merge(record.Calls(calls)), 1)
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
@@ -251,7 +251,7 @@ func TestAttemptsThatEndMidStreamBreakItOff(t *testing.T) {
 	l := listen(t.Context(), gateway.New(s.config), address, p.path, p.streaming("q"))
 	d <- struct{}{}
 	l.await(t, "content")
-	s.Seal(address, trace.Completed)
+	s.Seal(address, record.OutcomeCompleted)
 	close(d)
 	require.Contains(t, l.all(), "attempt_fenced")
 	require.True(t, l.broken)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
@@ -137,7 +137,7 @@ func TestCompletionsAreSampledAfterTheBarePrompt(t *testing.T) {
 	a = s.post(t, url, `{"prompt":[`+ids(s.recorded(t)[0].Prompt)+`,`+ids(s.recorded(t)[0].Completion)+`,11]}`)
 	require.Equal(t, http.StatusOK, a.status, a.body)
 	require.Equal(t, []int{-1, 0}, s.parents(t))
-	require.Len(t, trace.Merge(trace.Calls(s.recorded(t))), 1)
+	require.Len(t, record.Merge(record.Calls(s.recorded(t))), 1)
 	require.Equal(t, http.StatusOK, s.post(t, url, `{"prompt":["one"]}`).status)
 	require.Equal(t, say("one"), s.requests()[2].Prompt)
 	// A dialog does not go on from a completion.

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/gateway"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 func (s *testEnv) attemptReads() int {
@@ -43,7 +43,7 @@ func TestIdleAttemptsLeaveMemoryAndComeBack(t *testing.T) {
 	g := gateway.New(s.config)
 	other := address
 	other.Sample = 3
-	s.Begin(trace.Attempt{Address: other, Terms: terms, KeyHash: hash(key)})
+	s.Begin(record.Attempt{Address: other, Terms: terms, KeyHash: hash(key)})
 	visit(t, g, address.Sample)
 	visit(t, g, address.Sample)
 	require.Equal(t, 1, s.attemptReads())
@@ -61,7 +61,7 @@ func TestMemoryHoldsNoMoreAttemptsThanAllowed(t *testing.T) {
 	for sample := range 4 {
 		a := address
 		a.Sample = sample
-		s.Begin(trace.Attempt{Address: a, Terms: terms, KeyHash: hash(key)})
+		s.Begin(record.Attempt{Address: a, Terms: terms, KeyHash: hash(key)})
 	}
 	for _, sample := range []int{0, 1, 0, 2, 0} {
 		visit(t, g, sample)
@@ -83,7 +83,7 @@ func TestAttemptsThatDoNotExistAreNotRemembered(t *testing.T) {
 	}
 	later := address
 	later.Attempt = 9
-	s.Begin(trace.Attempt{Address: later, Terms: terms, KeyHash: hash(key)})
+	s.Begin(record.Attempt{Address: later, Terms: terms, KeyHash: hash(key)})
 	a, err := s.try(t.Context(), http.MethodGet, s.url+"/r/"+later.String()+"/v1/models", "")
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, a.status, "it has begun since")
@@ -107,7 +107,7 @@ func testInFlightStaysInMemory(t *testing.T, bound func(*gateway.Config)) {
 	s, gate := newUnservedEnv(nil, bound), newSamplingGate()
 	other := address
 	other.Sample = 3
-	s.Begin(trace.Attempt{Address: other, Terms: terms, KeyHash: hash(key)})
+	s.Begin(record.Attempt{Address: other, Terms: terms, KeyHash: hash(key)})
 	s.gate = gate.gate
 	g := gateway.New(s.config)
 	var first sync.WaitGroup

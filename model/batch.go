@@ -51,7 +51,7 @@ type BatchDenominators struct {
 
 // BatchTrajectory is one attempt of the batch.
 type BatchTrajectory struct {
-	Attempt   string  `json:"attempt"` // a trace.Address
+	Attempt   string  `json:"attempt"` // a record.Address
 	Group     int     `json:"group"`   // ordinal of its group in the batch
 	Reward    float64 `json:"reward"`
 	Advantage float64 `json:"advantage"` // of the whole trajectory

@@ -18,7 +18,6 @@ import (
 	"github.com/fulgurite/fulgurite/page/trained"
 	"github.com/fulgurite/fulgurite/page/verdict"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
@@ -31,7 +30,7 @@ const (
 
 // attemptBody is the page of an attempt.
 type attemptBody struct {
-	trace.Attempt
+	record.Attempt
 	Here      string // the page itself
 	Ending    string // how it ended, or that it runs
 	Failed    string // how the agent failed
@@ -51,12 +50,12 @@ type attemptBody struct {
 	Replaced  bool   // by a later attempt
 	Greedy    bool   // made at temperature 0, beside the samples of an evaluation
 	Task      string // the page of the group
-	Rewards   []trace.Reward
-	Tools     []trace.Span
+	Rewards   []record.Reward
+	Tools     []record.Span
 	MoreTools int
-	Spans     []trace.Span // of all kinds
+	Spans     []record.Span // of all kinds
 	MoreSpans int
-	Refusals  []trace.Refusal
+	Refusals  []record.Refusal
 	Result    format.Clipped
 	Stdout    format.Clipped
 	Stderr    format.Clipped
@@ -148,7 +147,7 @@ func (s *Server) judge(ctx context.Context, run record.Run, b *attemptBody) {
 		b.Input, b.Answer = format.Clip(task.Input, format.MaxOfResult), format.Clip(task.Answer, format.MaxOfResult)
 	}
 	b.Returned = format.Clip(b.Attempt.Result, format.MaxOfResult)
-	if b.Outcome == trace.AgentFailed {
+	if b.Outcome == record.AgentFailed {
 		b.Failed = format.FirstLine(verdict.Failure(b.Failure))
 	}
 	b.Verdict = verdict.Of(specOf(run).Grader, task, b.Attempt) // of a spec that can't be read the grader is not known
@@ -231,7 +230,7 @@ func (s *Server) around(ctx context.Context, run record.Run, b *attemptBody) err
 	}
 	b.Spans = spans[:min(len(spans), maxSpans)]
 	b.MoreSpans = len(spans) - len(b.Spans)
-	b.Tools = slices.DeleteFunc(slices.Clone(spans), func(one trace.Span) bool { return one.Kind != trace.ToolSpan })
+	b.Tools = slices.DeleteFunc(slices.Clone(spans), func(one record.Span) bool { return one.Kind != record.ToolSpan })
 	if n := len(b.Tools); n > groupsPerPage {
 		b.Tools, b.MoreTools = b.Tools[:groupsPerPage], n-groupsPerPage
 	}
@@ -243,7 +242,7 @@ func (s *Server) around(ctx context.Context, run record.Run, b *attemptBody) err
 
 // neighbours returns links to the last attempts of the previous and the next sample, and
 // to the group.
-func neighbours(trials []record.Trial, at trace.Address) []link {
+func neighbours(trials []record.Trial, at record.Address) []link {
 	var before, after *record.Trial
 	for i, t := range trials {
 		switch {
@@ -265,8 +264,8 @@ func neighbours(trials []record.Trial, at trace.Address) []link {
 
 // calls reads the calls of a page, a few at a time. Each call repeats the whole dialog
 // before it, so of long calls only few fit a page.
-func (s *Server) calls(ctx context.Context, a trace.Address, from, token int) ([]trace.Exchange, error) {
-	var out []trace.Exchange
+func (s *Server) calls(ctx context.Context, a record.Address, from, token int) ([]record.Exchange, error) {
+	var out []record.Exchange
 	for room := tokensPerPage + token; len(out) < callsPerPage && room > 0; {
 		next, err := s.Records.ExchangesBetween(ctx, a, from+len(out), from+len(out)+callsAtOnce)
 		if err != nil {
@@ -330,7 +329,7 @@ func (s *Server) conversation(ctx context.Context, b *attemptBody, credit *train
 
 // lanes places the calls of this page, and the spans that agents reported, on a time
 // axis. Each agent and policy has a lane, and so have the tools of each agent.
-func (b *attemptBody) lanes(calls []trace.Exchange) {
+func (b *attemptBody) lanes(calls []record.Exchange) {
 	b.Lanes.Title = "Calls and tools in time"
 	add := func(name string, bar figure.Bar) {
 		i := slices.IndexFunc(b.Lanes.Rows, func(l figure.Lane) bool { return l.Name == name })
@@ -378,16 +377,16 @@ func (b *attemptBody) lanes(calls []trace.Exchange) {
 
 // spanLane returns the lane of a span, the text and the class of its bar. The lane is named
 // for the kind of its spans and for the agent that reported them.
-func spanLane(one trace.Span) (lane, what, class string) {
+func spanLane(one record.Span) (lane, what, class string) {
 	lane, what, class = "other spans", one.Name, "told"
 	switch one.Kind {
-	case trace.ToolSpan:
+	case record.ToolSpan:
 		lane, what, class = "tools", one.Tool, "ran"
-	case trace.AgentSpan:
+	case record.AgentSpan:
 		lane = "agent spans"
-	case trace.ModelSpan:
+	case record.ModelSpan:
 		lane = "model spans"
-	case trace.OtherSpan:
+	case record.OtherSpan:
 	}
 	if one.Agent != "" {
 		lane += ": " + format.FirstLine(one.Agent)

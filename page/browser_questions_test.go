@@ -12,7 +12,6 @@ import (
 	"github.com/fulgurite/fulgurite/page"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/tasks"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // newQuestions makes a store with runs about which a reader has questions: in "demo" agents
@@ -21,11 +20,11 @@ import (
 func newQuestions(t *testing.T) *recorded {
 	t.Helper()
 	r := newRecorded(t, "plain")
-	a := r.begin(trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 3, Task: 2 * perStep, Sample: 1})
+	a := r.begin(record.RolloutID{Run: "demo", Kind: record.Train, Step: 3, Task: 2 * perStep, Sample: 1})
 	call := r.call(a, 0, -1, nil)
-	call.Finish = trace.FinishLength
+	call.Finish = record.FinishLength
 	require.NoError(t, r.store.AppendCall(t.Context(), &call))
-	require.NoError(t, r.store.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: trace.AgentFailed, Failure: "exit", Error: "exit code 1\nKeyError: 'answer'", Reward: new(float64)}))
+	require.NoError(t, r.store.SealAttempt(t.Context(), record.Attempt{Address: a, Outcome: record.AgentFailed, Failure: "exit", Error: "exit code 1\nKeyError: 'answer'", Reward: new(float64)}))
 	r.says = func(version, task, sample int) string {
 		return fmt.Sprintf("version %d answers task %d with %d", version, task, sample)
 	}
@@ -38,7 +37,7 @@ func newQuestions(t *testing.T) *recorded {
 }
 
 // reply makes the reply to a call a text.
-func (r *recorded) reply(call *trace.Exchange, text string) {
+func (r *recorded) reply(call *record.Exchange, text string) {
 	r.t.Helper()
 	reply, err := json.Marshal(map[string]any{"choices": []any{map[string]any{"message": map[string]any{"role": "assistant", "content": text}}}})
 	require.NoError(r.t, err)

@@ -22,7 +22,6 @@ import (
 	"github.com/fulgurite/fulgurite/run/evaluation"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
@@ -37,8 +36,8 @@ const (
 type compareBody struct {
 	Problem string
 	Runs    []comparedRun
-	Better  []betterRun  // of each run after the first one, and the first one
-	Other   []trace.Kind // splits whose tasks differ
+	Better  []betterRun   // of each run after the first one, and the first one
+	Other   []record.Kind // splits whose tasks differ
 	Figures []figure.Figure
 	Range   curves.Span
 	Keys    []specs.Key
@@ -68,7 +67,7 @@ func (s *Server) compareRuns(r *http.Request) (view, error) {
 	var runs []record.Run
 	for _, name := range names {
 		run, err := s.Records.Run(ctx, name)
-		if errors.Is(err, trace.ErrNotFound) {
+		if errors.Is(err, record.ErrNotFound) {
 			b.Problem = fmt.Sprintf("There is no run %s.", format.FirstLine(name))
 			continue
 		}
@@ -173,7 +172,7 @@ func (s *Server) between(ctx context.Context, b *pairBody) error {
 	var runs []record.Run
 	for _, id := range []model.VersionID{a, z} {
 		run, err := s.Records.Run(ctx, id.Run)
-		if errors.Is(err, trace.ErrNotFound) {
+		if errors.Is(err, record.ErrNotFound) {
 			return nil
 		}
 		if err != nil {
@@ -210,9 +209,9 @@ func (s *Server) steppedBetween(ctx context.Context, b *between, run string, a, 
 	default:
 		b.Sentence = fmt.Sprintf("%s is %s further than the other.", later, readable.Count(high-low, "step"))
 	}
-	b.First = link{Text: fmt.Sprintf("step %d", low+1), Path: stepPath(run, trace.Train, low+1)}
+	b.First = link{Text: fmt.Sprintf("step %d", low+1), Path: stepPath(run, record.Train, low+1)}
 	if high > low+1 {
-		b.Last = link{Text: fmt.Sprintf("step %d", high), Path: stepPath(run, trace.Train, high)}
+		b.Last = link{Text: fmt.Sprintf("step %d", high), Path: stepPath(run, record.Train, high)}
 	}
 	acted, err := s.Records.Actions(ctx, run, curves.MaxMarks)
 	if err != nil {
@@ -254,7 +253,7 @@ func (s *Server) metricsBetween(ctx context.Context, b *between, runs []record.R
 // evaluated has the figures of an evaluation. Attempts at temperature 0 are in Greedy
 // alone.
 type evaluated struct {
-	Kind    trace.Kind
+	Kind    record.Kind
 	Version int
 	Path    string // the page with its tasks
 	// Final is true once the evaluation is on record. Before, the figures are those of the
@@ -273,15 +272,15 @@ type evaluated struct {
 }
 
 // evaluates reports whether the attempts of a kind in a run are those of evaluations.
-func evaluates(sp spec.Spec, kind trace.Kind) bool {
-	return kind == trace.Gate || kind == trace.Test || string(kind) == sp.Evaluation.Only
+func evaluates(sp spec.Spec, kind record.Kind) bool {
+	return kind == record.Gate || kind == record.Test || string(kind) == sp.Evaluation.Only
 }
 
 // greedyFrom returns the first sample that an evaluation makes at temperature 0, in
 // addition to those at the temperature of the spec. Only evaluations on the test split
 // have such a sample.
-func greedyFrom(sp spec.Spec, kind trace.Kind) int {
-	if kind == trace.Test && evaluates(sp, kind) {
+func greedyFrom(sp spec.Spec, kind record.Kind) int {
+	if kind == record.Test && evaluates(sp, kind) {
 		return sp.Evaluation.Samples
 	}
 	return math.MaxInt
@@ -309,12 +308,12 @@ func lastAttempts(trials []record.Trial) []record.Trial {
 }
 
 // evaluated returns the figures of the evaluation whose attempts are given.
-func (s *Server) evaluated(ctx context.Context, run record.Run, kind trace.Kind, version int, trials []record.Trial) (*evaluated, error) {
+func (s *Server) evaluated(ctx context.Context, run record.Run, kind record.Kind, version int, trials []record.Trial) (*evaluated, error) {
 	sp := specOf(run)
 	samples := sp.Evaluation.Samples
 	out := evaluated{Kind: kind, Version: version, Path: stepPath(run.Name, kind, version), Success: sp.Evaluation.SuccessThreshold()}
 	out.Total = run.Splits[kind].Count * samples
-	if kind == trace.Test {
+	if kind == record.Test {
 		out.Total += run.Splits[kind].Count
 	}
 	var rewards, greedy []float64
@@ -356,7 +355,7 @@ func (s *Server) evaluated(ctx context.Context, run record.Run, kind trace.Kind,
 
 // changedSince returns the path of the page that compares an evaluation with the first one
 // on its split, or "" if it is the first.
-func (s *Server) changedSince(ctx context.Context, run record.Run, kind trace.Kind, version int) (string, error) {
+func (s *Server) changedSince(ctx context.Context, run record.Run, kind record.Kind, version int) (string, error) {
 	j, err := s.judged(ctx, run)
 	if err != nil {
 		return "", err

@@ -10,7 +10,6 @@ import (
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func TestRunsAreComparedKeyByKey(t *testing.T) {
@@ -42,16 +41,16 @@ func (r *recorded) evaluated() {
 	ctx, t := r.t.Context(), r.t
 	for version := 3; version <= 4; version++ {
 		for task := range r.tasks {
-			a, err := r.store.BeginAttempt(ctx, trace.RolloutID{Run: "demo", Kind: trace.Gate, Step: version, Task: task}, r.tasks[task].ID, trace.Terms{Policy: model.DefaultPolicy, Version: version}, "c")
+			a, err := r.store.BeginAttempt(ctx, record.RolloutID{Run: "demo", Kind: record.Gate, Step: version, Task: task}, r.tasks[task].ID, record.Terms{Policy: model.DefaultPolicy, Version: version}, "c")
 			require.NoError(t, err)
 			reward := float64((task + version) % 2)
 			if version == 4 {
 				reward = 1
 			}
-			require.NoError(t, r.store.SealAttempt(ctx, trace.Attempt{Address: a, Outcome: trace.Completed, Reward: &reward, Result: fmt.Sprintf("said by version %d on %d", version, task)}))
+			require.NoError(t, r.store.SealAttempt(ctx, record.Attempt{Address: a, Outcome: record.OutcomeCompleted, Reward: &reward, Result: fmt.Sprintf("said by version %d on %d", version, task)}))
 		}
 		require.NoError(t, r.store.PutEvaluation(ctx, record.Evaluation{Run: "demo", Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{
-			Kind: trace.Gate, Version: version, Tasks: len(r.tasks), Rollouts: len(r.tasks), Mean: 0.5,
+			Kind: record.Gate, Version: version, Tasks: len(r.tasks), Rollouts: len(r.tasks), Mean: 0.5,
 		}}))
 	}
 }

@@ -23,7 +23,6 @@ import (
 	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/page/trained"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
@@ -102,14 +101,14 @@ type conversation struct {
 	codec   dialog.Codec // nil if there is none
 	room    int          // for tokens
 
-	calls    []trace.Exchange
+	calls    []record.Exchange
 	requests map[int]*wire.Request // by Seq; nil if a request can't be parsed
 	names    []string              // readable names of agents
 	offered  string                // the tools of the call before
 }
 
 // read decodes the requests of calls and of those that they continue.
-func (c *conversation) read(ctx context.Context, calls []trace.Exchange) error {
+func (c *conversation) read(ctx context.Context, calls []record.Exchange) error {
 	c.calls, c.requests = calls, map[int]*wire.Request{}
 	requests := attribution.Requests(calls)
 	for i, r := range requests {
@@ -233,7 +232,7 @@ func (c *conversation) border(i int) string {
 }
 
 // messages adds what is new in a request.
-func (c *conversation) messages(b *callBlock, call trace.Exchange) {
+func (c *conversation) messages(b *callBlock, call record.Exchange) {
 	r := c.requests[call.Seq]
 	if r == nil {
 		b.Unread = format.Clip(string(call.Request), format.MaxOfMessage)
@@ -330,7 +329,7 @@ func (s *Server) callPart(w http.ResponseWriter, r *http.Request) {
 	case err == nil:
 	case r.Context().Err() != nil:
 		return // the client has left
-	case errors.Is(err, trace.ErrNotFound), errors.Is(err, trace.ErrAddress):
+	case errors.Is(err, record.ErrNotFound), errors.Is(err, record.ErrAddress):
 		http.Error(w, format.Shown(err.Error()), http.StatusNotFound)
 		return
 	default:
@@ -349,14 +348,14 @@ func (s *Server) partOf(r *http.Request) (kind string, body []byte, err error) {
 	}
 	seq, err := strconv.Atoi(r.PathValue("call"))
 	if err != nil || seq < 0 {
-		return "", nil, fmt.Errorf("%w: there is no such call", trace.ErrNotFound)
+		return "", nil, fmt.Errorf("%w: there is no such call", record.ErrNotFound)
 	}
 	calls, err := s.Records.ExchangesBetween(r.Context(), at, seq, seq+1)
 	if err != nil {
 		return "", nil, err
 	}
 	if len(calls) == 0 {
-		return "", nil, fmt.Errorf("%w: %s has no call %d", trace.ErrNotFound, at, seq)
+		return "", nil, fmt.Errorf("%w: %s has no call %d", record.ErrNotFound, at, seq)
 	}
 	switch r.PathValue("part") {
 	case "request.json":
@@ -366,7 +365,7 @@ func (s *Server) partOf(r *http.Request) (kind string, body []byte, err error) {
 	case "curl":
 		return "text/plain; charset=utf-8", []byte(s.curl(r, calls[0])), nil
 	}
-	return "", nil, fmt.Errorf("%w: a call has request.json, reply.json and curl", trace.ErrNotFound)
+	return "", nil, fmt.Errorf("%w: a call has request.json, reply.json and curl", record.ErrNotFound)
 }
 
 // indented returns JSON with indentation. Text that is not JSON is returned as a JSON
@@ -405,7 +404,7 @@ func escaped(text []byte) []byte {
 
 // curl returns a command for a POSIX shell that sends the call's request again, to the
 // version that answered it.
-func (s *Server) curl(r *http.Request, call trace.Exchange) string {
+func (s *Server) curl(r *http.Request, call record.Exchange) string {
 	gateway := anyGateway
 	if s.Fleet != nil {
 		if at, err := s.Fleet.Gateway(r.Context()); err == nil {
@@ -467,7 +466,7 @@ func (s *Server) cutOff(r *http.Request) (view, error) {
 	rows := make([]cutOffRow, len(trials))
 	for i, t := range trials {
 		state := "no result"
-		if t.Outcome != trace.Running {
+		if t.Outcome != record.OutcomeRunning {
 			state = words(record.AttemptState(t.Outcome))
 		}
 		rows[i] = cutOffRow{
@@ -483,7 +482,7 @@ func (s *Server) cutOff(r *http.Request) (view, error) {
 
 // cutOffOrder says how the attempts can be searched, filtered and sorted.
 func cutOffOrder() listing.Order[cutOffRow] {
-	of := func(kinds ...trace.Kind) func(cutOffRow) bool {
+	of := func(kinds ...record.Kind) func(cutOffRow) bool {
 		return func(row cutOffRow) bool {
 			for _, kind := range kinds {
 				if row.Kind == kind {
@@ -497,8 +496,8 @@ func cutOffOrder() listing.Order[cutOffRow] {
 		Text: func(a cutOffRow) string { return a.Text + " " + a.Step + " " + a.State },
 		Filters: []listing.Filter[cutOffRow]{
 			{Text: "all"},
-			{Name: "training", Text: "training", Keep: of(trace.Train, trace.Reserve)},
-			{Name: "evaluations", Text: "evaluations", Keep: of(trace.Gate, trace.Test)},
+			{Name: "training", Text: "training", Keep: of(record.Train, record.Reserve)},
+			{Name: "evaluations", Text: "evaluations", Keep: of(record.Gate, record.Test)},
 		},
 		Sorts: []listing.Sort[cutOffRow]{
 			{Text: "kind and step"},

@@ -16,7 +16,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/hf"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // criticAttempt is where the run of criticRun has its attempt.
@@ -33,7 +32,7 @@ func (r *recorded) criticRun() {
 	require.NoError(r.t, err)
 	_, _, err = r.store.CreateRun(ctx, record.Run{Name: "critic", Spec: json.RawMessage(`{"grader":{"type":"exact"}}`), Splits: demo.Splits})
 	require.NoError(r.t, err)
-	a, err := r.store.BeginAttempt(ctx, trace.RolloutID{Run: "critic", Kind: trace.Train, Step: 1}, r.tasks[0].ID, trace.Terms{Policy: model.DefaultPolicy, Codec: dialog.CompactName, Temperature: 1}, "c")
+	a, err := r.store.BeginAttempt(ctx, record.RolloutID{Run: "critic", Kind: record.Train, Step: 1}, r.tasks[0].ID, record.Terms{Policy: model.DefaultPolicy, Codec: dialog.CompactName, Temperature: 1}, "c")
 	require.NoError(r.t, err)
 	batch := model.Batch{Policy: model.DefaultPolicy, Step: 1, VocabSize: dialog.Compact().VocabSize(), Trajectories: []model.BatchTrajectory{{Attempt: a.String()}}}
 	scores := model.Scores{}
@@ -58,7 +57,7 @@ func (r *recorded) criticRun() {
 		batch.Rows = append(batch.Rows, row)
 		require.NoError(r.t, r.store.AppendCall(ctx, &call))
 	}
-	require.NoError(r.t, r.store.SealAttempt(ctx, trace.Attempt{Address: a, Outcome: trace.Completed, Reward: new(float64), Result: "3"}))
+	require.NoError(r.t, r.store.SealAttempt(ctx, record.Attempt{Address: a, Outcome: record.OutcomeCompleted, Reward: new(float64), Result: "3"}))
 	batch.Count()
 	r.train(batch, scores)
 }
@@ -157,13 +156,13 @@ func TestACallThatRepeatsItsRequestShowsIt(t *testing.T) {
 	shown := goldenOf(t, "call_repeats")
 	r := newRecorded(t, "plain")
 	r.criticRun()
-	a, err := r.store.BeginAttempt(t.Context(), trace.RolloutID{Run: "critic", Kind: trace.Try, Step: 1}, "t", trace.Terms{Policy: model.DefaultPolicy, Codec: dialog.CompactName}, "c")
+	a, err := r.store.BeginAttempt(t.Context(), record.RolloutID{Run: "critic", Kind: record.Try, Step: 1}, "t", record.Terms{Policy: model.DefaultPolicy, Codec: dialog.CompactName}, "c")
 	require.NoError(t, err)
 	for seq, messages := range []string{
 		`{"role":"user","content":"where am I"}`, `{"role":"user","content":"where am I"}`, `{"role":"user","content":"where am I"},{"role":"user","content":"say it"}`,
 		`{"role":"user","content":"where am I"},{"role":"user","content":"what else"}`, `{"role":"user","content":"where am I"}`,
 	} {
-		call := trace.Exchange{Call: trace.Call{Address: a, Seq: seq, ID: fmt.Sprint(seq), Parent: -1, Policy: model.DefaultPolicy, Key: fmt.Sprint(seq), Started: time.Unix(1, 0)}, Request: json.RawMessage(`{"model":"m","messages":[` + messages + `]}`)}
+		call := record.Exchange{Call: record.Call{Address: a, Seq: seq, ID: fmt.Sprint(seq), Parent: -1, Policy: model.DefaultPolicy, Key: fmt.Sprint(seq), Started: time.Unix(1, 0)}, Request: json.RawMessage(`{"model":"m","messages":[` + messages + `]}`)}
 		require.NoError(t, r.store.AppendCall(t.Context(), &call))
 	}
 	server := r.serve(nil)

@@ -13,7 +13,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func TestWhoDecidesSeesWhatIsKnownOfBothVersions(t *testing.T) {
@@ -70,8 +69,8 @@ func TestIntervalsOfFractionsEndAtZeroAndOne(t *testing.T) {
 		}
 		r.decide()
 		for version, mean := range map[int]float64{1: 0.05, 2: 0.95} {
-			require.NoError(t, r.store.PutEvaluation(t.Context(), record.Evaluation{Run: "demo", Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{Kind: trace.Test, Version: version, Tasks: 5, Rollouts: 5, Mean: mean, StdError: 0.1}}))
-			require.NoError(t, r.store.PutEvaluation(t.Context(), record.Evaluation{Run: "demo", Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{Kind: trace.Gate, Version: version + 2, Tasks: 5, Rollouts: 5, Mean: mean, StdError: 0.1}}))
+			require.NoError(t, r.store.PutEvaluation(t.Context(), record.Evaluation{Run: "demo", Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{Kind: record.Test, Version: version, Tasks: 5, Rollouts: 5, Mean: mean, StdError: 0.1}}))
+			require.NoError(t, r.store.PutEvaluation(t.Context(), record.Evaluation{Run: "demo", Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{Kind: record.Gate, Version: version + 2, Tasks: 5, Rollouts: 5, Mean: mean, StdError: 0.1}}))
 		}
 		at := r.serveActing()
 		for path, want := range map[string]string{

@@ -20,7 +20,6 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // evaluationSamples is how many attempts at each task an evaluation of measured makes at
@@ -34,7 +33,7 @@ func (r *recorded) measured(name string, only bool, versions []int, reward func(
 	ctx, t := r.t.Context(), r.t
 	sp := spec.Spec{Seed: seed, Training: spec.Training{Steps: 4, TasksPerStep: perStep, SamplesPerTask: samples}, Evaluation: spec.Evaluation{Samples: evaluationSamples}}
 	if only {
-		sp.Evaluation.Only = string(trace.Test)
+		sp.Evaluation.Only = string(record.Test)
 	}
 	text, err := json.Marshal(sp.WithDefaults())
 	require.NoError(t, err)
@@ -42,7 +41,7 @@ func (r *recorded) measured(name string, only bool, versions []int, reward func(
 	require.NoError(t, err)
 	digest, err := r.blobs.Put(ctx, data)
 	require.NoError(t, err)
-	_, _, err = r.store.CreateRun(ctx, record.Run{Name: name, WorkflowID: name, ExecutionID: "e", Spec: text, Splits: map[trace.Kind]record.Split{trace.Test: {Digest: digest, Count: len(r.tasks)}}})
+	_, _, err = r.store.CreateRun(ctx, record.Run{Name: name, WorkflowID: name, ExecutionID: "e", Spec: text, Splits: map[record.Kind]record.Split{record.Test: {Digest: digest, Count: len(r.tasks)}}})
 	require.NoError(t, err)
 	for _, version := range versions {
 		var sum, squares, greedy float64
@@ -55,8 +54,8 @@ func (r *recorded) measured(name string, only bool, versions []int, reward func(
 				} else {
 					sum, squares = sum+earned, squares+earned*earned
 				}
-				a, err := r.store.BeginAttempt(ctx, trace.RolloutID{Run: name, Kind: trace.Test, Step: version, Task: task, Sample: sample}, r.tasks[task].ID,
-					trace.Terms{Policy: model.DefaultPolicy, Version: version, Codec: dialog.CompactName, Temperature: temperature}, "c")
+				a, err := r.store.BeginAttempt(ctx, record.RolloutID{Run: name, Kind: record.Test, Step: version, Task: task, Sample: sample}, r.tasks[task].ID,
+					record.Terms{Policy: model.DefaultPolicy, Version: version, Codec: dialog.CompactName, Temperature: temperature}, "c")
 				require.NoError(t, err)
 				if r.says != nil {
 					call := r.call(a, 0, -1, nil)
@@ -64,14 +63,14 @@ func (r *recorded) measured(name string, only bool, versions []int, reward func(
 					r.reply(&call, r.says(version, task, sample))
 					require.NoError(t, r.store.AppendCall(ctx, &call))
 				}
-				require.NoError(t, r.store.SealAttempt(ctx, trace.Attempt{Address: a, Outcome: trace.Completed, Reward: &earned, Result: "said"}))
+				require.NoError(t, r.store.SealAttempt(ctx, record.Attempt{Address: a, Outcome: record.OutcomeCompleted, Reward: &earned, Result: "said"}))
 			}
 		}
 		n := float64(evaluationSamples * len(r.tasks))
 		mean := sum / n
 		greedy /= float64(len(r.tasks))
 		require.NoError(t, r.store.PutEvaluation(ctx, record.Evaluation{Run: name, Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{
-			Kind: trace.Test, Version: version, Tasks: len(r.tasks), Rollouts: int(n), Mean: mean, StdError: math.Sqrt(max(0, squares-n*mean*mean) / (n - 1) / n), Greedy: &greedy,
+			Kind: record.Test, Version: version, Tasks: len(r.tasks), Rollouts: int(n), Mean: mean, StdError: math.Sqrt(max(0, squares-n*mean*mean) / (n - 1) / n), Greedy: &greedy,
 		}}))
 	}
 	require.NoError(t, r.store.Promote(ctx, record.Promotion{Run: name, Policy: model.DefaultPolicy, DecisionID: "first", Previous: -1, Source: record.SourceGate}))
@@ -100,7 +99,7 @@ func (r *recorded) recomputed(run string, version int, greedy bool) (mean, stdEr
 	for _, t := range trials {
 		attempt, err := r.store.Attempt(r.t.Context(), t.Address)
 		require.NoError(r.t, err)
-		if t.Kind == trace.Test && t.Step == version && (attempt.Terms.Temperature == 0) == greedy {
+		if t.Kind == record.Test && t.Step == version && (attempt.Terms.Temperature == 0) == greedy {
 			rewards = append(rewards, *attempt.Reward)
 		}
 	}
@@ -152,10 +151,10 @@ func TestAnEvaluationUnderWaySaysHowFarItIs(t *testing.T) {
 	r.measured("measured", false, []int{0}, better)
 	earned := 1.0
 	for sample := range 3 {
-		a, err := r.store.BeginAttempt(t.Context(), trace.RolloutID{Run: "measured", Kind: trace.Test, Step: 2, Sample: sample}, r.tasks[0].ID, trace.Terms{Policy: model.DefaultPolicy, Codec: dialog.CompactName}, "c")
+		a, err := r.store.BeginAttempt(t.Context(), record.RolloutID{Run: "measured", Kind: record.Test, Step: 2, Sample: sample}, r.tasks[0].ID, record.Terms{Policy: model.DefaultPolicy, Codec: dialog.CompactName}, "c")
 		require.NoError(t, err)
 		if sample != 1 {
-			require.NoError(t, r.store.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed, Reward: &earned}))
+			require.NoError(t, r.store.SealAttempt(t.Context(), record.Attempt{Address: a, Outcome: record.OutcomeCompleted, Reward: &earned}))
 		}
 	}
 	body := shown.get(r.serve(nil).URL, "/runs/measured/test-2")
@@ -245,13 +244,13 @@ func TestRepliesThatWereCutOffAreFound(t *testing.T) {
 	t.Parallel()
 	shown := goldenOf(t, "cut_off_replies")
 	r := newRecorded(t, "plain")
-	a := r.begin(trace.RolloutID{Run: "demo", Kind: trace.Try, Step: 1})
-	for seq, finish := range []string{trace.FinishLength, "stop", trace.FinishLength} {
+	a := r.begin(record.RolloutID{Run: "demo", Kind: record.Try, Step: 1})
+	for seq, finish := range []string{record.FinishLength, "stop", record.FinishLength} {
 		call := r.call(a, seq, -1, nil)
 		call.Finish = finish
 		require.NoError(t, r.store.AppendCall(t.Context(), &call))
 	}
-	whole := r.begin(trace.RolloutID{Run: "demo", Kind: trace.Try, Step: 1, Sample: 1})
+	whole := r.begin(record.RolloutID{Run: "demo", Kind: record.Try, Step: 1, Sample: 1})
 	call := r.call(whole, 0, -1, nil)
 	require.NoError(t, r.store.AppendCall(t.Context(), &call))
 	server := r.serve(nil)
@@ -272,8 +271,8 @@ func TestEveryReplyOfARunThatWasCutOffIsInOneList(t *testing.T) {
 	t.Parallel()
 	shown := goldenOf(t, "cut_off_list")
 	r := newQuestions(t)
-	for sample, finish := range []string{"stop", trace.FinishLength} {
-		a := r.begin(trace.RolloutID{Run: "demo", Kind: trace.Gate, Step: 3, Sample: sample})
+	for sample, finish := range []string{"stop", record.FinishLength} {
+		a := r.begin(record.RolloutID{Run: "demo", Kind: record.Gate, Step: 3, Sample: sample})
 		call := r.call(a, 0, -1, nil)
 		call.Finish = finish
 		require.NoError(t, r.store.AppendCall(t.Context(), &call))
@@ -321,13 +320,13 @@ func TestATaskBesideItselfSaysWhatIsMissing(t *testing.T) {
 func TestANameOfALaneEndsBeforeTheBars(t *testing.T) {
 	t.Parallel()
 	r := newRecorded(t, "plain")
-	a := r.begin(trace.RolloutID{Run: "demo", Kind: trace.Try, Step: 1})
+	a := r.begin(record.RolloutID{Run: "demo", Kind: record.Try, Step: 1})
 	call := r.call(a, 0, -1, nil)
 	call.Agent, call.Started, call.Duration = strings.Repeat("WIDE", 10), time.Unix(100, 0), time.Second
 	require.NoError(t, r.store.AppendCall(t.Context(), &call))
-	require.NoError(t, r.store.PutSpans(t.Context(), a, []trace.Span{
-		{Trace: "t", ID: "1", Kind: trace.ModelSpan, Name: "chat", Agent: "writer", Started: call.Started, Ended: call.Started.Add(time.Second)},
-		{Trace: "t", ID: "2", Kind: trace.AgentSpan, Name: "write", Agent: "writer", Started: call.Started, Ended: call.Started.Add(time.Second)},
+	require.NoError(t, r.store.PutSpans(t.Context(), a, []record.Span{
+		{Trace: "t", ID: "1", Kind: record.ModelSpan, Name: "chat", Agent: "writer", Started: call.Started, Ended: call.Started.Add(time.Second)},
+		{Trace: "t", ID: "2", Kind: record.AgentSpan, Name: "write", Agent: "writer", Started: call.Started, Ended: call.Started.Add(time.Second)},
 	}))
 	body, _ := get(t, r.serve(nil).URL+"/runs/demo/try-1/0/0/1")
 	require.Contains(t, body, "<title>model spans: writer</title>")
@@ -383,7 +382,7 @@ func TestThePageOfAStepShowsTheFiguresOfItsAttempts(t *testing.T) {
 		}
 		replaced := i+1 < len(all) && all[i+1].RolloutID == one.RolloutID
 		switch {
-		case one.Outcome != trace.Running:
+		case one.Outcome != record.OutcomeRunning:
 			counts[string(one.Outcome)]++
 		case replaced:
 			counts["lost"]++
@@ -403,7 +402,7 @@ func TestThePageOfAStepShowsTheFiguresOfItsAttempts(t *testing.T) {
 	body, _ = get(t, server.URL+"/runs/demo/train-1")
 	var rewards []float64
 	for i, one := range all {
-		if one.Kind == trace.Train && one.Step == 1 && one.Reward != nil && (i+1 == len(all) || all[i+1].RolloutID != one.RolloutID) {
+		if one.Kind == record.Train && one.Step == 1 && one.Reward != nil && (i+1 == len(all) || all[i+1].RolloutID != one.RolloutID) {
 			rewards = append(rewards, *one.Reward)
 		}
 	}
@@ -434,7 +433,7 @@ func TestTheMarkOfAKillDoesNotWaitForTheEndOfItsStep(t *testing.T) {
 	server := r.serve(nil)
 	body, _ := get(t, server.URL+"/runs/demo")
 	require.NotContains(t, html.UnescapeString(body), "made again\"")
-	r.begin(trace.RolloutID{Run: r.name, Kind: trace.Train, Step: 3, Task: 2 * perStep}) // in the place of the one under way
+	r.begin(record.RolloutID{Run: r.name, Kind: record.Train, Step: 3, Task: 2 * perStep}) // in the place of the one under way
 	body, _ = get(t, server.URL+"/runs/demo")
 	require.Contains(t, html.UnescapeString(body), "1 attempt interrupted and made again\"")
 	require.Contains(t, html.UnescapeString(body), "1 attempt interrupted and made again, ", "that of a finished step says the time, too")

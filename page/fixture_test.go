@@ -26,7 +26,6 @@ import (
 	"github.com/fulgurite/fulgurite/store/blob"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/stream"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
@@ -66,7 +65,7 @@ func newRecorded(t testing.TB, text string) *recorded {
 	for step := 1; step <= 2; step++ {
 		r.step(step)
 	}
-	r.begin(trace.RolloutID{Run: r.name, Kind: trace.Train, Step: 3, Task: 2 * perStep})
+	r.begin(record.RolloutID{Run: r.name, Kind: record.Train, Step: 3, Task: 2 * perStep})
 	r.decide()
 	return r
 }
@@ -118,7 +117,7 @@ func (r *recorded) createRun() {
 	require.NoError(r.t, err)
 	split := record.Split{Digest: digest, Count: len(r.tasks)}
 	_, _, err = r.store.CreateRun(r.t.Context(), record.Run{
-		Name: r.name, WorkflowID: r.name, ExecutionID: "e", Spec: text, Splits: map[trace.Kind]record.Split{trace.Train: split, trace.Gate: split},
+		Name: r.name, WorkflowID: r.name, ExecutionID: "e", Spec: text, Splits: map[record.Kind]record.Split{record.Train: split, record.Gate: split},
 	})
 	require.NoError(r.t, err)
 }
@@ -132,7 +131,7 @@ func (r *recorded) step(step int) {
 		g := activities.Group{Task: (step-1)*perStep + i}
 		for sample := range samples {
 			reward := float64((sample + i) % 2)
-			id := trace.RolloutID{Run: r.name, Kind: trace.Train, Step: step, Task: g.Task, Sample: sample}
+			id := record.RolloutID{Run: r.name, Kind: record.Train, Step: step, Task: g.Task, Sample: sample}
 			g.Attempts, g.Rewards = append(g.Attempts, r.rollout(id, reward)), append(g.Rewards, reward)
 		}
 		in.Groups = append(in.Groups, g)
@@ -199,17 +198,17 @@ func (r *recorded) at(step int) time.Time {
 	return run.Created.Add(time.Duration(step) * 10 * time.Second)
 }
 
-func (r *recorded) begin(id trace.RolloutID) trace.Address {
+func (r *recorded) begin(id record.RolloutID) record.Address {
 	r.t.Helper()
 	index, _ := stream.At(seed, len(r.tasks), id.Task)
-	a, err := r.store.BeginAttempt(r.t.Context(), id, r.tasks[index].ID, trace.Terms{Policy: model.DefaultPolicy, Version: max(0, id.Step-1), Codec: dialog.CompactName, Temperature: 1}, "c0ffee")
+	a, err := r.store.BeginAttempt(r.t.Context(), id, r.tasks[index].ID, record.Terms{Policy: model.DefaultPolicy, Version: max(0, id.Step-1), Codec: dialog.CompactName, Temperature: 1}, "c0ffee")
 	require.NoError(r.t, err)
 	return a
 }
 
 // rollout records an attempt with two calls. The first attempt at the very first sample
 // was lost after its first call, and the second attempt replayed that call.
-func (r *recorded) rollout(id trace.RolloutID, reward float64) int {
+func (r *recorded) rollout(id record.RolloutID, reward float64) int {
 	r.t.Helper()
 	a := r.begin(id)
 	first := r.call(a, 0, -1, nil)
@@ -223,18 +222,18 @@ func (r *recorded) rollout(id trace.RolloutID, reward float64) int {
 		last = r.call(a, seq, seq-1, append(append([]int32{}, last.Prompt...), last.Completion...))
 		require.NoError(r.t, r.store.AppendCall(r.t.Context(), &last))
 	}
-	end := trace.Attempt{Address: a, Outcome: trace.Completed, Reward: &reward, Result: r.text, Output: trace.Output{Stdout: r.text, Stderr: r.text}}
+	end := record.Attempt{Address: a, Outcome: record.OutcomeCompleted, Reward: &reward, Result: r.text, Output: record.Output{Stdout: r.text, Stderr: r.text}}
 	if id.Sample == 1 && id.Task%2 == 0 {
-		end.Outcome, end.Failure, end.Error = trace.AgentFailed, "timeout", r.text
+		end.Outcome, end.Failure, end.Error = record.AgentFailed, "timeout", r.text
 	}
-	require.NoError(r.t, r.store.PutSpans(r.t.Context(), a, []trace.Span{{
-		Trace: "t", ID: "1", Kind: trace.ToolSpan, Tool: r.text, Failed: true, Message: r.text, Started: time.Unix(15, 0), Ended: time.Unix(16, 0),
+	require.NoError(r.t, r.store.PutSpans(r.t.Context(), a, []record.Span{{
+		Trace: "t", ID: "1", Kind: record.ToolSpan, Tool: r.text, Failed: true, Message: r.text, Started: time.Unix(15, 0), Ended: time.Unix(16, 0),
 	}}))
 	require.NoError(r.t, r.store.SealAttempt(r.t.Context(), end))
 	return a.Attempt
 }
 
-func (r *recorded) call(a trace.Address, seq, parent int, before []int32) trace.Exchange {
+func (r *recorded) call(a record.Address, seq, parent int, before []int32) record.Exchange {
 	r.t.Helper()
 	codec := dialog.Compact()
 	messages := []map[string]any{{"role": "user", "content": strings.ToValidUTF8(r.text, "?")}}
@@ -254,7 +253,7 @@ func (r *recorded) call(a trace.Address, seq, parent int, before []int32) trace.
 		map[string]any{"id": "c", "type": "function", "function": map[string]any{"name": "calculator", "arguments": r.text}},
 	}}}}})
 	require.NoError(r.t, err)
-	return trace.Exchange{Call: trace.Call{
+	return record.Exchange{Call: record.Call{
 		Address: a, Seq: seq, ID: fmt.Sprintf("chatcmpl-%d", seq), Parent: parent, Agent: r.agents[seq%len(r.agents)], Policy: model.DefaultPolicy, Version: a.Step - 1, Key: fmt.Sprint(seq),
 		Prompt: append(before, codec.Encode("1+1")...), Completion: completion, Logprobs: logprobs, Temperature: 1, Finish: "stop", ParseError: strings.ToValidUTF8(r.text, "?"), Started: time.Unix(int64(10*seq), 0),
 	}, Request: request, Response: reply}
@@ -267,16 +266,16 @@ func (r *recorded) decide() {
 	_, _, err := r.store.PutVersion(ctx, model.Version{VersionID: model.VersionID{Run: r.name, Policy: model.DefaultPolicy}, Parent: -1, Weights: fmt.Sprintf("sha256:%064d", 9)})
 	require.NoError(r.t, err)
 	for version := range 3 {
-		a := r.begin(trace.RolloutID{Run: r.name, Kind: trace.Gate, Step: version})
-		require.NoError(r.t, r.store.SealAttempt(ctx, trace.Attempt{Address: a, Outcome: trace.Completed, Reward: new(float64)}))
+		a := r.begin(record.RolloutID{Run: r.name, Kind: record.Gate, Step: version})
+		require.NoError(r.t, r.store.SealAttempt(ctx, record.Attempt{Address: a, Outcome: record.OutcomeCompleted, Reward: new(float64)}))
 		require.NoError(r.t, r.store.PutEvaluation(ctx, record.Evaluation{Run: r.name, Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{
-			Kind: trace.Gate, Version: version, Tasks: 5, Rollouts: 5, Mean: 0.25 * float64(version+1), StdError: 0.05,
+			Kind: record.Gate, Version: version, Tasks: 5, Rollouts: 5, Mean: 0.25 * float64(version+1), StdError: 0.05,
 		}}))
 	}
 	require.NoError(r.t, r.store.Promote(ctx, record.Promotion{Run: r.name, Policy: model.DefaultPolicy, DecisionID: "gate-0", Version: 0, Previous: -1, Source: record.SourceGate, Reason: "it is the first"}))
 	require.NoError(r.t, r.store.Promote(ctx, record.Promotion{Run: r.name, Policy: model.DefaultPolicy, DecisionID: "gate-1", Version: 1, Previous: 0, Source: record.SourceGate, Reason: r.text}))
 	require.NoError(r.t, r.store.PutDecision(ctx, record.Decision{Run: r.name, Policy: model.DefaultPolicy, DecisionID: "gate-2", Candidate: 2, Promoted: 1, Verdict: "refused", Reason: r.text}))
-	require.NoError(r.t, r.store.PutQuarantine(ctx, record.Quarantine{Run: r.name, Policy: model.DefaultPolicy, Step: 3, Kind: trace.Train, Task: 5, Index: 1, Reason: r.text}))
+	require.NoError(r.t, r.store.PutQuarantine(ctx, record.Quarantine{Run: r.name, Policy: model.DefaultPolicy, Step: 3, Kind: record.Train, Task: 5, Index: 1, Reason: r.text}))
 }
 
 // serve serves the page of the store.

@@ -15,7 +15,6 @@ import (
 	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
@@ -97,7 +96,7 @@ type faultRow struct {
 
 // cutOff is an attempt, and the one that replaced it.
 type cutOff struct {
-	Address    trace.Address
+	Address    record.Address
 	Path, Next string
 	Lost       time.Duration // from its last sign of life until the next attempt began
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
@@ -37,7 +36,7 @@ const (
 
 // groupBody is the page of a group.
 type groupBody struct {
-	Kind trace.Kind
+	Kind record.Kind
 	Step int
 	cards
 	Name   string
@@ -61,7 +60,7 @@ type cards struct {
 
 // sampleCard is one sample of a group, by its latest attempt.
 type sampleCard struct {
-	trace.Attempt
+	record.Attempt
 	Path      string
 	Of        string // the version that made it, where samples of two are shown
 	Side      string // the class of the column in which it then is
@@ -125,7 +124,7 @@ func (s *Server) group(r *http.Request) (view, error) {
 		b.Chosen = format.Clip(c.Because(d), format.MaxOfResult).Text
 	}
 	if len(b.Samples) == 0 && b.Reason == "" {
-		return view{}, fmt.Errorf("%w: %s-%d of run %s has no task %d", trace.ErrNotFound, at.Kind, at.Step, run.Name, at.Task)
+		return view{}, fmt.Errorf("%w: %s-%d of run %s has no task %d", record.ErrNotFound, at.Kind, at.Step, run.Name, at.Task)
 	}
 	b.Name = taskName(b.TaskID, at.Task)
 	if b.Around, err = s.groupsBeside(ctx, at); err != nil {
@@ -154,7 +153,7 @@ func (s *Server) cardsOf(ctx context.Context, run record.Run, trials []record.Tr
 			if err != nil {
 				return out, err
 			}
-			if card.Ending = words(record.StateOf(card.Outcome, false, run)); card.Outcome == trace.AgentFailed {
+			if card.Ending = words(record.StateOf(card.Outcome, false, run)); card.Outcome == record.AgentFailed {
 				card.Ending = format.FirstLine(verdict.Failure(card.Failure))
 			}
 			card.CutOff, card.Greedy = t.CutOff, t.Sample >= greedyFrom(sp, t.Kind)
@@ -229,7 +228,7 @@ func blocks(lines []samples.Line, most, room int) (out []messageBlock, more int)
 
 // groupsBeside returns links to the previous and the next group of the step, and to the
 // step.
-func (s *Server) groupsBeside(ctx context.Context, at trace.Address) ([]link, error) {
+func (s *Server) groupsBeside(ctx context.Context, at record.Address) ([]link, error) {
 	trials, err := s.Records.TrialsOfStep(ctx, at.Run, at.Kind, at.Step)
 	if err != nil {
 		return nil, err
@@ -280,9 +279,9 @@ func (s *Server) sampleCard(ctx context.Context, t record.Trial, credit map[stri
 
 // task finds a task of a run by its id. It returns false if the task's split was not
 // kept.
-func (s *Server) task(ctx context.Context, run record.Run, kind trace.Kind, id string) (tasks.Task, bool) {
-	if kind == trace.Reserve || kind == trace.Try {
-		kind = trace.Train
+func (s *Server) task(ctx context.Context, run record.Run, kind record.Kind, id string) (tasks.Task, bool) {
+	if kind == record.Reserve || kind == record.Try {
+		kind = record.Train
 	}
 	split := run.Splits[kind]
 	if split.Digest == "" {
@@ -305,12 +304,12 @@ func (s *Server) task(ctx context.Context, run record.Run, kind trace.Kind, id s
 }
 
 // batch returns the batch of an attempt's step; nil if there is none.
-func (s *Server) batch(ctx context.Context, a trace.Address) (*model.Batch, error) {
-	if a.Kind != trace.Train && a.Kind != trace.Reserve {
+func (s *Server) batch(ctx context.Context, a record.Address) (*model.Batch, error) {
+	if a.Kind != record.Train && a.Kind != record.Reserve {
 		return nil, nil
 	}
 	entry, err := s.Records.Batch(ctx, a.Run, model.DefaultPolicy, a.Step)
-	if errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		return nil, nil
 	}
 	if err != nil {
@@ -328,7 +327,7 @@ func (s *Server) batch(ctx context.Context, a trace.Address) (*model.Batch, erro
 
 // credit returns the credit that the batch of the attempt's step gives the attempts of
 // its group, by address.
-func (s *Server) credit(ctx context.Context, a trace.Address) (map[string]trained.Attempt, error) {
+func (s *Server) credit(ctx context.Context, a record.Address) (map[string]trained.Attempt, error) {
 	batch, err := s.batch(ctx, a)
 	if err != nil || batch == nil {
 		return nil, err
@@ -338,7 +337,7 @@ func (s *Server) credit(ctx context.Context, a trace.Address) (map[string]traine
 
 // tokenCredit returns the credit that the batch gives one attempt, token by token. It
 // returns nil if the attempt was not trained.
-func (s *Server) tokenCredit(ctx context.Context, a trace.Address) (*trained.Attempt, error) {
+func (s *Server) tokenCredit(ctx context.Context, a record.Address) (*trained.Attempt, error) {
 	batch, err := s.batch(ctx, a)
 	if err != nil || batch == nil {
 		return nil, err
@@ -353,9 +352,9 @@ func (s *Server) tokenCredit(ctx context.Context, a trace.Address) (*trained.Att
 // trainerScores returns the scores that the trainer of the attempt's step gave the
 // trained tokens of the batch. The scores are empty if no version was made from the
 // batch, if its trainer kept none, or if the blob was deleted.
-func (s *Server) trainerScores(ctx context.Context, a trace.Address, batch *model.Batch) (model.Scores, error) {
+func (s *Server) trainerScores(ctx context.Context, a record.Address, batch *model.Batch) (model.Scores, error) {
 	version, err := s.Records.Version(ctx, model.VersionID{Run: a.Run, Policy: model.DefaultPolicy, Number: a.Step})
-	if errors.Is(err, trace.ErrNotFound) || err == nil && version.Scores == "" {
+	if errors.Is(err, record.ErrNotFound) || err == nil && version.Scores == "" {
 		return model.Scores{}, nil
 	}
 	if err != nil {
@@ -372,7 +371,7 @@ func (s *Server) trainerScores(ctx context.Context, a trace.Address, batch *mode
 	for _, r := range batch.Rows {
 		tokens += r.Trained()
 	}
-	if errors.Is(err, trace.ErrNotFound) || err == nil && (scores.Batch != version.Batch || len(scores.Logprobs) != tokens) {
+	if errors.Is(err, record.ErrNotFound) || err == nil && (scores.Batch != version.Batch || len(scores.Logprobs) != tokens) {
 		return model.Scores{}, nil
 	}
 	return scores, err

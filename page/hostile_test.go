@@ -11,7 +11,6 @@ import (
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func TestWhatAgentsWriteIsText(t *testing.T) {
@@ -49,9 +48,9 @@ func TestLinesOfAMegabyteAreCut(t *testing.T) {
 	}
 	r := newRecorded(t, "plain")
 	r.text = strings.Repeat("<\xff\x1b", 1<<20/3)
-	r.rollout(trace.RolloutID{Run: "demo", Kind: trace.Try, Step: 1, Sample: 1}, 1)
+	r.rollout(record.RolloutID{Run: "demo", Kind: record.Try, Step: 1, Sample: 1}, 1)
 	require.NoError(t, r.store.PutDecision(t.Context(), record.Decision{Run: "demo", Policy: model.DefaultPolicy, DecisionID: "long", Candidate: 2, Verdict: "refused", Reason: r.text}))
-	require.NoError(t, r.store.PutQuarantine(t.Context(), record.Quarantine{Run: "demo", Policy: model.DefaultPolicy, Step: 1, Kind: trace.Train, Task: 1, Reason: r.text}))
+	require.NoError(t, r.store.PutQuarantine(t.Context(), record.Quarantine{Run: "demo", Policy: model.DefaultPolicy, Step: 1, Kind: record.Train, Task: 1, Reason: r.text}))
 	require.NoError(t, r.store.FinishRun(t.Context(), "demo", record.Failed, record.Failure{Error: r.text, Detail: r.text}.Result()))
 	server := r.serve(nil)
 	for _, path := range []string{"/", "/runs/demo", "/runs/demo/try-1", "/runs/demo/try-1/0", "/runs/demo/try-1/0/1/1", "/runs/demo/train-1", "/runs/demo/train-1/1", "/runs/demo/versions", "/runs/demo/tasks",

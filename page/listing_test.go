@@ -15,7 +15,6 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // many is how many rows the lists of these tests have: more than can be taken in at a glance.
@@ -27,7 +26,7 @@ func newMany(t *testing.T) (*recorded, *httptest.Server) {
 	t.Helper()
 	ctx := t.Context()
 	r := newEmpty(t, "plain")
-	_, _, err := r.store.CreateRun(ctx, record.Run{Name: "demo", WorkflowID: "demo", ExecutionID: "e", Spec: []byte(`{"seed":7,"training":{"steps":24},"evaluation":{"samples":1}}`), Splits: map[trace.Kind]record.Split{trace.Test: {Count: many}}})
+	_, _, err := r.store.CreateRun(ctx, record.Run{Name: "demo", WorkflowID: "demo", ExecutionID: "e", Spec: []byte(`{"seed":7,"training":{"steps":24},"evaluation":{"samples":1}}`), Splits: map[record.Kind]record.Split{record.Test: {Count: many}}})
 	require.NoError(t, err)
 	for task := range many {
 		for version := range 2 {
@@ -36,16 +35,16 @@ func newMany(t *testing.T) (*recorded, *httptest.Server) {
 			if version == 1 && (task == 7 || task == 11) {
 				reward = map[int]float64{7: 0, 11: 2}[task]
 			}
-			for _, kind := range []trace.Kind{trace.Test, trace.Train} {
+			for _, kind := range []record.Kind{record.Test, record.Train} {
 				step := version
-				if kind == trace.Train {
+				if kind == record.Train {
 					step++
 				}
-				a, err := r.store.BeginAttempt(ctx, trace.RolloutID{Run: "demo", Kind: kind, Step: step, Task: task}, fmt.Sprintf("task-%02d", task), trace.Terms{Policy: model.DefaultPolicy, Version: version, Codec: dialog.CompactName}, "c0ffee")
+				a, err := r.store.BeginAttempt(ctx, record.RolloutID{Run: "demo", Kind: kind, Step: step, Task: task}, fmt.Sprintf("task-%02d", task), record.Terms{Policy: model.DefaultPolicy, Version: version, Codec: dialog.CompactName}, "c0ffee")
 				require.NoError(t, err)
-				end := trace.Attempt{Address: a, Outcome: trace.Completed, Reward: &reward}
+				end := record.Attempt{Address: a, Outcome: record.OutcomeCompleted, Reward: &reward}
 				if task == 3 {
-					end.Outcome, end.Failure, end.Error = trace.AgentFailed, "exit", "exit code 2\nKeyError: 'answer'"
+					end.Outcome, end.Failure, end.Error = record.AgentFailed, "exit", "exit code 2\nKeyError: 'answer'"
 				}
 				require.NoError(t, r.store.SealAttempt(ctx, end))
 			}
@@ -55,10 +54,10 @@ func newMany(t *testing.T) (*recorded, *httptest.Server) {
 		_, _, err := r.store.PutVersion(ctx, model.Version{VersionID: model.VersionID{Run: "demo", Policy: model.DefaultPolicy, Number: version}, Parent: version - 1, Weights: fmt.Sprintf("sha256:%064d", 100+version)})
 		require.NoError(t, err)
 		if version < 2 || version == 20 {
-			require.NoError(t, r.store.PutEvaluation(ctx, record.Evaluation{Run: "demo", Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{Kind: trace.Gate, Version: version, Mean: []float64{0.5, 0.7, 0.6}[min(version, 2)]}}))
+			require.NoError(t, r.store.PutEvaluation(ctx, record.Evaluation{Run: "demo", Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{Kind: record.Gate, Version: version, Mean: []float64{0.5, 0.7, 0.6}[min(version, 2)]}}))
 		}
 		if version < 2 {
-			require.NoError(t, r.store.PutEvaluation(ctx, record.Evaluation{Run: "demo", Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{Kind: trace.Test, Version: version, Tasks: many, Rollouts: many}}))
+			require.NoError(t, r.store.PutEvaluation(ctx, record.Evaluation{Run: "demo", Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{Kind: record.Test, Version: version, Tasks: many, Rollouts: many}}))
 		}
 	}
 	r.manyRecords()
@@ -101,8 +100,8 @@ func (r *recorded) manyRecords() {
 			metrics[fmt.Sprintf("measure/%02d", k)] = float64(k)
 		}
 		require.NoError(t, r.store.PutStep(ctx, record.Step{Run: "demo", Policy: model.DefaultPolicy, Step: i + 1, Metrics: metrics, At: time.Unix(int64(i), 0)}))
-		require.NoError(t, r.store.PutQuarantine(ctx, record.Quarantine{Run: "demo", Policy: model.DefaultPolicy, Step: 2 + i/many, Kind: trace.Train, Task: 100 + i, Index: many - i, Reason: fmt.Sprintf("reason %02d", i%5)}))
-		require.NoError(t, r.store.PutEvaluation(ctx, record.Evaluation{Run: "other-00", Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{Kind: []trace.Kind{trace.Gate, trace.Test}[i%2], Version: i, Mean: float64(i*7%many) / 100}}))
+		require.NoError(t, r.store.PutQuarantine(ctx, record.Quarantine{Run: "demo", Policy: model.DefaultPolicy, Step: 2 + i/many, Kind: record.Train, Task: 100 + i, Index: many - i, Reason: fmt.Sprintf("reason %02d", i%5)}))
+		require.NoError(t, r.store.PutEvaluation(ctx, record.Evaluation{Run: "other-00", Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{Kind: []record.Kind{record.Gate, record.Test}[i%2], Version: i, Mean: float64(i*7%many) / 100}}))
 		a := record.Action{ID: fmt.Sprintf("action-%02d", i), Run: "demo", Name: record.ActionPause, By: fmt.Sprintf("person-%02d", i), At: time.Unix(int64(i), 0)}
 		_, err := r.store.BeginAction(ctx, a)
 		require.NoError(t, err)

@@ -19,7 +19,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // crawl follows all links from the list of runs on, and returns the pages by their paths.
@@ -284,7 +283,7 @@ func TestAnAttemptIsShownOnPagesThatABrowserBears(t *testing.T) {
 	}
 	r := newRecorded(t, "plain")
 	ctx := t.Context()
-	a := r.begin(trace.RolloutID{Run: "demo", Kind: trace.Try, Step: 1})
+	a := r.begin(record.RolloutID{Run: "demo", Kind: record.Try, Step: 1})
 	const calls, tokens = 25, 1100
 	for seq := range calls {
 		call := r.call(a, seq, -1, nil)

@@ -15,7 +15,6 @@ import (
 	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/evaluation"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
@@ -32,8 +31,8 @@ const (
 type pairBody struct {
 	here          string // the run under whose address it is
 	A, B          string // references as they were given
-	Split         trace.Kind
-	Splits        []trace.Kind
+	Split         record.Kind
+	Splits        []record.Kind
 	Problem       string // why there is no comparison
 	Result        *evaluation.Comparison
 	Sentence      string
@@ -93,7 +92,7 @@ func (s *Server) pair(r *http.Request) (view, error) {
 	if len(ticked) == 2 { // the list has the newer one first
 		a, b = ticked[1], ticked[0]
 	}
-	body := pairBody{here: run.Name, A: reference(run, a), B: reference(run, b), Split: trace.Kind(q.Get("split")), Splits: []trace.Kind{trace.Gate, trace.Test, trace.Train}}
+	body := pairBody{here: run.Name, A: reference(run, a), B: reference(run, b), Split: record.Kind(q.Get("split")), Splits: []record.Kind{record.Gate, record.Test, record.Train}}
 	v := runView("pair", run, "Versions", link{Text: "Versions", Path: runPath(run.Name) + "/versions"}, link{Text: "Comparison"})
 	v.Follow = ""
 	switch {
@@ -135,7 +134,7 @@ func metricOrder() listing.Order[metricChange] {
 // expected reports whether an error means that the records for a comparison don't exist
 // or don't fit together.
 func expected(err error) bool {
-	for _, one := range []error{evaluation.ErrIncomparable, evaluation.ErrIncomplete, evaluation.ErrNoEvaluation, trace.ErrNotFound} {
+	for _, one := range []error{evaluation.ErrIncomparable, evaluation.ErrIncomplete, evaluation.ErrNoEvaluation, record.ErrNotFound} {
 		if errors.Is(err, one) {
 			return true
 		}
@@ -156,9 +155,9 @@ func reference(run record.Run, text string) string {
 // sets reads both evaluations. Without a split it takes the first that both versions were
 // evaluated on.
 func (s *Server) sets(ctx context.Context, b *pairBody) (sets [2]evaluation.Set, err error) {
-	splits := []trace.Kind{b.Split}
+	splits := []record.Kind{b.Split}
 	if b.Split == "" {
-		splits = []trace.Kind{trace.Gate, trace.Test, ""}
+		splits = []record.Kind{record.Gate, record.Test, ""}
 	}
 	for _, split := range splits {
 		var found [2]record.Evaluation
@@ -212,8 +211,8 @@ func (s *Server) compare(ctx context.Context, b *pairBody) error {
 			continue
 		}
 		place := places[t.ID]
-		at := func(side evaluation.Side) trace.RolloutID {
-			return trace.RolloutID{Run: side.Run, Kind: side.Split, Step: side.Version, Task: place}
+		at := func(side evaluation.Side) record.RolloutID {
+			return record.RolloutID{Run: side.Run, Kind: side.Split, Step: side.Version, Task: place}
 		}
 		one := pairTask{TaskChange: t, Before: groupPath(at(c.A)), After: groupPath(at(c.B)), Beside: besidePath(b.here, b.A, b.B, b.Split, place), Question: format.FirstLine(sets[0].Tasks[place].Input)}
 		one.ID = format.FirstLine(t.ID)
@@ -232,19 +231,19 @@ func (s *Server) compare(ctx context.Context, b *pairBody) error {
 
 // answer returns the result of the newest attempt at a rollout, or a text that says why
 // there is none.
-func (s *Server) answer(ctx context.Context, id trace.RolloutID) (format.Clipped, error) {
+func (s *Server) answer(ctx context.Context, id record.RolloutID) (format.Clipped, error) {
 	trials, err := s.Records.TrialsOfGroup(ctx, id.Run, id.Kind, id.Step, id.Task)
 	if err != nil {
 		return format.Clipped{}, err
 	}
-	address := trace.Address{RolloutID: id}
+	address := record.Address{RolloutID: id}
 	for _, t := range trials {
 		if t.Sample == id.Sample {
 			address.Attempt = max(address.Attempt, t.Attempt)
 		}
 	}
 	attempt, err := s.Records.Attempt(ctx, address)
-	if errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		return format.Clipped{Text: "(not on record)"}, nil
 	}
 	if err != nil {
@@ -253,7 +252,7 @@ func (s *Server) answer(ctx context.Context, id trace.RolloutID) (format.Clipped
 	text := attempt.Result
 	if text == "" {
 		text = "(nothing)"
-		if attempt.Outcome == trace.AgentFailed {
+		if attempt.Outcome == record.AgentFailed {
 			text = "(failed: " + strings.TrimSpace(attempt.Failure) + ")"
 		}
 	}
@@ -315,10 +314,10 @@ func (s *Server) taskBeside(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	q := r.URL.Query()
-	split := trace.Kind(q.Get("split"))
+	split := record.Kind(q.Get("split"))
 	place, err := strconv.Atoi(q.Get("task"))
 	if err != nil || place < 0 {
-		return view{}, fmt.Errorf("%w: task %q is not the position of a task", trace.ErrNotFound, q.Get("task"))
+		return view{}, fmt.Errorf("%w: task %q is not the position of a task", record.ErrNotFound, q.Get("task"))
 	}
 	references := []string{reference(run, q.Get("a")), reference(run, q.Get("b"))}
 	b := besideBody{Name: taskName("", place), Pair: betweenPath(run.Name, references[0], references[1], split)}
@@ -349,7 +348,7 @@ func (s *Server) taskBeside(r *http.Request) (view, error) {
 
 // sideOf reads the samples of a task in the evaluation that a reference names.
 // class is that of its column.
-func (s *Server) sideOf(ctx context.Context, reference string, split trace.Kind, place int, class string) (besideSide, error) {
+func (s *Server) sideOf(ctx context.Context, reference string, split record.Kind, place int, class string) (besideSide, error) {
 	out := besideSide{Name: reference}
 	e, err := evaluation.Find(ctx, s.Records, reference, split)
 	if err != nil {
@@ -359,14 +358,14 @@ func (s *Server) sideOf(ctx context.Context, reference string, split trace.Kind,
 	if out.run, err = s.Records.Run(ctx, e.Run); err != nil {
 		return out, err
 	}
-	at := trace.RolloutID{Run: e.Run, Kind: e.Kind, Step: e.Version, Task: place}
+	at := record.RolloutID{Run: e.Run, Kind: e.Kind, Step: e.Version, Task: place}
 	out.Path = groupPath(at)
 	trials, err := s.Records.TrialsOfGroup(ctx, at.Run, at.Kind, at.Step, at.Task)
 	if err != nil {
 		return out, err
 	}
 	if len(trials) == 0 {
-		return out, fmt.Errorf("%w: %s has no attempt at task %d of %s", trace.ErrNotFound, out.Name, place, split)
+		return out, fmt.Errorf("%w: %s has no attempt at task %d of %s", record.ErrNotFound, out.Name, place, split)
 	}
 	if out.cards, err = s.cardsOf(ctx, out.run, trials, nil); err != nil {
 		return out, err
@@ -412,7 +411,7 @@ func (s *Server) putBeside(ctx context.Context, b *besideBody) error {
 // of the versions that were evaluated last on a split of both.
 type betterRun struct {
 	A, B   string // versions, as RUN@NUMBER
-	Split  trace.Kind
+	Split  record.Kind
 	Text   string // the answer, or why there is none
 	Result *evaluation.Comparison
 	Path   string // the comparison task by task; empty if there is none
@@ -433,7 +432,7 @@ func (s *Server) better(ctx context.Context, runs []record.Run) ([]betterRun, er
 
 func (s *Server) betterOf(ctx context.Context, a, b record.Run) (betterRun, error) {
 	out := betterRun{A: a.Name, B: b.Name}
-	for _, split := range []trace.Kind{trace.Test, trace.Gate, trace.Train} {
+	for _, split := range []record.Kind{record.Test, record.Gate, record.Train} {
 		lastA, err := s.lastEvaluated(ctx, a, split)
 		if err != nil {
 			return out, err
@@ -469,7 +468,7 @@ func (s *Server) betterOf(ctx context.Context, a, b record.Run) (betterRun, erro
 
 // lastEvaluated returns the evaluation of a run's newest version that was evaluated on a
 // split, or nil if there is none.
-func (s *Server) lastEvaluated(ctx context.Context, run record.Run, split trace.Kind) (*record.Evaluation, error) {
+func (s *Server) lastEvaluated(ctx context.Context, run record.Run, split record.Kind) (*record.Evaluation, error) {
 	j, err := s.judged(ctx, run)
 	if err != nil {
 		return nil, err
@@ -484,9 +483,9 @@ func (s *Server) lastEvaluated(ctx context.Context, run record.Run, split trace.
 
 // otherTasks returns the splits whose tasks differ between runs, so that their curves on
 // these splits are not about the same thing.
-func otherTasks(runs []record.Run) []trace.Kind {
-	var out []trace.Kind
-	for _, split := range []trace.Kind{trace.Train, trace.Gate, trace.Test} {
+func otherTasks(runs []record.Run) []record.Kind {
+	var out []record.Kind
+	for _, split := range []record.Kind{record.Train, record.Gate, record.Test} {
 		digests := map[string]bool{}
 		for _, run := range runs {
 			if digest := run.Splits[split].Digest; digest != "" {

@@ -13,7 +13,6 @@ import (
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // functions returns the functions that templates call. Function "command" writes a command
@@ -35,7 +34,7 @@ func words(state record.AttemptState) string { return strings.ReplaceAll(string(
 // step, followed by task, sample and attempt, has the form of an attempt's address.
 func runPath(run string) string { return "/runs/" + url.PathEscape(run) }
 
-func stepPath(run string, kind trace.Kind, step int) string {
+func stepPath(run string, kind record.Kind, step int) string {
 	return fmt.Sprintf("%s/%s-%d", runPath(run), kind, step)
 }
 
@@ -47,26 +46,26 @@ func versionPath(run string, number int) string {
 func comparePath(a, b string) string { return "/compare?" + url.Values{"run": {a, b}}.Encode() }
 
 // pairPath returns the path of the page that compares two versions of a run on a split.
-func pairPath(run string, a, b int, split trace.Kind) string {
+func pairPath(run string, a, b int, split record.Kind) string {
 	return fmt.Sprintf("%s/versions/compare?a=%d&b=%d&split=%s", runPath(run), a, b, split)
 }
 
 // betweenPath returns the path of the page that compares versions of two runs on a split.
-func betweenPath(run, a, b string, split trace.Kind) string {
+func betweenPath(run, a, b string, split record.Kind) string {
 	return runPath(run) + "/versions/compare?" + url.Values{"a": {a}, "b": {b}, "split": {string(split)}}.Encode()
 }
 
 // besidePath returns the path of the page that shows a task of a split under two versions side
 // by side. place is the position of the task in the evaluations.
-func besidePath(run, a, b string, split trace.Kind, place int) string {
+func besidePath(run, a, b string, split record.Kind, place int) string {
 	return runPath(run) + "/versions/compare/task?" + url.Values{"a": {a}, "b": {b}, "split": {string(split)}, "task": {strconv.Itoa(place)}}.Encode()
 }
 
-func groupPath(r trace.RolloutID) string {
+func groupPath(r record.RolloutID) string {
 	return fmt.Sprintf("%s/%d", stepPath(r.Run, r.Kind, r.Step), r.Task)
 }
 
-func attemptPath(a trace.Address) string {
+func attemptPath(a record.Address) string {
 	return fmt.Sprintf("%s/%d/%d", groupPath(a.RolloutID), a.Sample, a.Attempt)
 }
 

@@ -18,7 +18,6 @@ import (
 	"github.com/fulgurite/fulgurite/page/access"
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
@@ -72,7 +71,7 @@ func (s *Server) playground(r *http.Request) (view, error) {
 func (s *Server) sides(ctx context.Context, b *playgroundBody, version string) error {
 	last, err := s.Records.LastVersion(ctx, b.Run, model.DefaultPolicy)
 	switch {
-	case errors.Is(err, trace.ErrNotFound):
+	case errors.Is(err, record.ErrNotFound):
 		b.Problem = fmt.Sprintf("Run %s has no version yet.", format.FirstLine(b.Run))
 		return nil
 	case err != nil:
@@ -117,7 +116,7 @@ func (s *Server) toolsOf(ctx context.Context, run string) (string, error) {
 	if err != nil || step == 0 {
 		return "", err
 	}
-	trials, err := s.Records.TrialsOfStep(ctx, run, trace.Train, step)
+	trials, err := s.Records.TrialsOfStep(ctx, run, record.Train, step)
 	if err != nil {
 		return "", err
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/page"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 func TestWhatIsNotThereIsSaidInPlainWords(t *testing.T) {
@@ -92,7 +92,7 @@ func TestHeadingsLeaveNoLevelOut(t *testing.T) {
 func TestAllSpansAreOnTheTimeAxisAndBounded(t *testing.T) {
 	t.Parallel()
 	r := newRecorded(t, "plain")
-	a := r.begin(trace.RolloutID{Run: "demo", Kind: trace.Try, Step: 1})
+	a := r.begin(record.RolloutID{Run: "demo", Kind: record.Try, Step: 1})
 	call := r.call(a, 0, -1, nil)
 	call.Started, call.Duration = time.Unix(100, 0), 400*time.Microsecond
 	require.NoError(t, r.store.AppendCall(t.Context(), &call))
@@ -101,14 +101,14 @@ func TestAllSpansAreOnTheTimeAxisAndBounded(t *testing.T) {
 	require.Contains(t, body, `<svg class="lanes" viewBox="0 0 900 44" role="group"`, "links in an image are lost to readers")
 	require.Contains(t, body, ">80 µs</text>")
 	require.Contains(t, body, "under 1 ms")
-	for _, kind := range []trace.SpanKind{trace.AgentSpan, trace.OtherSpan, trace.ToolSpan, trace.ModelSpan} {
-		var spans []trace.Span
+	for _, kind := range []record.SpanKind{record.AgentSpan, record.OtherSpan, record.ToolSpan, record.ModelSpan} {
+		var spans []record.Span
 		for i := range 150 {
-			spans = append(spans, trace.Span{Trace: string(kind), ID: fmt.Sprint(i), Kind: kind, Name: "look <it> up", Started: call.Started, Ended: call.Started.Add(time.Second)})
+			spans = append(spans, record.Span{Trace: string(kind), ID: fmt.Sprint(i), Kind: kind, Name: "look <it> up", Started: call.Started, Ended: call.Started.Add(time.Second)})
 		}
 		require.NoError(t, r.store.PutSpans(t.Context(), a, spans))
 	}
-	require.NoError(t, r.store.PutSpans(t.Context(), a, []trace.Span{{Trace: "wild", ID: "1", Kind: trace.AgentSpan, Name: "wild", Started: time.Unix(0, 0), Ended: time.Now()}}))
+	require.NoError(t, r.store.PutSpans(t.Context(), a, []record.Span{{Trace: "wild", ID: "1", Kind: record.AgentSpan, Name: "wild", Started: time.Unix(0, 0), Ended: time.Now()}}))
 	body, reply := get(t, server.URL+"/runs/demo/try-1/0/0/1")
 	require.Equal(t, http.StatusOK, reply.StatusCode)
 	require.Contains(t, body, `role="img" aria-label="look &lt;it&gt; up, 1.0 s"`)
@@ -121,12 +121,12 @@ func TestAGroupFoldsWhatItsSamplesShare(t *testing.T) {
 	t.Parallel()
 	r := newRecorded(t, "plain")
 	for sample := range 3 {
-		a := r.begin(trace.RolloutID{Run: "demo", Kind: trace.Try, Step: 1, Sample: sample})
+		a := r.begin(record.RolloutID{Run: "demo", Kind: record.Try, Step: 1, Sample: sample})
 		call := r.call(a, 0, -1, nil)
 		call.Request = r.spoken(1)
 		call.Response = fmt.Appendf(nil, `{"choices":[{"message":{"role":"assistant","content":"reply <b>%d</b>"}}]}`, sample)
 		require.NoError(t, r.store.AppendCall(t.Context(), &call))
-		require.NoError(t, r.store.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed, Reward: new(float64), Result: "done"}))
+		require.NoError(t, r.store.SealAttempt(t.Context(), record.Attempt{Address: a, Outcome: record.OutcomeCompleted, Reward: new(float64), Result: "done"}))
 	}
 	server := r.serve(nil)
 	body, _ := get(t, server.URL+"/runs/demo/try-1/0")
@@ -137,7 +137,7 @@ func TestAGroupFoldsWhatItsSamplesShare(t *testing.T) {
 
 	r.text = strings.Repeat("<a \xff long line> ", 4<<10)
 	for sample := range 64 {
-		r.rollout(trace.RolloutID{Run: "demo", Kind: trace.Try, Step: 2, Sample: sample}, 1)
+		r.rollout(record.RolloutID{Run: "demo", Kind: record.Try, Step: 2, Sample: sample}, 1)
 	}
 	began := time.Now()
 	body, reply := get(t, server.URL+"/runs/demo/try-2/0")
@@ -150,7 +150,7 @@ func TestAGroupFoldsWhatItsSamplesShare(t *testing.T) {
 func TestBrowserMovesAmongTokensByEveryArrow(t *testing.T) {
 	b := openBrowser(t)
 	r := newRecorded(t, "plain")
-	a := r.begin(trace.RolloutID{Run: "demo", Kind: trace.Try, Step: 1})
+	a := r.begin(record.RolloutID{Run: "demo", Kind: record.Try, Step: 1})
 	call := r.call(a, 0, -1, nil)
 	call.Completion, call.Logprobs = make([]int32, 400), make([]float32, 400)
 	for i := range call.Completion {

@@ -7,7 +7,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/report"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Records is the part of a store that the page reads.
@@ -25,11 +24,11 @@ type Records interface {
 	LatestDecisions(ctx context.Context, run, policy string, most int) ([]record.Decision, error)
 	LatestQuarantines(ctx context.Context, run, policy string, most int) ([]record.Quarantine, error)
 	QuarantinesOfStep(ctx context.Context, run, policy string, step int) ([]record.Quarantine, error)
-	TrialsOfGroup(ctx context.Context, run string, kind trace.Kind, step, task int) ([]record.Trial, error)
+	TrialsOfGroup(ctx context.Context, run string, kind record.Kind, step, task int) ([]record.Trial, error)
 	Batches(ctx context.Context, run, policy string) ([]record.Batch, error)
-	Exchanges(ctx context.Context, address trace.Address) ([]trace.Exchange, error)
-	Trajectories(ctx context.Context, addresses []trace.Address) ([]trace.Trajectory, error)
-	Events(ctx context.Context, a trace.Address) ([]trace.Event, error)
+	Exchanges(ctx context.Context, address record.Address) ([]record.Exchange, error)
+	Trajectories(ctx context.Context, addresses []record.Address) ([]record.Trajectory, error)
+	Events(ctx context.Context, a record.Address) ([]record.Event, error)
 	Leases(ctx context.Context, role record.Role) ([]record.Lease, error)
 	LatestInterruptions(ctx context.Context, run string, most int) ([]record.Interruption, error)
 	LastStep(ctx context.Context, run, policy string) (record.Step, error)
@@ -38,16 +37,16 @@ type Records interface {
 	Batch(ctx context.Context, run, policy string, step int) (record.Batch, error)
 	Choice(ctx context.Context, run, policy string, step int) (record.Choice, error)
 	Promoted(ctx context.Context, run, policy string) (record.Promotion, error)
-	TrialsOfStep(ctx context.Context, run string, kind trace.Kind, step int) ([]record.Trial, error)
+	TrialsOfStep(ctx context.Context, run string, kind record.Kind, step int) ([]record.Trial, error)
 	TrialsCutOff(ctx context.Context, run string, most int) ([]record.Trial, error)
 	TaskResults(ctx context.Context, run, policy string, pass float64, greedy int) ([]record.TaskResult, error)
-	TaskMoments(ctx context.Context, run, policy string, pass float64, greedy int, keep func(trace.Kind, string) bool) ([]record.TaskMoment, error)
-	Attempt(ctx context.Context, address trace.Address) (trace.Attempt, error)
-	ExchangesBetween(ctx context.Context, address trace.Address, from, to int) ([]trace.Exchange, error)
-	Rewards(ctx context.Context, address trace.Address) ([]trace.Reward, error)
-	Spans(ctx context.Context, address trace.Address) ([]trace.Span, error)
-	Refusals(ctx context.Context, address trace.Address) ([]trace.Refusal, error)
-	Output(ctx context.Context, address trace.Address) (trace.Output, error)
+	TaskMoments(ctx context.Context, run, policy string, pass float64, greedy int, keep func(record.Kind, string) bool) ([]record.TaskMoment, error)
+	Attempt(ctx context.Context, address record.Address) (record.Attempt, error)
+	ExchangesBetween(ctx context.Context, address record.Address, from, to int) ([]record.Exchange, error)
+	Rewards(ctx context.Context, address record.Address) ([]record.Reward, error)
+	Spans(ctx context.Context, address record.Address) ([]record.Span, error)
+	Refusals(ctx context.Context, address record.Address) ([]record.Refusal, error)
+	Output(ctx context.Context, address record.Address) (record.Output, error)
 	Actions(ctx context.Context, run string, most int) ([]record.Action, error)
 	Action(ctx context.Context, id string) (record.Action, error)
 }

@@ -22,7 +22,6 @@ import (
 	"github.com/fulgurite/fulgurite/run/evaluation"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // eventsShown is how many decisions and moves of the pointer the page of a run shows, and
@@ -143,7 +142,7 @@ const hardestShown = 20
 
 // resultOf adds the result of a run that only evaluates.
 func (s *Server) resultOf(ctx context.Context, run record.Run, sp spec.Spec, b *runBody) error {
-	kind := trace.Kind(sp.Evaluation.Only)
+	kind := record.Kind(sp.Evaluation.Only)
 	trials, err := s.Records.TrialsOfStep(ctx, run.Name, kind, 0)
 	if err != nil {
 		return err
@@ -220,7 +219,7 @@ func (s *Server) accountOf(r *http.Request, run record.Run, b *runBody) error {
 		b.Steps[i].Lag = lagOf(lags.Value, b.Steps[i].Step.Step)
 	}
 	if b.Before, b.After = tested(j.evaluations); b.After != nil {
-		b.Changed = pairPath(run.Name, b.Before.Version, b.After.Version, trace.Test)
+		b.Changed = pairPath(run.Name, b.Before.Version, b.After.Version, record.Test)
 	}
 	return nil
 }
@@ -245,7 +244,7 @@ func (s *Server) curveData(run record.Run, part curves.Span, steps []record.Step
 // tested returns the first and the last evaluation on the test split.
 func tested(all []record.Evaluation) (before, after *record.Evaluation) {
 	for _, e := range all {
-		if e.Kind != trace.Test {
+		if e.Kind != record.Test {
 			continue
 		}
 		if before == nil {
@@ -285,7 +284,7 @@ func stepRows(run record.Run, steps []record.Step) []stepRow {
 			reward = &v
 		}
 		out = append(out, stepRow{
-			Step: s, Path: stepPath(run.Name, trace.Train, s.Step), Reward: reward, Spread: of("reward/std"),
+			Step: s, Path: stepPath(run.Name, record.Train, s.Step), Reward: reward, Spread: of("reward/std"),
 			Flat: of("batch/zero_variance_groups"), Entropy: of("train/entropy"), Gradient: of("train/gradient_norm"), Tokens: of("batch/trained_tokens"),
 		})
 	}
@@ -397,7 +396,7 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.work.Done()
 	last, err := s.progress(r)
-	if errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		http.Error(w, err.Error(), http.StatusNotFound)
 		return
 	}
@@ -455,7 +454,7 @@ func (s *Server) look(ctx context.Context, r *http.Request) (string, error) {
 		return "", err
 	}
 	move, err := s.Records.Promoted(ctx, run.Name, model.DefaultPolicy)
-	if err != nil && !errors.Is(err, trace.ErrNotFound) {
+	if err != nil && !errors.Is(err, record.ErrNotFound) {
 		return "", err
 	}
 	text := fmt.Sprintf("%s %d %q", run.Status, step, move.DecisionID)
@@ -468,7 +467,7 @@ func (s *Server) look(ctx context.Context, r *http.Request) (string, error) {
 // lastStep returns the number of the newest finished step, or 0 if there is none.
 func (s *Server) lastStep(ctx context.Context, run string) (int, error) {
 	step, err := s.Records.LastStep(ctx, run, model.DefaultPolicy)
-	if errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		return 0, nil
 	}
 	return step.Step, err

@@ -20,7 +20,6 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // runsPerPage is how many runs a list has.
@@ -133,7 +132,7 @@ func (s *Server) lastRewards(ctx context.Context, runs []record.Run) (map[string
 	out := map[string]*float64{}
 	for _, run := range runs {
 		step, err := s.Records.LastStep(ctx, run.Name, model.DefaultPolicy)
-		if errors.Is(err, trace.ErrNotFound) {
+		if errors.Is(err, record.ErrNotFound) {
 			continue
 		}
 		if err != nil {
@@ -197,7 +196,7 @@ func (s *Server) runRow(ctx context.Context, run record.Run) (runRow, error) {
 		if err != nil {
 			return row, fmt.Errorf("read what people did to run %s: %w", run.Name, err)
 		}
-		row.Planned = report.PlannedSteps(sp.Training.Total(run.Splits[trace.Train].Count), acted)
+		row.Planned = report.PlannedSteps(sp.Training.Total(run.Splits[record.Train].Count), acted)
 	}
 	steps, err := s.history(ctx, run)
 	if err != nil {
@@ -260,7 +259,7 @@ func (s *Server) allFailed(ctx context.Context, run record.Run, steps []record.S
 		}
 		last := j.evaluations[len(j.evaluations)-1]
 		trials, err := s.Records.TrialsOfStep(ctx, run.Name, last.Kind, last.Version)
-		done := slices.ContainsFunc(trials, func(t record.Trial) bool { return t.Outcome == trace.Completed })
+		done := slices.ContainsFunc(trials, func(t record.Trial) bool { return t.Outcome == record.OutcomeCompleted })
 		return len(trials) > 0 && !done, err
 	})
 }
@@ -288,7 +287,7 @@ func evaluationPath(run string, now State) string {
 // pinned.
 func (s *Server) promoted(ctx context.Context, run string) (*int, bool, error) {
 	p, err := s.Records.Promoted(ctx, run, model.DefaultPolicy)
-	if errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		return nil, false, nil
 	}
 	return &p.Version, p.Pinned(), err

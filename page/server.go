@@ -32,7 +32,6 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/tasks"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // policy is the content security policy of all pages.
@@ -249,7 +248,7 @@ func (s *Server) document(r *http.Request, show func(*http.Request) (view, error
 	code := http.StatusOK
 	switch {
 	case err == nil:
-	case errors.Is(err, trace.ErrNotFound), errors.Is(err, trace.ErrAddress):
+	case errors.Is(err, record.ErrNotFound), errors.Is(err, record.ErrAddress):
 		code, v = http.StatusNotFound, s.missing(r)
 	default:
 		s.Log.Error("page", zap.String("path", r.URL.Path), zap.Error(err))

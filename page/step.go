@@ -21,7 +21,6 @@ import (
 	"github.com/fulgurite/fulgurite/page/verdict"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
@@ -35,7 +34,7 @@ const (
 
 // stepBody is the page of a step or of an evaluation.
 type stepBody struct {
-	Kind     trace.Kind
+	Kind     record.Kind
 	Step     int
 	Previous string // paths of the neighbouring steps
 	Next     string
@@ -126,7 +125,7 @@ func (s *Server) step(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	if len(trials) == 0 {
-		return view{}, fmt.Errorf("%w: run %s has no attempt of %s-%d", trace.ErrNotFound, run.Name, id.Kind, id.Step)
+		return view{}, fmt.Errorf("%w: run %s has no attempt of %s-%d", record.ErrNotFound, run.Name, id.Kind, id.Step)
 	}
 	b := stepBody{Kind: id.Kind, Step: id.Step, Attempts: len(trials)}
 	if err := s.beside(ctx, run, &b); err != nil {
@@ -186,24 +185,24 @@ func (s *Server) step(r *http.Request) (view, error) {
 }
 
 // stepName returns the title of a step or an evaluation.
-func stepName(kind trace.Kind, step int) string {
+func stepName(kind record.Kind, step int) string {
 	switch kind {
-	case trace.Train:
+	case record.Train:
 		return fmt.Sprintf("Step %d", step)
-	case trace.Reserve:
+	case record.Reserve:
 		return fmt.Sprintf("Step %d, reserve", step)
 	}
 	return fmt.Sprintf("Version %d on %s", step, kind)
 }
 
 // placeOf reads the parts of an address after the run.
-func placeOf(run string, parts ...string) (trace.Address, error) {
-	return trace.ParseAddress(run + "/" + strings.Join(parts, "/"))
+func placeOf(run string, parts ...string) (record.Address, error) {
+	return record.ParseAddress(run + "/" + strings.Join(parts, "/"))
 }
 
 // beside adds the records of the step, and links to its neighbours.
 func (s *Server) beside(ctx context.Context, run record.Run, b *stepBody) error {
-	if b.Kind != trace.Train {
+	if b.Kind != record.Train {
 		return nil
 	}
 	steps, err := s.history(ctx, run)
@@ -216,14 +215,14 @@ func (s *Server) beside(ctx context.Context, run record.Run, b *stepBody) error 
 	}
 	b.Lag, b.Again = lagOf(lags.Value, b.Step), lags.Making
 	if b.Step > 1 {
-		b.Previous = stepPath(run.Name, trace.Train, b.Step-1)
+		b.Previous = stepPath(run.Name, record.Train, b.Step-1)
 	}
 	for _, one := range steps {
 		if one.Step == b.Step {
 			for _, name := range slices.Sorted(maps.Keys(one.Metrics)) {
 				b.Metrics = append(b.Metrics, namedValue{name, one.Metrics[name]})
 			}
-			b.Next = stepPath(run.Name, trace.Train, b.Step+1)
+			b.Next = stepPath(run.Name, record.Train, b.Step+1)
 			row := stepRows(run, []record.Step{one})[0]
 			b.Reward, b.Std = row.Reward, row.Spread
 		}
@@ -231,25 +230,25 @@ func (s *Server) beside(ctx context.Context, run record.Run, b *stepBody) error 
 	if n := len(steps); n > 0 && b.Step == steps[n-1].Step && run.Status != record.Running {
 		b.Next = ""
 	}
-	reserve, err := s.Records.TrialsOfStep(ctx, run.Name, trace.Reserve, b.Step)
+	reserve, err := s.Records.TrialsOfStep(ctx, run.Name, record.Reserve, b.Step)
 	if len(reserve) > 0 {
-		b.Reserve, b.ReserveCount = stepPath(run.Name, trace.Reserve, b.Step), len(reserve)
+		b.Reserve, b.ReserveCount = stepPath(run.Name, record.Reserve, b.Step), len(reserve)
 	}
 	return err
 }
 
-func (s *Server) quarantined(ctx context.Context, run string, kind trace.Kind, step int) ([]record.Quarantine, error) {
+func (s *Server) quarantined(ctx context.Context, run string, kind record.Kind, step int) ([]record.Quarantine, error) {
 	all, err := s.Records.QuarantinesOfStep(ctx, run, model.DefaultPolicy, step)
 	return slices.DeleteFunc(all, func(q record.Quarantine) bool { return q.Kind != kind }), err
 }
 
 // choice returns the curriculum's choice for the step of an attempt, if there is one.
-func (s *Server) choice(ctx context.Context, at trace.Address) (record.Choice, bool, error) {
-	if at.Kind != trace.Train && at.Kind != trace.Reserve {
+func (s *Server) choice(ctx context.Context, at record.Address) (record.Choice, bool, error) {
+	if at.Kind != record.Train && at.Kind != record.Reserve {
 		return record.Choice{}, false, nil
 	}
 	c, err := s.Records.Choice(ctx, at.Run, model.DefaultPolicy, at.Step)
-	if errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		return record.Choice{}, false, nil
 	}
 	return c, err == nil, err
@@ -289,7 +288,7 @@ func (b *stepBody) count(trials []record.Trial, run record.Run) {
 
 // failureOf returns the word for how an agent failed, or "" if it did not fail.
 func failureOf(t record.Trial) string {
-	if t.Failure == "" && t.Outcome == trace.AgentFailed {
+	if t.Failure == "" && t.Outcome == record.AgentFailed {
 		return "unknown"
 	}
 	return format.FirstLine(t.Failure)
@@ -469,12 +468,12 @@ func (s *Server) steps(r *http.Request) (view, error) {
 	if n := len(steps); n > 0 {
 		next = steps[n-1].Step + 1
 	}
-	under, err := s.Records.TrialsOfStep(ctx, run.Name, trace.Train, next)
+	under, err := s.Records.TrialsOfStep(ctx, run.Name, record.Train, next)
 	if err != nil {
 		return view{}, err
 	}
 	if len(under) > 0 {
-		b.UnderWay, b.UnderWayPath = next, stepPath(run.Name, trace.Train, next)
+		b.UnderWay, b.UnderWayPath = next, stepPath(run.Name, record.Train, next)
 	}
 	fraction, err := s.fractions(ctx, run)
 	if err != nil {
@@ -523,7 +522,7 @@ func stepOrder() listing.Order[stepRow] {
 
 // evaluationOrder says how evaluations can be searched, filtered and sorted.
 func evaluationOrder() listing.Order[evaluationRow] {
-	of := func(kind trace.Kind) func(evaluationRow) bool {
+	of := func(kind record.Kind) func(evaluationRow) bool {
 		return func(e evaluationRow) bool { return e.Kind == kind }
 	}
 	return listing.Order[evaluationRow]{
@@ -531,8 +530,8 @@ func evaluationOrder() listing.Order[evaluationRow] {
 		Text: func(e evaluationRow) string { return fmt.Sprintf("%s version %d", e.Kind, e.Version) },
 		Filters: []listing.Filter[evaluationRow]{
 			{Text: "all"},
-			{Name: string(trace.Gate), Text: "gate", Keep: of(trace.Gate)},
-			{Name: string(trace.Test), Text: "test", Keep: of(trace.Test)},
+			{Name: string(record.Gate), Text: "gate", Keep: of(record.Gate)},
+			{Name: string(record.Test), Text: "test", Keep: of(record.Test)},
 		},
 		Sorts: []listing.Sort[evaluationRow]{
 			{Text: "newest"},

@@ -12,7 +12,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/hf"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // stores returns stores as different kinds of runs leave them, by name.
@@ -68,7 +67,7 @@ func (r *recorded) whole() {
 	for step := 1; step <= 2; step++ {
 		r.step(step)
 	}
-	r.begin(trace.RolloutID{Run: r.name, Kind: trace.Train, Step: 3, Task: 2 * perStep})
+	r.begin(record.RolloutID{Run: r.name, Kind: record.Train, Step: 3, Task: 2 * perStep})
 	r.decide()
 }
 
@@ -78,7 +77,7 @@ func (r *recorded) values(step int) string {
 	v := model.Values{Policy: model.CriticPolicy, Version: step - 1}
 	for i := range perStep {
 		for sample := range samples {
-			attempt := trace.Address{RolloutID: trace.RolloutID{Run: r.name, Kind: trace.Train, Step: step, Task: (step-1)*perStep + i, Sample: sample}, Attempt: 1}
+			attempt := record.Address{RolloutID: record.RolloutID{Run: r.name, Kind: record.Train, Step: step, Task: (step-1)*perStep + i, Sample: sample}, Attempt: 1}
 			if step == 1 && i == 0 && sample == 0 {
 				attempt.Attempt = 2
 			}
@@ -104,7 +103,7 @@ func (r *recorded) kill(step int) {
 	r.t.Helper()
 	for i := range perStep {
 		for sample := range samples {
-			id := trace.RolloutID{Run: r.name, Kind: trace.Train, Step: step, Task: (step-1)*perStep + i, Sample: sample}
+			id := record.RolloutID{Run: r.name, Kind: record.Train, Step: step, Task: (step-1)*perStep + i, Sample: sample}
 			a := r.begin(id)
 			first := r.call(a, 0, -1, nil)
 			first.Started = time.Now()
@@ -113,7 +112,7 @@ func (r *recorded) kill(step int) {
 	}
 	for i := range perStep {
 		for sample := range samples {
-			r.begin(trace.RolloutID{Run: r.name, Kind: trace.Train, Step: step, Task: (step-1)*perStep + i, Sample: sample})
+			r.begin(record.RolloutID{Run: r.name, Kind: record.Train, Step: step, Task: (step-1)*perStep + i, Sample: sample})
 		}
 	}
 }

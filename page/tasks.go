@@ -18,7 +18,6 @@ import (
 	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
@@ -45,7 +44,7 @@ type tasksBody struct {
 // splitTasks are the tasks of one kind of rollout: those of one evaluated version, or of
 // all steps of the training.
 type splitTasks struct {
-	Kind         trace.Kind
+	Kind         record.Kind
 	Scope        string // which attempts it counts, in words
 	Tried, Known int    // tasks
 	Attempts     int
@@ -144,11 +143,11 @@ func (s *Server) splitsOf(ctx context.Context, run record.Run) ([]splitTasks, er
 	}
 	var out []splitTasks
 	type place struct {
-		kind trace.Kind
+		kind record.Kind
 		task string
 	}
 	rows := map[place]*taskRow{}
-	for _, kind := range []trace.Kind{trace.Train, trace.Reserve, trace.Gate, trace.Test} {
+	for _, kind := range []record.Kind{record.Train, record.Reserve, record.Gate, record.Test} {
 		one := splitOf(run, kind, results)
 		if one.Scope = "all steps"; evaluates(sp, kind) {
 			if one, err = s.evaluatedSplit(ctx, run, sp, one, j.evaluations); err != nil {
@@ -165,7 +164,7 @@ func (s *Server) splitsOf(ctx context.Context, run record.Run) ([]splitTasks, er
 			}
 		}
 	}
-	moments, err := s.Records.TaskMoments(ctx, run.Name, model.DefaultPolicy, pass, sp.Evaluation.Samples, func(kind trace.Kind, task string) bool { return rows[place{kind, task}] != nil })
+	moments, err := s.Records.TaskMoments(ctx, run.Name, model.DefaultPolicy, pass, sp.Evaluation.Samples, func(kind record.Kind, task string) bool { return rows[place{kind, task}] != nil })
 	if err != nil {
 		return nil, err
 	}
@@ -229,10 +228,10 @@ func (s *Server) evaluatedSplit(ctx context.Context, run record.Run, sp spec.Spe
 
 // resultsOf sums up the attempts of one evaluation by task, as Records.TaskResults does for
 // all of a run.
-func resultsOf(sp spec.Spec, kind trace.Kind, trials []record.Trial) []record.TaskResult {
+func resultsOf(sp spec.Spec, kind record.Kind, trials []record.Trial) []record.TaskResult {
 	var out []record.TaskResult
 	for _, t := range lastAttempts(trials) {
-		if t.Sample >= greedyFrom(sp, kind) || t.Outcome != trace.Completed && t.Outcome != trace.AgentFailed {
+		if t.Sample >= greedyFrom(sp, kind) || t.Outcome != record.OutcomeCompleted && t.Outcome != record.AgentFailed {
 			continue
 		}
 		if n := len(out); n == 0 || out[n-1].Task != t.Task {
@@ -240,7 +239,7 @@ func resultsOf(sp spec.Spec, kind trace.Kind, trials []record.Trial) []record.Ta
 		}
 		r := &out[len(out)-1]
 		r.Attempts++
-		if t.Outcome == trace.AgentFailed {
+		if t.Outcome == record.AgentFailed {
 			r.Failed++
 		}
 		if t.Reward == nil {
@@ -265,7 +264,7 @@ func cells(moments []record.TaskMoment) template.HTML {
 	size := (len(moments) + maxCells - 1) / maxCells
 	first, last := moments[0], moments[len(moments)-1]
 	unit := "step"
-	if first.Kind == trace.Gate || first.Kind == trace.Test {
+	if first.Kind == record.Gate || first.Kind == record.Test {
 		unit = "version"
 	}
 	said := func(m record.TaskMoment) string {
@@ -296,7 +295,7 @@ func cells(moments []record.TaskMoment) template.HTML {
 }
 
 // splitOf sums up the results of one kind of rollout.
-func splitOf(run record.Run, kind trace.Kind, results []record.TaskResult) splitTasks {
+func splitOf(run record.Run, kind record.Kind, results []record.TaskResult) splitTasks {
 	out := splitTasks{Kind: kind, Known: run.Splits[kind].Count}
 	var rows []taskRow
 	graded, passed, sum := 0, 0, 0.0
@@ -400,7 +399,7 @@ func taskOrder(kind string, changed bool) listing.Order[taskRow] {
 
 // quarantineOrder says how quarantines can be searched, filtered and sorted.
 func quarantineOrder(prefix, anchor string) listing.Order[quarantineRow] {
-	of := func(kind trace.Kind) func(quarantineRow) bool {
+	of := func(kind record.Kind) func(quarantineRow) bool {
 		return func(q quarantineRow) bool { return q.Kind == kind }
 	}
 	return listing.Order[quarantineRow]{
@@ -410,8 +409,8 @@ func quarantineOrder(prefix, anchor string) listing.Order[quarantineRow] {
 		},
 		Filters: []listing.Filter[quarantineRow]{
 			{Text: "all"},
-			{Name: string(trace.Train), Text: "of the steps", Keep: of(trace.Train)},
-			{Name: string(trace.Reserve), Text: "of the reserve", Keep: of(trace.Reserve)},
+			{Name: string(record.Train), Text: "of the steps", Keep: of(record.Train)},
+			{Name: string(record.Reserve), Text: "of the reserve", Keep: of(record.Reserve)},
 		},
 		Sorts: []listing.Sort[quarantineRow]{
 			{Text: "newest"},

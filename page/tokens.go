@@ -19,7 +19,6 @@ import (
 	"github.com/fulgurite/fulgurite/page/trained"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // tokenMark is a sampled token and its records.
@@ -42,7 +41,7 @@ type tokenMark struct {
 }
 
 // marks returns the tokens of a call's completion.
-func (c *conversation) marks(call trace.Exchange) []tokenMark {
+func (c *conversation) marks(call record.Exchange) []tokenMark {
 	if relay, ok := c.codec.(dialog.Relay); ok {
 		var out []tokenMark
 		for _, p := range relay.Pieces(call.Completion, call.Logprobs) {
@@ -252,7 +251,7 @@ func (s *Server) estimators(r *http.Request) (view, error) {
 	if len(chosen) > maxEstimators {
 		chosen, b.Problem = chosen[:maxEstimators], fmt.Sprintf("The first %d are shown.", maxEstimators)
 	}
-	if at.Kind == trace.Train || at.Kind == trace.Reserve {
+	if at.Kind == record.Train || at.Kind == record.Reserve {
 		err = s.estimate(r.Context(), &b, at, chosen)
 	} else {
 		b.Problem = "Only what a step was trained on has credit."
@@ -284,7 +283,7 @@ func choices(chosen []string) []choice {
 }
 
 // estimate adds the calls. If the step lacks what a setting needs, the page says so.
-func (s *Server) estimate(ctx context.Context, b *estimatorBody, at trace.Address, chosen []string) error {
+func (s *Server) estimate(ctx context.Context, b *estimatorBody, at record.Address, chosen []string) error {
 	key := fmt.Sprintf("%s %d", at.Run, at.Step)
 	opened := s.opened.Of(ctx, key, key, false, s.Patience, func() (*compare.Step, error) {
 		return compare.Open(s.ctx, oneBatch{s.Records, at}, s.Blobs, at.Run, model.DefaultPolicy, at.Step)
@@ -333,12 +332,12 @@ func (s *Server) estimate(ctx context.Context, b *estimatorBody, at trace.Addres
 // looked up.
 type oneBatch struct {
 	Records
-	at trace.Address
+	at record.Address
 }
 
 func (o oneBatch) Batches(ctx context.Context, run, policy string) ([]record.Batch, error) {
 	b, err := o.Batch(ctx, run, policy, o.at.Step)
-	if errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		return nil, nil
 	}
 	return []record.Batch{b}, err

@@ -20,7 +20,6 @@ import (
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // versionsPerPage is how many versions a list has.
@@ -30,7 +29,7 @@ const versionsPerPage = 100
 type versionsBody struct {
 	Path     string
 	Versions []versionRow
-	Splits   []trace.Kind // on which versions were evaluated
+	Splits   []record.Kind // on which versions were evaluated
 	Search   *listing.Form
 	History  []decisions.Event // the newest ones
 	Earlier  bool              // there are more
@@ -64,7 +63,7 @@ func (s *Server) versions(r *http.Request) (view, error) {
 	}
 	b := versionsBody{Path: runPath(run.Name) + "/versions"}
 	last, err := s.Records.LastVersion(ctx, run.Name, model.DefaultPolicy)
-	if err != nil && !errors.Is(err, trace.ErrNotFound) {
+	if err != nil && !errors.Is(err, record.ErrNotFound) {
 		return view{}, err
 	}
 	asked, form := listing.Read(r, versionOrder())
@@ -97,7 +96,7 @@ func (s *Server) versions(r *http.Request) (view, error) {
 	}
 	acts := s.pointerActs(ctx, run)
 	b.Acts, b.Why = acts.Links, acts.Why
-	for _, kind := range []trace.Kind{trace.Gate, trace.Test} {
+	for _, kind := range []record.Kind{record.Gate, record.Test} {
 		if slices.ContainsFunc(l.evaluations, func(e record.Evaluation) bool { return e.Kind == kind }) {
 			b.Splits = append(b.Splits, kind)
 		}
@@ -236,9 +235,9 @@ func (l lineage) row(v model.Version) versionRow {
 		low, high = min(low, from), max(high, to)
 		switch {
 		case e.Version != v.Number:
-		case e.Kind == trace.Gate:
+		case e.Kind == record.Gate:
 			row.Gate = &e
-		case e.Kind == trace.Test:
+		case e.Kind == record.Test:
 			row.Test = &e
 		}
 	}
@@ -287,7 +286,7 @@ type versionBody struct {
 	Canary       *canaryRow
 	Metrics      []namedValue
 	MetricSearch *listing.Form
-	Splits       []trace.Kind
+	Splits       []record.Kind
 	Versions     string // path of the list of versions
 	Promoted     *int
 	Acts         []actions.Link
@@ -318,7 +317,7 @@ func (s *Server) version(r *http.Request) (view, error) {
 	}
 	n, err := strconv.Atoi(r.PathValue("version"))
 	if err != nil || strconv.Itoa(n) != r.PathValue("version") {
-		return view{}, fmt.Errorf("%w: %q is not a version's number", trace.ErrNotFound, format.FirstLine(r.PathValue("version")))
+		return view{}, fmt.Errorf("%w: %q is not a version's number", record.ErrNotFound, format.FirstLine(r.PathValue("version")))
 	}
 	found, err := s.Records.Version(ctx, model.VersionID{Run: run.Name, Policy: model.DefaultPolicy, Number: n})
 	if err != nil {
@@ -334,7 +333,7 @@ func (s *Server) version(r *http.Request) (view, error) {
 		b.Promoted = &l.promoted
 	}
 	if n > 0 {
-		b.Step = stepPath(run.Name, trace.Train, n)
+		b.Step = stepPath(run.Name, record.Train, n)
 	}
 	for _, e := range l.evaluations {
 		b.Evaluations = append(b.Evaluations, rowOfEvaluation(run, e, l.fraction))
@@ -368,7 +367,7 @@ func (s *Server) ancestors(ctx context.Context, v model.Version) (out []link, mo
 		id := v.VersionID
 		id.Number = parent
 		p, err := s.Records.Version(ctx, id)
-		if errors.Is(err, trace.ErrNotFound) {
+		if errors.Is(err, record.ErrNotFound) {
 			return out, false, nil
 		}
 		if err != nil {

@@ -27,7 +27,6 @@ import (
 	"github.com/fulgurite/fulgurite/page"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/catalog"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // beside is a fake of the processes around a page: a gateway, if it has an address, and
@@ -161,7 +160,7 @@ func TestARecordedCallIsGivenOut(t *testing.T) {
 	at := server.URL + "/runs/demo/train-1/0/0/2/calls/1/"
 	body, reply := get(t, at+"request.json")
 	require.Equal(t, "application/json", reply.Header.Get("Content-Type"))
-	calls, err := r.store.ExchangesBetween(t.Context(), trace.Address{RolloutID: trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 1}, Attempt: 2}, 1, 2)
+	calls, err := r.store.ExchangesBetween(t.Context(), record.Address{RolloutID: record.RolloutID{Run: "demo", Kind: record.Train, Step: 1}, Attempt: 2}, 1, 2)
 	require.NoError(t, err)
 	require.JSONEq(t, string(calls[0].Request), body)
 	body, _ = get(t, at+"reply.json")

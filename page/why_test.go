@@ -9,7 +9,6 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func TestAnAttemptSaysWhyItFailedAndWhichCallGotTheBlame(t *testing.T) {
@@ -36,9 +35,9 @@ func TestAGroupSaysWhyItsSamplesFailed(t *testing.T) {
 	t.Parallel()
 	shown := goldenOf(t, "group_failed")
 	r := newRecorded(t, "plain")
-	a := r.begin(trace.RolloutID{Run: "demo", Kind: trace.Try, Step: 1, Sample: 1})
-	require.NoError(t, r.store.SealAttempt(t.Context(), trace.Attempt{
-		Address: a, Outcome: trace.AgentFailed, Failure: "exit", Reward: new(float64), Error: "exit: exit code 3\nTraceback (most recent call last):\n  File \"agent\"\nValueError: no <b>such</b> tool",
+	a := r.begin(record.RolloutID{Run: "demo", Kind: record.Try, Step: 1, Sample: 1})
+	require.NoError(t, r.store.SealAttempt(t.Context(), record.Attempt{
+		Address: a, Outcome: record.AgentFailed, Failure: "exit", Reward: new(float64), Error: "exit: exit code 3\nTraceback (most recent call last):\n  File \"agent\"\nValueError: no <b>such</b> tool",
 	}))
 	server := r.serve(nil)
 	body := shown.get(server.URL, "/runs/demo/try-1/0")
@@ -68,11 +67,11 @@ func TestARunOfNothingButFailuresIsNoSuccess(t *testing.T) {
 	_, _, err := r.store.CreateRun(t.Context(), record.Run{Name: "judged", WorkflowID: "judged", ExecutionID: "j", Spec: []byte(`{"seed":1}`)})
 	require.NoError(t, err)
 	for sample := range 2 {
-		a, err := r.store.BeginAttempt(t.Context(), trace.RolloutID{Run: "judged", Kind: trace.Test, Sample: sample}, "t", trace.Terms{Policy: model.DefaultPolicy, Codec: dialog.CompactName}, "c0ffee")
+		a, err := r.store.BeginAttempt(t.Context(), record.RolloutID{Run: "judged", Kind: record.Test, Sample: sample}, "t", record.Terms{Policy: model.DefaultPolicy, Codec: dialog.CompactName}, "c0ffee")
 		require.NoError(t, err)
-		require.NoError(t, r.store.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: trace.AgentFailed, Failure: "exit", Reward: new(float64)}))
+		require.NoError(t, r.store.SealAttempt(t.Context(), record.Attempt{Address: a, Outcome: record.AgentFailed, Failure: "exit", Reward: new(float64)}))
 	}
-	require.NoError(t, r.store.PutEvaluation(t.Context(), record.Evaluation{Run: "judged", Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{Kind: trace.Test, Tasks: 1, Rollouts: 2}}))
+	require.NoError(t, r.store.PutEvaluation(t.Context(), record.Evaluation{Run: "judged", Policy: model.DefaultPolicy, EvaluationResult: record.EvaluationResult{Kind: record.Test, Tasks: 1, Rollouts: 2}}))
 	require.NoError(t, r.store.FinishRun(t.Context(), "judged", record.Completed, nil))
 	server := r.serve(nil)
 	for _, path := range []string{"/", "/runs/demo", "/runs/judged", "/compare?run=demo&run=judged"} {

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Reason is why a curriculum chose a task.
@@ -77,8 +75,8 @@ func (c Choice) Place(k int) Draw {
 
 // DrawOf returns the draw of a group of the step. kind and task are those of the address
 // of its attempts.
-func (c Choice) DrawOf(kind trace.Kind, task int) Draw {
-	if kind == trace.Reserve {
+func (c Choice) DrawOf(kind Kind, task int) Draw {
+	if kind == Reserve {
 		return c.Place(c.Places + task)
 	}
 	return c.Place(task - (c.Step-1)*c.Places)
@@ -163,21 +161,21 @@ func (c Choice) Metrics() map[string]float64 {
 
 // StepScore is the reward of one sample of a step's group.
 type StepScore struct {
-	Kind   trace.Kind `json:"kind"`
-	Step   int        `json:"step"`
-	TaskID string     `json:"task_id"`
+	Kind   Kind   `json:"kind"`
+	Step   int    `json:"step"`
+	TaskID string `json:"task_id"`
 	Score
 }
 
 // Quarantine says that a step could not train on a task, and why; a task of the
 // reserve took its place. Key: Run, Policy, Step, Kind, Task.
 type Quarantine struct {
-	Run    string     `json:"run"`
-	Policy string     `json:"policy"`
-	Step   int        `json:"step"`
-	Kind   trace.Kind `json:"kind"`  // trace.Train, or trace.Reserve for a replacement
-	Task   int        `json:"task"`  // ordinal in its stream
-	Index  int        `json:"index"` // in the train split
-	Reason string     `json:"reason"`
-	At     time.Time  `json:"at"`
+	Run    string    `json:"run"`
+	Policy string    `json:"policy"`
+	Step   int       `json:"step"`
+	Kind   Kind      `json:"kind"`  // Train, or Reserve for a replacement
+	Task   int       `json:"task"`  // ordinal in its stream
+	Index  int       `json:"index"` // in the train split
+	Reason string    `json:"reason"`
+	At     time.Time `json:"at"`
 }

@@ -1,8 +1,18 @@
-// Package record holds the records of a run, except those of its attempts: the run
-// itself, its batches, steps, evaluations and quarantined tasks, and the moves of its
-// promoted pointer. Package trace has the records of an attempt. Records are plain values
-// that package store keeps and all other packages read. Each has a natural key, named in
-// its comment; writing a record twice under its key changes nothing.
+// Package record holds the vocabulary of runs: a run with its batches, steps, versions'
+// moves and evaluations; an attempt with its address, the model calls that it made, its
+// rewards and events; the trajectory that these form, and the sequences as which a
+// trajectory is trained. Records are plain values and pure functions, with no storage, no
+// network and no clock. Package store keeps them, and all other packages read them. Each
+// has a natural key, named in its comment; writing a record twice under its key changes
+// nothing.
+//
+// Tokens are ids of the policy's vocabulary; log-probabilities are natural logarithms
+// under the distribution that sampled them.
+//
+// Two guarantees: an [Address] has exactly one textual form, which is at once a URL path,
+// a key in the store and the name that people read. A merged [Sequence] carries each
+// sampled token exactly once, so a gradient over sequences equals the gradient over the
+// calls they were merged from.
 package record
 
 import (
@@ -11,8 +21,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Status is the status of a run.
@@ -38,16 +46,16 @@ const (
 
 // Run is one training. Key: Name.
 type Run struct {
-	Name        string               `json:"name"`
-	WorkflowID  string               `json:"workflow_id"`
-	ExecutionID string               `json:"execution_id"` // the first of its chain
-	SpecDigest  string               `json:"spec_digest"`
-	Spec        json.RawMessage      `json:"spec"` // with defaults, paths absolute
-	Splits      map[trace.Kind]Split `json:"splits"`
-	Status      Status               `json:"status"`
-	Result      json.RawMessage      `json:"result,omitempty"`
-	Created     time.Time            `json:"created"`
-	Finished    time.Time            `json:"finished,omitzero"`
+	Name        string          `json:"name"`
+	WorkflowID  string          `json:"workflow_id"`
+	ExecutionID string          `json:"execution_id"` // the first of its chain
+	SpecDigest  string          `json:"spec_digest"`
+	Spec        json.RawMessage `json:"spec"` // with defaults, paths absolute
+	Splits      map[Kind]Split  `json:"splits"`
+	Status      Status          `json:"status"`
+	Result      json.RawMessage `json:"result,omitempty"`
+	Created     time.Time       `json:"created"`
+	Finished    time.Time       `json:"finished,omitzero"`
 	// Idle is true if the run has not ended, but nothing runs it at the moment: there is no
 	// Temporal. It is not on record; whoever asks Temporal sets it.
 	Idle bool `json:"-"`
@@ -130,12 +138,12 @@ type Evaluation struct {
 
 // EvaluationResult is the mean reward of a version on a split.
 type EvaluationResult struct {
-	Kind     trace.Kind `json:"kind"`
-	Version  int        `json:"version"`
-	Tasks    int        `json:"tasks"`
-	Rollouts int        `json:"rollouts"`
-	Mean     float64    `json:"mean"`
-	StdError float64    `json:"std_error"`
+	Kind     Kind    `json:"kind"`
+	Version  int     `json:"version"`
+	Tasks    int     `json:"tasks"`
+	Rollouts int     `json:"rollouts"`
+	Mean     float64 `json:"mean"`
+	StdError float64 `json:"std_error"`
 	// Greedy is the mean at temperature 0, nil if it was not asked for.
 	Greedy *float64 `json:"greedy,omitempty"`
 }

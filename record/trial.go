@@ -2,15 +2,13 @@ package record
 
 import (
 	"time"
-
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Trial is a summary of an attempt: its outcome, not its calls.
 type Trial struct {
-	trace.Address
+	Address
 	TaskID  string
-	Outcome trace.Outcome
+	Outcome Outcome
 	Failure string   // in one word, how the agent failed
 	Reward  *float64 // from the agent or a grader
 	Calls   int
@@ -30,9 +28,9 @@ type AttemptState string
 // The states. An attempt with an outcome has the state of that name; the others are those
 // of an attempt that has none.
 const (
-	AttemptCompleted   = AttemptState(trace.Completed)
-	AttemptAgentFailed = AttemptState(trace.AgentFailed)
-	AttemptInfraFault  = AttemptState(trace.InfraFault)
+	AttemptCompleted   = AttemptState(OutcomeCompleted)
+	AttemptAgentFailed = AttemptState(AgentFailed)
+	AttemptInfraFault  = AttemptState(InfraFault)
 	AttemptRunning     = AttemptState("running")
 	AttemptBegun       = AttemptState("begun")      // it would run, but nothing runs its run at the moment
 	AttemptLost        = AttemptState("lost")       // cut off, and a later attempt took its place
@@ -41,9 +39,9 @@ const (
 
 // StateOf returns what became of an attempt. Replaced says that a later attempt at the
 // same rollout has begun. Every list, count and page uses this definition.
-func StateOf(o trace.Outcome, replaced bool, run Run) AttemptState {
+func StateOf(o Outcome, replaced bool, run Run) AttemptState {
 	switch {
-	case o != trace.Running: // the constant is the empty string
+	case o != OutcomeRunning: // the constant is the empty string
 		return AttemptState(o)
 	case replaced:
 		return AttemptLost
@@ -68,8 +66,8 @@ func StatesOf(trials []Trial, run Run) []AttemptState {
 
 // Interruption is an attempt that a fault ended, and that another replaced.
 type Interruption struct {
-	trace.Address
-	Outcome trace.Outcome // trace.InfraFault, or trace.Running for one that was lost
+	Address
+	Outcome Outcome // InfraFault, or OutcomeRunning for one that was lost
 	Error   string
 	Begun   time.Time
 	Last    time.Time // when it last recorded a call, or began
@@ -79,7 +77,7 @@ type Interruption struct {
 // Replayed is how many calls of an attempt were answered from the record of an
 // earlier one, and how many tokens did not have to be sampled again.
 type Replayed struct {
-	trace.Address
+	Address
 	Calls  int
 	Tokens int
 }
@@ -94,7 +92,7 @@ type Usage struct {
 
 // TaskResult sums up the attempts at a task that count, over all steps of a kind.
 type TaskResult struct {
-	Kind     trace.Kind
+	Kind     Kind
 	TaskID   string
 	Attempts int
 	Graded   int // with a reward
@@ -109,7 +107,7 @@ type TaskResult struct {
 // TaskMoment sums up the graded attempts at a task in one step. For an evaluation, Step
 // is the version.
 type TaskMoment struct {
-	Kind   trace.Kind
+	Kind   Kind
 	TaskID string
 	Step   int
 	Graded int
@@ -119,8 +117,8 @@ type TaskMoment struct {
 // AttemptTimes says when the parts of an attempt were. Times that are not on record are
 // zero.
 type AttemptTimes struct {
-	trace.Address
-	Outcome  trace.Outcome
+	Address
+	Outcome  Outcome
 	Begun    time.Time
 	Returned time.Time // the agent had ended
 	Ended    time.Time // the attempt was sealed, after the agent's own grading and most others
@@ -134,7 +132,7 @@ type CallTimes struct {
 	ReplayedFrom int
 	Started      time.Time
 	Duration     time.Duration
-	Sampling     trace.Sampling
+	Sampling     Sampling
 }
 
 // Judgments has a judge's scores of the calls of a step. It is, as JSON, the content of
@@ -142,7 +140,7 @@ type CallTimes struct {
 //
 // Scores has one list for each attempt that counts, in the order of the step's groups and
 // their samples, which is also the order of the batch's trajectories. Each list has one
-// score for each call of the attempt, in the order of trace.Trajectory.History, trained
+// score for each call of the attempt, in the order of Trajectory.History, trained
 // or not; it is empty, and never missing, for an attempt without calls. A score is a
 // number from 0 (the call did harm or nothing) to 10; credit uses it unchanged.
 type Judgments struct {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func TestAnActionIsAskedOnceAndAnsweredOnce(t *testing.T) {
@@ -36,7 +35,7 @@ func TestAnActionIsAskedOnceAndAnsweredOnce(t *testing.T) {
 		changed := want
 		changed.By = "eve@host"
 		_, err := s.BeginAction(t.Context(), changed)
-		require.ErrorIs(t, err, trace.ErrConflict)
+		require.ErrorIs(t, err, record.ErrConflict)
 
 		done := record.ActionResult{Message: "set", Step: 3}
 		require.NoError(t, s.EndAction(t.Context(), want.ID, record.ActionDone, done))
@@ -47,7 +46,7 @@ func TestAnActionIsAskedOnceAndAnsweredOnce(t *testing.T) {
 		require.NotContains(t, got.Reason, "\xff")
 		requireEqual(t, want, got)
 		_, err = s.Action(t.Context(), "87654321")
-		require.ErrorIs(t, err, trace.ErrNotFound)
+		require.ErrorIs(t, err, record.ErrNotFound)
 	})
 }
 

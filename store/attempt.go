@@ -12,7 +12,6 @@ import (
 
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store/database"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // errorLimit is how many bytes of an attempt's error are kept.
@@ -49,7 +48,7 @@ AND c.attempt = a.attempt AND c.seq = a.calls - 1` + atRollout + ` ORDER BY a.at
 
 // BeginAttempt begins the next attempt at a rollout and fences all earlier
 // ones. keyHash is the hex SHA-256 of the attempt's API key.
-func (s *Store) BeginAttempt(ctx context.Context, id trace.RolloutID, taskID string, terms trace.Terms, keyHash string) (trace.Address, error) {
+func (s *Store) BeginAttempt(ctx context.Context, id record.RolloutID, taskID string, terms record.Terms, keyHash string) (record.Address, error) {
 	a, _, err := s.beginAttempt(ctx, id, taskID, terms, keyHash, false)
 	return a, err
 }
@@ -57,19 +56,19 @@ func (s *Store) BeginAttempt(ctx context.Context, id trace.RolloutID, taskID str
 // BeginUnlessEnded is like BeginAttempt, but for a rollout that must not be attempted
 // again once it has an outcome. If its latest attempt was sealed as completed or failed
 // under the same policy and version, it returns that attempt and begins none. If the run
-// has ended, it begins none either, and returns trace.ErrFenced until the run is
+// has ended, it begins none either, and returns record.ErrFenced until the run is
 // reopened.
-func (s *Store) BeginUnlessEnded(ctx context.Context, id trace.RolloutID, taskID string, terms trace.Terms, keyHash string) (a trace.Address, ended bool, err error) {
+func (s *Store) BeginUnlessEnded(ctx context.Context, id record.RolloutID, taskID string, terms record.Terms, keyHash string) (a record.Address, ended bool, err error) {
 	return s.beginAttempt(ctx, id, taskID, terms, keyHash, true)
 }
 
-func (s *Store) beginAttempt(ctx context.Context, id trace.RolloutID, taskID string, terms trace.Terms, keyHash string, once bool) (trace.Address, bool, error) {
+func (s *Store) beginAttempt(ctx context.Context, id record.RolloutID, taskID string, terms record.Terms, keyHash string, once bool) (record.Address, bool, error) {
 	if err := checkRollout(id); err != nil {
-		return trace.Address{}, false, fmt.Errorf("begin attempt: %w", err)
+		return record.Address{}, false, fmt.Errorf("begin attempt: %w", err)
 	}
 	text, err := encode("terms", terms)
 	if err != nil {
-		return trace.Address{}, false, fmt.Errorf("begin attempt at %s: %w", id, err)
+		return record.Address{}, false, fmt.Errorf("begin attempt at %s: %w", id, err)
 	}
 	now := time.Now()
 	var number int
@@ -91,9 +90,9 @@ func (s *Store) beginAttempt(ctx context.Context, id trace.RolloutID, taskID str
 		return err
 	})
 	if err != nil {
-		return trace.Address{}, false, fmt.Errorf("begin attempt at %s: %w", id, err)
+		return record.Address{}, false, fmt.Errorf("begin attempt at %s: %w", id, err)
 	}
-	return trace.Address{RolloutID: id, Attempt: number}, ended, nil
+	return record.Address{RolloutID: id, Attempt: number}, ended, nil
 }
 
 // underWay returns an error if a run on record has ended. It also keeps the run from
@@ -105,15 +104,15 @@ func underWay(t database.Tx, run string) error {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil
 	case err == nil && status != record.Running:
-		return fmt.Errorf("%w: the run has ended: it is %s", trace.ErrFenced, status)
+		return fmt.Errorf("%w: the run has ended: it is %s", record.ErrFenced, status)
 	}
 	return err
 }
 
 // lastEnd returns the number of the latest attempt, and whether it ended the rollout
 // under these terms. Until the transaction ends, others cannot seal or begin attempts.
-func lastEnd(t database.Tx, id trace.RolloutID, terms trace.Terms) (number int, ended bool, err error) {
-	var outcome trace.Outcome
+func lastEnd(t database.Tx, id record.RolloutID, terms record.Terms) (number int, ended bool, err error) {
+	var outcome record.Outcome
 	var policy string
 	var version int
 	_, err = database.One(t.Ctx, t, func(row database.Scan) (none struct{}, err error) {
@@ -122,31 +121,31 @@ func lastEnd(t database.Tx, id trace.RolloutID, terms trace.Terms) (number int, 
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, false, nil
 	}
-	over := outcome == trace.Completed || outcome == trace.AgentFailed
+	over := outcome == record.OutcomeCompleted || outcome == record.AgentFailed
 	return number, over && policy == terms.Policy && version == terms.Version, err
 }
 
-// Attempt returns the attempt at address, or trace.ErrNotFound.
-func (s *Store) Attempt(ctx context.Context, address trace.Address) (trace.Attempt, error) {
+// Attempt returns the attempt at address, or record.ErrNotFound.
+func (s *Store) Attempt(ctx context.Context, address record.Address) (record.Attempt, error) {
 	a, err := database.One(ctx, s.db.Read(), readAttempt, selectAttempts+atAttempt, attemptKey(address)...)
 	if err != nil {
-		return trace.Attempt{}, fmt.Errorf("read attempt %s: %w", address, notFound(err))
+		return record.Attempt{}, fmt.Errorf("read attempt %s: %w", address, notFound(err))
 	}
 	return a, nil
 }
 
-// CurrentAttempt returns the latest attempt at a rollout, or trace.ErrNotFound.
-func (s *Store) CurrentAttempt(ctx context.Context, id trace.RolloutID) (trace.Attempt, error) {
+// CurrentAttempt returns the latest attempt at a rollout, or record.ErrNotFound.
+func (s *Store) CurrentAttempt(ctx context.Context, id record.RolloutID) (record.Attempt, error) {
 	a, err := database.One(ctx, s.db.Read(), readAttempt, selectAttempts+atRollout+` ORDER BY a.attempt DESC LIMIT 1`, rolloutKey(id)...)
 	if err != nil {
-		return trace.Attempt{}, fmt.Errorf("read current attempt at %s: %w", id, notFound(err))
+		return record.Attempt{}, fmt.Errorf("read current attempt at %s: %w", id, notFound(err))
 	}
 	return a, nil
 }
 
 // Attempts returns all attempts of a step, fenced ones too, by task, sample and
 // attempt.
-func (s *Store) Attempts(ctx context.Context, run string, kind trace.Kind, step int) ([]trace.Attempt, error) {
+func (s *Store) Attempts(ctx context.Context, run string, kind record.Kind, step int) ([]record.Attempt, error) {
 	all, err := database.List(ctx, s.db.Read(), readAttempt,
 		selectAttempts+` WHERE a.run = $1 AND a.kind = $2 AND a.step = $3 ORDER BY a.task, a.sample, a.attempt`, run, kind, step)
 	if err != nil {
@@ -157,8 +156,8 @@ func (s *Store) Attempts(ctx context.Context, run string, kind trace.Kind, step 
 
 // AttemptProgress returns how far each attempt at a rollout came, by its number. It is no
 // error if there are none.
-func (s *Store) AttemptProgress(ctx context.Context, id trace.RolloutID) ([]trace.Progress, error) {
-	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (p trace.Progress, err error) {
+func (s *Store) AttemptProgress(ctx context.Context, id record.RolloutID) ([]record.Progress, error) {
+	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (p record.Progress, err error) {
 		err = row(&p.Attempt, &p.Failure, &p.Calls, &p.Key, &p.Occurrence)
 		return p, err
 	}, selectProgress, rolloutKey(id)...)
@@ -173,8 +172,8 @@ func (s *Store) AttemptProgress(ctx context.Context, id trace.RolloutID) ([]trac
 // 64 KiB, each output to 8 KiB. The store itself sets the counts and the beginning; if Ended is zero, it is set to the current time. Once
 // SealAttempt returns, the attempt and its calls survive loss of power. Sealing again
 // with the same values, apart from the output, the verdict and Returned, changes nothing; other values return
-// trace.ErrConflict. An attempt that a later one replaced returns trace.ErrFenced.
-func (s *Store) SealAttempt(ctx context.Context, a trace.Attempt) error {
+// record.ErrConflict. An attempt that a later one replaced returns record.ErrFenced.
+func (s *Store) SealAttempt(ctx context.Context, a record.Attempt) error {
 	if err := checkSeal(a); err != nil {
 		return fmt.Errorf("seal attempt %s: %w", a.Address, err)
 	}
@@ -187,7 +186,7 @@ func (s *Store) SealAttempt(ctx context.Context, a trace.Attempt) error {
 		if err != nil {
 			return err
 		}
-		if st.outcome != trace.Running {
+		if st.outcome != record.OutcomeRunning {
 			return sameSeal(t, a)
 		}
 		if err := st.current(a.Address); err != nil {
@@ -210,12 +209,12 @@ func (s *Store) SealAttempt(ctx context.Context, a trace.Attempt) error {
 // attemptState is the state of an attempt, locked until the transaction ends.
 type attemptState struct {
 	latest  int // the current attempt at the rollout
-	outcome trace.Outcome
+	outcome record.Outcome
 }
 
 // lockAttempt returns the attempt's state, and makes all other writes to its rollout
 // wait.
-func lockAttempt(t database.Tx, a trace.Address) (attemptState, error) {
+func lockAttempt(t database.Tx, a record.Address) (attemptState, error) {
 	st, err := database.One(t.Ctx, t, func(row database.Scan) (st attemptState, err error) {
 		err = row(&st.latest, &st.outcome)
 		return st, err
@@ -224,7 +223,7 @@ func lockAttempt(t database.Tx, a trace.Address) (attemptState, error) {
 }
 
 // openAttempt is like lockAttempt, but returns an error if the attempt is not open.
-func openAttempt(t database.Tx, a trace.Address) error {
+func openAttempt(t database.Tx, a record.Address) error {
 	st, err := lockAttempt(t, a)
 	if err != nil {
 		return err
@@ -232,25 +231,25 @@ func openAttempt(t database.Tx, a trace.Address) error {
 	return st.open(a)
 }
 
-// current returns trace.ErrFenced if a later attempt replaced this one.
-func (s attemptState) current(a trace.Address) error {
+// current returns record.ErrFenced if a later attempt replaced this one.
+func (s attemptState) current(a record.Address) error {
 	if s.latest != a.Attempt {
-		return fmt.Errorf("%w: attempt %d is current", trace.ErrFenced, s.latest)
+		return fmt.Errorf("%w: attempt %d is current", record.ErrFenced, s.latest)
 	}
 	return nil
 }
 
-// open returns trace.ErrFenced if the attempt was replaced or sealed.
-func (s attemptState) open(a trace.Address) error {
-	if s.outcome != trace.Running {
-		return fmt.Errorf("%w: it is sealed as %s", trace.ErrFenced, s.outcome)
+// open returns record.ErrFenced if the attempt was replaced or sealed.
+func (s attemptState) open(a record.Address) error {
+	if s.outcome != record.OutcomeRunning {
+		return fmt.Errorf("%w: it is sealed as %s", record.ErrFenced, s.outcome)
 	}
 	return s.current(a)
 }
 
-func sameSeal(t database.Tx, a trace.Attempt) error {
+func sameSeal(t database.Tx, a record.Attempt) error {
 	// Without joinGrade: a grade that was added later is no part of the seal.
-	old, err := database.One(t.Ctx, t, func(row database.Scan) (old trace.Attempt, err error) {
+	old, err := database.One(t.Ctx, t, func(row database.Scan) (old record.Attempt, err error) {
 		err = row(&old.Outcome, &old.Reward, &old.Result, &old.Failure, &old.Error)
 		return old, err
 	}, `SELECT a.outcome, a.reward, a.result, a.failure, a.error FROM attempts a`+atAttempt, attemptKey(a.Address)...)
@@ -259,27 +258,27 @@ func sameSeal(t database.Tx, a trace.Attempt) error {
 	}
 
 	if old.Outcome != a.Outcome || !sameNumber(old.Reward, a.Reward) || old.Result != a.Result || old.Failure != a.Failure || old.Error != a.Error {
-		return fmt.Errorf("%w: it is sealed as %s with other values", trace.ErrConflict, old.Outcome)
+		return fmt.Errorf("%w: it is sealed as %s with other values", record.ErrConflict, old.Outcome)
 	}
 	return nil
 }
 
-func readAttempt(row database.Scan) (a trace.Attempt, err error) {
+func readAttempt(row database.Scan) (a record.Attempt, err error) {
 	err = row(&a.Run, &a.Kind, &a.Step, &a.Task, &a.Sample, &a.Attempt, &a.TaskID, inJSON{&a.Terms}, &a.KeyHash, &a.Outcome,
 		&a.Reward, &a.Result, &a.Failure, &a.Error, &a.Verdict, &a.Calls, &a.Tokens, at(&a.Begun), at(&a.Ended))
 	return a, err
 }
 
-func rolloutKey(id trace.RolloutID) []any {
+func rolloutKey(id record.RolloutID) []any {
 	return []any{id.Run, id.Kind, id.Step, id.Task, id.Sample}
 }
 
-func attemptKey(a trace.Address) []any {
+func attemptKey(a record.Address) []any {
 	return append(rolloutKey(a.RolloutID), a.Attempt)
 }
 
 // addressed returns the columns that name an attempt.
-func addressed[Row any](address func(*Row) *trace.Address) []database.Column[Row] {
+func addressed[Row any](address func(*Row) *record.Address) []database.Column[Row] {
 	return []database.Column[Row]{
 		database.Col("run", func(r *Row) any { return &address(r).Run }),
 		database.Col("kind", func(r *Row) any { return &address(r).Kind }),
@@ -291,15 +290,15 @@ func addressed[Row any](address func(*Row) *trace.Address) []database.Column[Row
 }
 
 // checkRollout returns an error if the id's text could not be parsed back into the id.
-func checkRollout(id trace.RolloutID) error {
-	_, err := trace.ParseAddress(trace.Address{RolloutID: id, Attempt: 1}.String())
+func checkRollout(id record.RolloutID) error {
+	_, err := record.ParseAddress(record.Address{RolloutID: id, Attempt: 1}.String())
 	return err
 }
 
-func checkSeal(a trace.Attempt) error {
+func checkSeal(a record.Attempt) error {
 	switch a.Outcome {
-	case trace.Completed, trace.AgentFailed:
-	case trace.InfraFault:
+	case record.OutcomeCompleted, record.AgentFailed:
+	case record.InfraFault:
 		if a.Reward != nil {
 			return fmt.Errorf("outcome %s has reward %g", a.Outcome, *a.Reward)
 		}
@@ -335,16 +334,16 @@ const outputLimit = 8 << 10
 
 const selectOutput = `SELECT a.stdout, a.stderr, a.lines_before FROM attempts a`
 
-// Output returns what an attempt printed, or trace.ErrNotFound. It is empty before the
+// Output returns what an attempt printed, or record.ErrNotFound. It is empty before the
 // seal. The methods that read attempts leave it out, since readers of many attempts do
 // not need it.
-func (s *Store) Output(ctx context.Context, address trace.Address) (trace.Output, error) {
-	out, err := database.One(ctx, s.db.Read(), func(row database.Scan) (o trace.Output, err error) {
+func (s *Store) Output(ctx context.Context, address record.Address) (record.Output, error) {
+	out, err := database.One(ctx, s.db.Read(), func(row database.Scan) (o record.Output, err error) {
 		err = row(&o.Stdout, &o.Stderr, &o.LinesBefore)
 		return o, err
 	}, selectOutput+atAttempt, attemptKey(address)...)
 	if err != nil {
-		return trace.Output{}, fmt.Errorf("read output of attempt %s: %w", address, notFound(err))
+		return record.Output{}, fmt.Errorf("read output of attempt %s: %w", address, notFound(err))
 	}
 	return out, nil
 }

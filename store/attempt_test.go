@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func TestAttemptIsReadAsItWasWritten(t *testing.T) {
@@ -27,11 +27,11 @@ func TestAttemptIsReadAsItWasWritten(t *testing.T) {
 		require.NoError(t, err)
 		require.WithinRange(t, got.Begun, before.Add(-time.Second), time.Now().Add(time.Second))
 		require.Equal(t, time.UTC, got.Begun.Location())
-		want := trace.Attempt{Address: a, Terms: terms, KeyHash: "c0ffee", TaskID: "task-x", Begun: got.Begun}
+		want := record.Attempt{Address: a, Terms: terms, KeyHash: "c0ffee", TaskID: "task-x", Begun: got.Begun}
 		requireEqual(t, want, got)
 
 		appendCalls(t, s, call(a, 0, []int32{1}, []int32{2, 3}), call(a, 1, []int32{4}, []int32{5}))
-		want.Outcome, want.Reward, want.Result = trace.AgentFailed, number(-0.25), "42"
+		want.Outcome, want.Reward, want.Result = record.AgentFailed, number(-0.25), "42"
 		want.Failure, want.Error, want.Verdict = "exit", "exit status 1", "The query fails."
 		want.Ended = time.Date(2026, 11, 20, 0, 0, 1, 5, time.UTC)
 		require.NoError(t, s.SealAttempt(t.Context(), want))
@@ -45,30 +45,30 @@ func TestAttemptIsReadAsItWasWritten(t *testing.T) {
 func TestWhatIsNotThereIsNotFound(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
-		a := trace.Address{RolloutID: rollout(1, 1), Attempt: 1}
+		a := record.Address{RolloutID: rollout(1, 1), Attempt: 1}
 		_, err := s.Attempt(t.Context(), a)
-		require.ErrorIs(t, err, trace.ErrNotFound)
+		require.ErrorIs(t, err, record.ErrNotFound)
 		require.ErrorContains(t, err, a.String())
 		_, err = s.CurrentAttempt(t.Context(), a.RolloutID)
-		require.ErrorIs(t, err, trace.ErrNotFound)
+		require.ErrorIs(t, err, record.ErrNotFound)
 		c := call(a, 0, []int32{1}, nil)
-		require.ErrorIs(t, s.AppendCall(t.Context(), &c), trace.ErrNotFound)
-		require.ErrorIs(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed}), trace.ErrNotFound)
-		require.ErrorIs(t, s.PutReward(t.Context(), trace.Reward{Address: a, Name: "final"}), trace.ErrNotFound)
-		require.ErrorIs(t, s.PutEvent(t.Context(), trace.Event{Address: a, Name: "x"}), trace.ErrNotFound)
-		_, err = s.Trajectories(t.Context(), []trace.Address{a})
-		require.ErrorIs(t, err, trace.ErrNotFound)
+		require.ErrorIs(t, s.AppendCall(t.Context(), &c), record.ErrNotFound)
+		require.ErrorIs(t, s.SealAttempt(t.Context(), record.Attempt{Address: a, Outcome: record.OutcomeCompleted}), record.ErrNotFound)
+		require.ErrorIs(t, s.PutReward(t.Context(), record.Reward{Address: a, Name: "final"}), record.ErrNotFound)
+		require.ErrorIs(t, s.PutEvent(t.Context(), record.Event{Address: a, Name: "x"}), record.ErrNotFound)
+		_, err = s.Trajectories(t.Context(), []record.Address{a})
+		require.ErrorIs(t, err, record.ErrNotFound)
 	})
 }
 
 func TestWhatIsNoRolloutHasNoAttempt(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
-		for _, id := range []trace.RolloutID{
-			{Run: "a/b", Kind: trace.Train}, {Run: "demo", Kind: "nap"}, {Run: "demo", Kind: trace.Train, Task: -1}, {},
+		for _, id := range []record.RolloutID{
+			{Run: "a/b", Kind: record.Train}, {Run: "demo", Kind: "nap"}, {Run: "demo", Kind: record.Train, Task: -1}, {},
 		} {
 			_, err := s.BeginAttempt(t.Context(), id, "x", terms, "")
-			require.ErrorIs(t, err, trace.ErrAddress)
+			require.ErrorIs(t, err, record.ErrAddress)
 		}
 	})
 }
@@ -82,11 +82,11 @@ func TestNextAttemptFencesTheLast(t *testing.T) {
 		require.Equal(t, []int{1, 1, 2}, []int{first.Attempt, other.Attempt, second.Attempt})
 
 		c := call(first, 0, []int32{1}, []int32{2})
-		require.ErrorIs(t, s.AppendCall(t.Context(), &c), trace.ErrFenced)
-		require.ErrorIs(t, s.PutReward(t.Context(), trace.Reward{Address: first, Name: "final", Source: "agent"}), trace.ErrFenced)
-		require.ErrorIs(t, s.PutReward(t.Context(), trace.Reward{Address: first, Name: "final", Source: store.Grader}), trace.ErrFenced)
-		require.ErrorIs(t, s.PutEvent(t.Context(), trace.Event{Address: first, Name: "x"}), trace.ErrFenced)
-		require.ErrorIs(t, s.SealAttempt(t.Context(), trace.Attempt{Address: first, Outcome: trace.Completed}), trace.ErrFenced)
+		require.ErrorIs(t, s.AppendCall(t.Context(), &c), record.ErrFenced)
+		require.ErrorIs(t, s.PutReward(t.Context(), record.Reward{Address: first, Name: "final", Source: "agent"}), record.ErrFenced)
+		require.ErrorIs(t, s.PutReward(t.Context(), record.Reward{Address: first, Name: "final", Source: store.Grader}), record.ErrFenced)
+		require.ErrorIs(t, s.PutEvent(t.Context(), record.Event{Address: first, Name: "x"}), record.ErrFenced)
+		require.ErrorIs(t, s.SealAttempt(t.Context(), record.Attempt{Address: first, Outcome: record.OutcomeCompleted}), record.ErrFenced)
 		appendCalls(t, s, call(second, 0, []int32{1}, []int32{2}), call(other, 0, []int32{1}, []int32{2}))
 
 		current, err := s.CurrentAttempt(t.Context(), rollout(0, 0))
@@ -110,7 +110,7 @@ func TestNoCallSlipsPastTheFence(t *testing.T) {
 				for i := 0; ; i++ {
 					c := call(first, 8*i+w, []int32{1}, []int32{2})
 					err := s.AppendCall(t.Context(), &c)
-					if errors.Is(err, trace.ErrFenced) {
+					if errors.Is(err, record.ErrFenced) {
 						return nil
 					}
 					if err != nil {
@@ -163,11 +163,11 @@ func TestSealedAttemptTakesNoMoreWrites(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		a := begin(t, s, rollout(0, 0))
-		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed}))
+		require.NoError(t, s.SealAttempt(t.Context(), record.Attempt{Address: a, Outcome: record.OutcomeCompleted}))
 		c := call(a, 0, []int32{1}, []int32{2})
-		require.ErrorIs(t, s.AppendCall(t.Context(), &c), trace.ErrFenced)
-		require.ErrorIs(t, s.PutReward(t.Context(), trace.Reward{Address: a, Name: "final", Source: "agent"}), trace.ErrFenced)
-		require.ErrorIs(t, s.PutEvent(t.Context(), trace.Event{Address: a, Name: "x"}), trace.ErrFenced)
+		require.ErrorIs(t, s.AppendCall(t.Context(), &c), record.ErrFenced)
+		require.ErrorIs(t, s.PutReward(t.Context(), record.Reward{Address: a, Name: "final", Source: "agent"}), record.ErrFenced)
+		require.ErrorIs(t, s.PutEvent(t.Context(), record.Event{Address: a, Name: "x"}), record.ErrFenced)
 	})
 }
 
@@ -177,28 +177,28 @@ func TestAClosedAttemptRefusesEveryKindOfCall(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		sealed, replaced := begin(t, s, rollout(0, 0)), begin(t, s, rollout(0, 1))
-		for _, a := range []trace.Address{sealed, replaced} {
+		for _, a := range []record.Address{sealed, replaced} {
 			recorded := call(a, 0, []int32{1}, []int32{2})
 			appendCalls(t, s, recorded)
 			if a == sealed {
-				require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed}))
+				require.NoError(t, s.SealAttempt(t.Context(), record.Attempt{Address: a, Outcome: record.OutcomeCompleted}))
 			} else {
 				begin(t, s, a.RolloutID)
 			}
 			fresh, otherNumber, otherCall := call(a, 1, []int32{3}, []int32{4}), recorded, recorded
 			fresh.Key, otherNumber.Seq, otherCall.ID = "other", 1, "other"
-			for _, c := range []trace.Exchange{fresh, recorded, otherNumber, otherCall} {
-				require.ErrorIs(t, s.AppendCall(t.Context(), &c), trace.ErrFenced)
+			for _, c := range []record.Exchange{fresh, recorded, otherNumber, otherCall} {
+				require.ErrorIs(t, s.AppendCall(t.Context(), &c), record.ErrFenced)
 			}
 			got, err := s.Exchanges(t.Context(), a)
 			require.NoError(t, err)
-			requireEqual(t, []trace.Exchange{recorded}, got)
+			requireEqual(t, []record.Exchange{recorded}, got)
 			attempt, err := s.Attempt(t.Context(), a)
 			require.NoError(t, err)
 			require.Equal(t, 1, attempt.Calls)
 		}
-		nowhere := call(trace.Address{RolloutID: rollout(9, 9), Attempt: 1}, 0, []int32{1}, []int32{2})
-		require.ErrorIs(t, s.AppendCall(t.Context(), &nowhere), trace.ErrNotFound)
+		nowhere := call(record.Address{RolloutID: rollout(9, 9), Attempt: 1}, 0, []int32{1}, []int32{2})
+		require.ErrorIs(t, s.AppendCall(t.Context(), &nowhere), record.ErrNotFound)
 	})
 }
 
@@ -206,20 +206,20 @@ func TestSealIsIdempotentAndFinal(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		a := begin(t, s, rollout(0, 0))
-		seal := trace.Attempt{Address: a, Outcome: trace.Completed, Reward: number(1), Result: "42"}
+		seal := record.Attempt{Address: a, Outcome: record.OutcomeCompleted, Reward: number(1), Result: "42"}
 		require.NoError(t, s.SealAttempt(t.Context(), seal))
 		require.NoError(t, s.SealAttempt(t.Context(), seal))
-		for name, change := range map[string]func(*trace.Attempt){
-			"outcome":   func(a *trace.Attempt) { a.Outcome = trace.AgentFailed },
-			"reward":    func(a *trace.Attempt) { a.Reward = number(0.5) },
-			"no reward": func(a *trace.Attempt) { a.Reward = nil },
-			"result":    func(a *trace.Attempt) { a.Result = "43" },
-			"failure":   func(a *trace.Attempt) { a.Failure = "hang" },
-			"error":     func(a *trace.Attempt) { a.Error = "x" },
+		for name, change := range map[string]func(*record.Attempt){
+			"outcome":   func(a *record.Attempt) { a.Outcome = record.AgentFailed },
+			"reward":    func(a *record.Attempt) { a.Reward = number(0.5) },
+			"no reward": func(a *record.Attempt) { a.Reward = nil },
+			"result":    func(a *record.Attempt) { a.Result = "43" },
+			"failure":   func(a *record.Attempt) { a.Failure = "hang" },
+			"error":     func(a *record.Attempt) { a.Error = "x" },
 		} {
 			changed := seal
 			change(&changed)
-			require.ErrorIs(t, s.SealAttempt(t.Context(), changed), trace.ErrConflict, name)
+			require.ErrorIs(t, s.SealAttempt(t.Context(), changed), record.ErrConflict, name)
 		}
 		begin(t, s, rollout(0, 0))
 		require.NoError(t, s.SealAttempt(t.Context(), seal), "what was acknowledged stays so")
@@ -232,15 +232,15 @@ func TestSealThatMakesNoSenseIsRefused(t *testing.T) {
 		a := begin(t, s, rollout(0, 0))
 		nan := 0.0
 		nan /= nan
-		for _, bad := range []trace.Attempt{
-			{Outcome: trace.Running}, {Outcome: "tired"}, {Outcome: trace.InfraFault, Reward: number(0)}, {Outcome: trace.Completed, Reward: &nan},
+		for _, bad := range []record.Attempt{
+			{Outcome: record.OutcomeRunning}, {Outcome: "tired"}, {Outcome: record.InfraFault, Reward: number(0)}, {Outcome: record.OutcomeCompleted, Reward: &nan},
 		} {
 			bad.Address = a
 			require.Error(t, s.SealAttempt(t.Context(), bad))
 		}
 		got, err := s.Attempt(t.Context(), a)
 		require.NoError(t, err)
-		require.Equal(t, trace.Running, got.Outcome)
+		require.Equal(t, record.OutcomeRunning, got.Outcome)
 	})
 }
 
@@ -249,7 +249,7 @@ func TestAnyResultCanBeSealed(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		a := begin(t, s, rollout(0, 0))
-		seal := trace.Attempt{Address: a, Outcome: trace.Completed, Result: "a\x00b\xffc", Error: strings.Repeat("é", 40_000)}
+		seal := record.Attempt{Address: a, Outcome: record.OutcomeCompleted, Result: "a\x00b\xffc", Error: strings.Repeat("é", 40_000)}
 		require.NoError(t, s.SealAttempt(t.Context(), seal))
 		require.NoError(t, s.SealAttempt(t.Context(), seal), "it is the same seal after cleaning, too")
 		got, err := s.Attempt(t.Context(), a)
@@ -263,26 +263,26 @@ func TestRolloutThatHasEndedBeginsNoMoreAttempts(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		id := rollout(2, 0)
-		next := func(terms trace.Terms) (int, bool) {
+		next := func(terms record.Terms) (int, bool) {
 			a, ended, err := s.BeginUnlessEnded(t.Context(), id, "task-x", terms, "c0ffee")
 			require.NoError(t, err)
 			require.Equal(t, id, a.RolloutID)
 			return a.Attempt, ended
 		}
-		seal := func(attempt int, outcome trace.Outcome) {
-			a := trace.Address{RolloutID: id, Attempt: attempt}
-			require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: outcome}))
+		seal := func(attempt int, outcome record.Outcome) {
+			a := record.Address{RolloutID: id, Attempt: attempt}
+			require.NoError(t, s.SealAttempt(t.Context(), record.Attempt{Address: a, Outcome: outcome}))
 		}
 		for want := 1; want <= 3; want++ { // never sealed, then sealed as a fault
 			number, ended := next(terms)
 			require.Equal(t, want, number)
 			require.False(t, ended)
 		}
-		seal(3, trace.InfraFault)
+		seal(3, record.InfraFault)
 		number, ended := next(terms)
 		require.Equal(t, 4, number)
 		require.False(t, ended)
-		seal(4, trace.AgentFailed)
+		seal(4, record.AgentFailed)
 		for range 2 {
 			number, ended = next(terms)
 			require.Equal(t, 4, number)
@@ -293,7 +293,7 @@ func TestRolloutThatHasEndedBeginsNoMoreAttempts(t *testing.T) {
 		number, ended = next(other)
 		require.Equal(t, 5, number, "another version is another question")
 		require.False(t, ended)
-		seal(5, trace.Completed)
+		seal(5, record.OutcomeCompleted)
 		begin(t, s, id) // BeginAttempt begins an attempt in any case
 		number, ended = next(terms)
 		require.Equal(t, 7, number)
@@ -312,7 +312,7 @@ func TestPlacesTellHowFarEachAttemptCame(t *testing.T) {
 		first := begin(t, s, id)
 		one, two := call(first, 0, []int32{1}, []int32{2}), call(first, 1, []int32{1}, []int32{2})
 		appendCalls(t, s, one, two)
-		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: first, Outcome: trace.InfraFault, Failure: "hang", Error: "why"}))
+		require.NoError(t, s.SealAttempt(t.Context(), record.Attempt{Address: first, Outcome: record.InfraFault, Failure: "hang", Error: "why"}))
 		second := begin(t, s, id)
 		again, occurrence := call(second, 0, []int32{1}, []int32{2}), call(second, 1, []int32{1}, []int32{2})
 		again.Key, occurrence.Key, occurrence.Occurrence = one.Key, two.Key, two.Occurrence
@@ -322,7 +322,7 @@ func TestPlacesTellHowFarEachAttemptCame(t *testing.T) {
 
 		places, err = s.AttemptProgress(t.Context(), id)
 		require.NoError(t, err)
-		require.Equal(t, []trace.Progress{
+		require.Equal(t, []record.Progress{
 			{Attempt: 1, Failure: "hang", Calls: 2, Key: two.Key, Occurrence: two.Occurrence},
 			{Attempt: 2, Calls: 2, Key: two.Key, Occurrence: two.Occurrence},
 			{Attempt: 3},
@@ -335,13 +335,13 @@ func TestPlacesTellHowFarEachAttemptCame(t *testing.T) {
 func TestAttemptsOfAStepAreListedInOrder(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
-		for _, id := range []trace.RolloutID{rollout(10, 0), rollout(2, 1), rollout(2, 0), rollout(2, 1)} {
+		for _, id := range []record.RolloutID{rollout(10, 0), rollout(2, 1), rollout(2, 0), rollout(2, 1)} {
 			begin(t, s, id)
 		}
-		for _, other := range []trace.RolloutID{{Run: "demo", Kind: trace.Gate, Step: 3}, {Run: "demo", Kind: trace.Train, Step: 4}, {Run: "demo2", Kind: trace.Train, Step: 3}} {
+		for _, other := range []record.RolloutID{{Run: "demo", Kind: record.Gate, Step: 3}, {Run: "demo", Kind: record.Train, Step: 4}, {Run: "demo2", Kind: record.Train, Step: 3}} {
 			begin(t, s, other)
 		}
-		all, err := s.Attempts(t.Context(), "demo", trace.Train, 3)
+		all, err := s.Attempts(t.Context(), "demo", record.Train, 3)
 		require.NoError(t, err)
 		var got []string
 		for _, a := range all {

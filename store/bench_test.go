@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fulgurite/fulgurite/internal/pgtest"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func benchmarkEach(b *testing.B, bench func(b *testing.B, s *store.Store)) {
@@ -24,7 +24,7 @@ func BenchmarkAppendCall(b *testing.B) {
 	benchmarkEach(b, func(b *testing.B, s *store.Store) {
 		for round, writers := range []int{1, 32} {
 			b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) {
-				addresses := make([]trace.Address, writers)
+				addresses := make([]record.Address, writers)
 				for i := range addresses {
 					addresses[i] = begin(b, s, rollout(round, i))
 				}
@@ -53,7 +53,7 @@ func BenchmarkAppendCall(b *testing.B) {
 // One iteration reads a step of 128 attempts with six calls each.
 func BenchmarkTrajectories(b *testing.B) {
 	benchmarkEach(b, func(b *testing.B, s *store.Store) {
-		addresses := make([]trace.Address, 128)
+		addresses := make([]record.Address, 128)
 		for i := range addresses {
 			addresses[i] = begin(b, s, rollout(i/8, i%8))
 			appendCalls(b, s, conversation(addresses[i], 6)...)

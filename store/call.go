@@ -13,7 +13,6 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/store/tokens"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
@@ -27,11 +26,11 @@ const (
 
 // AppendCall records a call of the current attempt with its bodies. Recording an equal
 // call again changes nothing. Another call under the same Seq, or under the same Policy,
-// Key and Occurrence, returns trace.ErrConflict. Calls are equal if they differ at most
+// Key and Occurrence, returns record.ErrConflict. Calls are equal if they differ at most
 // in Started, Duration, Sampling, Server, Divergence and PartlyRead; the store sets Recorded itself. A sealed
-// or replaced attempt returns trace.ErrFenced. A Parent that is not a recorded beginning
+// or replaced attempt returns record.ErrFenced. A Parent that is not a recorded beginning
 // of the prompt returns ErrChain.
-func (s *Store) AppendCall(ctx context.Context, call *trace.Exchange) error {
+func (s *Store) AppendCall(ctx context.Context, call *record.Exchange) error {
 	if err := s.appendCall(ctx, *call); err != nil {
 		return fmt.Errorf("append call %d of %s: %w", call.Seq, call.Address, err)
 	}
@@ -39,7 +38,7 @@ func (s *Store) AppendCall(ctx context.Context, call *trace.Exchange) error {
 }
 
 // appendCall reads the parent outside the transaction: recorded calls never change.
-func (s *Store) appendCall(ctx context.Context, c trace.Exchange) error {
+func (s *Store) appendCall(ctx context.Context, c record.Exchange) error {
 	if err := checkCall(c.Call); err != nil {
 		return err
 	}
@@ -94,7 +93,7 @@ func appendRows(t database.Tx, r *callRow, x *exchangeRow) error {
 }
 
 // link returns the link to the parent of c, the zero link if it has no parent.
-func (s *Store) link(ctx context.Context, c trace.Call) (link, error) {
+func (s *Store) link(ctx context.Context, c record.Call) (link, error) {
 	if c.Parent < 0 {
 		return link{}, nil
 	}
@@ -115,7 +114,7 @@ func (s *Store) link(ctx context.Context, c trace.Call) (link, error) {
 }
 
 // Calls returns the calls of an attempt in order. It is no error if there are none.
-func (s *Store) Calls(ctx context.Context, address trace.Address) ([]trace.Call, error) {
+func (s *Store) Calls(ctx context.Context, address record.Address) ([]record.Call, error) {
 	calls, err := s.readCalls(ctx, selectCalls+ofAttempt+` ORDER BY c.seq`, attemptKey(address)...)
 	if err != nil {
 		return nil, fmt.Errorf("read calls of %s: %w", address, err)
@@ -125,7 +124,7 @@ func (s *Store) Calls(ctx context.Context, address trace.Address) ([]trace.Call,
 
 // CallsOfRollout returns the calls of all attempts at a rollout, attempt after
 // attempt.
-func (s *Store) CallsOfRollout(ctx context.Context, id trace.RolloutID) ([]trace.Call, error) {
+func (s *Store) CallsOfRollout(ctx context.Context, id record.RolloutID) ([]record.Call, error) {
 	calls, err := s.readCalls(ctx, selectCalls+ofRollout+` ORDER BY c.attempt, c.seq`, rolloutKey(id)...)
 	if err != nil {
 		return nil, fmt.Errorf("read calls of %s: %w", id, err)
@@ -133,7 +132,7 @@ func (s *Store) CallsOfRollout(ctx context.Context, id trace.RolloutID) ([]trace
 	return calls, nil
 }
 
-func checkCall(c trace.Call) error {
+func checkCall(c record.Call) error {
 	switch {
 	case c.Seq < 0 || c.Parent < -1 || c.Occurrence < 0 || c.ReplayedFrom < 0:
 		return fmt.Errorf("seq %d, parent %d, occurrence %d, replayed from %d: out of range", c.Seq, c.Parent, c.Occurrence, c.ReplayedFrom)
@@ -166,9 +165,9 @@ const selectReplayed = `SELECT kind, step, task, sample, attempt, completion FRO
 // Divergences returns where the attempts of a run began to differ from what earlier
 // attempts had recorded, by step, task, sample and attempt. It leaves out attempts that
 // have replayed all of the earlier calls by now.
-func (s *Store) Divergences(ctx context.Context, run string) ([]trace.Divergence, error) {
-	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (trace.Divergence, error) {
-		d := trace.Divergence{Address: addressIn(run)}
+func (s *Store) Divergences(ctx context.Context, run string) ([]record.Divergence, error) {
+	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (record.Divergence, error) {
+		d := record.Divergence{Address: addressIn(run)}
 		err := row(&d.Kind, &d.Step, &d.Task, &d.Sample, &d.Attempt, &d.Seq, &d.Earlier, &d.EarlierSeq, &d.Difference)
 		return d, err
 	}, selectDivergences, run)
@@ -177,7 +176,7 @@ func (s *Store) Divergences(ctx context.Context, run string) ([]trace.Divergence
 	}
 	// Here and not in SQL: for the order SQLite would go through all of the run's
 	// calls by their key instead of the few that diverged.
-	slices.SortFunc(all, func(a, b trace.Divergence) int {
+	slices.SortFunc(all, func(a, b record.Divergence) int {
 		return cmp.Or(compare(a.Address, b.Address), cmp.Compare(a.Seq, b.Seq))
 	})
 	return all, nil
@@ -186,7 +185,7 @@ func (s *Store) Divergences(ctx context.Context, run string) ([]trace.Divergence
 // Replays returns how much of each attempt was replayed, by kind, step, task, sample and
 // attempt, without those that replayed nothing. It is no error if there are none.
 func (s *Store) Replays(ctx context.Context, run, policy string) ([]record.Replayed, error) {
-	found := map[trace.Address]record.Replayed{}
+	found := map[record.Address]record.Replayed{}
 	_, err := database.List(ctx, s.db.Read(), func(row database.Scan) (struct{}, error) {
 		a := addressIn(run)
 		var completion []byte
@@ -202,7 +201,7 @@ func (s *Store) Replays(ctx context.Context, run, policy string) ([]record.Repla
 }
 
 // compare orders attempts of one run.
-func compare(a, b trace.Address) int {
+func compare(a, b record.Address) int {
 	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Step, b.Step), cmp.Compare(a.Task, b.Task),
 		cmp.Compare(a.Sample, b.Sample), cmp.Compare(a.Attempt, b.Attempt))
 }
@@ -214,15 +213,15 @@ const trajectoryBatch = 128
 // stepOf is the part that the addresses of one query share.
 type stepOf struct {
 	run  string
-	kind trace.Kind
+	kind record.Kind
 	step int
 }
 
 // Trajectories returns the attempts at addresses with their calls and rewards, in the
 // order of addresses. It makes three queries for every 128 attempts of a step. If an
-// address has no attempt, it returns trace.ErrNotFound.
-func (s *Store) Trajectories(ctx context.Context, addresses []trace.Address) ([]trace.Trajectory, error) {
-	found := make(map[trace.Address]*trace.Trajectory, len(addresses))
+// address has no attempt, it returns record.ErrNotFound.
+func (s *Store) Trajectories(ctx context.Context, addresses []record.Address) ([]record.Trajectory, error) {
+	found := make(map[record.Address]*record.Trajectory, len(addresses))
 	for step, all := range bySteps(addresses) {
 		for len(all) > 0 {
 			n := min(len(all), trajectoryBatch)
@@ -232,11 +231,11 @@ func (s *Store) Trajectories(ctx context.Context, addresses []trace.Address) ([]
 			all = all[n:]
 		}
 	}
-	out := make([]trace.Trajectory, len(addresses))
+	out := make([]record.Trajectory, len(addresses))
 	for i, a := range addresses {
 		t, ok := found[a]
 		if !ok {
-			return nil, fmt.Errorf("read trajectory %s: %w", a, trace.ErrNotFound)
+			return nil, fmt.Errorf("read trajectory %s: %w", a, record.ErrNotFound)
 		}
 		out[i] = *t
 	}
@@ -244,8 +243,8 @@ func (s *Store) Trajectories(ctx context.Context, addresses []trace.Address) ([]
 }
 
 // bySteps groups addresses, each once.
-func bySteps(addresses []trace.Address) map[stepOf][]trace.Address {
-	out, seen := map[stepOf][]trace.Address{}, map[trace.Address]bool{}
+func bySteps(addresses []record.Address) map[stepOf][]record.Address {
+	out, seen := map[stepOf][]record.Address{}, map[record.Address]bool{}
 	for _, a := range addresses {
 		if !seen[a] {
 			seen[a] = true
@@ -257,14 +256,14 @@ func bySteps(addresses []trace.Address) map[stepOf][]trace.Address {
 }
 
 // collect adds the trajectories at addresses, all of one step, to found.
-func (s *Store) collect(ctx context.Context, step stepOf, addresses []trace.Address, found map[trace.Address]*trace.Trajectory) error {
+func (s *Store) collect(ctx context.Context, step stepOf, addresses []record.Address, found map[record.Address]*record.Trajectory) error {
 	wanted, args := wantedOf(step, addresses)
 	attempts, err := database.List(ctx, s.db.Read(), readAttempt, wanted+`SELECT `+attemptColumns+` FROM wanted CROSS JOIN attempts a`+joinGrade+matching("a"), args...)
 	if err != nil {
 		return fmt.Errorf("attempts: %w", err)
 	}
 	for _, a := range attempts {
-		found[a.Address] = &trace.Trajectory{Attempt: a}
+		found[a.Address] = &record.Trajectory{Attempt: a}
 	}
 	history, err := s.readCalls(ctx, wanted+calls.From("wanted")+matching("c")+` ORDER BY c.task, c.sample, c.attempt, c.seq`, args...)
 	if err != nil {
@@ -291,7 +290,7 @@ func (s *Store) collect(ctx context.Context, step stepOf, addresses []trace.Addr
 // wantedOf returns the beginning of a query that defines a table of the addresses. Its
 // size is a power of two, filled up with rows that match nothing, so that databases see
 // few different statements.
-func wantedOf(step stepOf, addresses []trace.Address) (string, []any) {
+func wantedOf(step stepOf, addresses []record.Address) (string, []any) {
 	var b strings.Builder
 	b.WriteString(`WITH wanted (task, sample, attempt) AS (VALUES (CAST($4 AS BIGINT), CAST($5 AS BIGINT), CAST($6 AS BIGINT))`)
 	args := []any{step.run, step.kind, step.step}

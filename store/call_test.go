@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func TestCallsAreReadAsTheyWereWritten(t *testing.T) {
@@ -23,9 +23,9 @@ func TestCallsAreReadAsTheyWereWritten(t *testing.T) {
 		first.API, first.Form, first.Drift = "messages", json.RawMessage(`{"codec":"compact","call":true}`), true
 		first.Server = "gpu-1:8000"
 		second := after(first, 1, []int32{10}, []int32{11})
-		bare := trace.Exchange{Call: trace.Call{Address: a, Seq: 2, Parent: -1}}
+		bare := record.Exchange{Call: record.Call{Address: a, Seq: 2, Parent: -1}}
 		branch := after(first, 3, nil, nil)
-		want := []trace.Exchange{first, second, bare, branch}
+		want := []record.Exchange{first, second, bare, branch}
 		appendCalls(t, s, want...)
 		got, err := s.Exchanges(t.Context(), a)
 		require.NoError(t, err)
@@ -45,7 +45,7 @@ func TestAppendIsIdempotent(t *testing.T) {
 		appendCalls(t, s, again, first)
 		got, err := s.Exchanges(t.Context(), a)
 		require.NoError(t, err)
-		requireEqual(t, []trace.Exchange{first, second}, got)
+		requireEqual(t, []record.Exchange{first, second}, got)
 		attempt, err := s.Attempt(t.Context(), a)
 		require.NoError(t, err)
 		require.Equal(t, []int{2, 2}, []int{attempt.Calls, attempt.Tokens}, "counted once")
@@ -60,38 +60,38 @@ func TestAnotherCallUnderTheSameNumberIsAConflict(t *testing.T) {
 		root := call(a, 0, []int32{1}, []int32{2})
 		recorded := after(root, 1, []int32{3}, []int32{4, 5})
 		appendCalls(t, s, root, recorded)
-		for name, change := range map[string]func(*trace.Exchange){
-			"id":          func(c *trace.Exchange) { c.ID = "other" },
-			"parent":      func(c *trace.Exchange) { c.Parent = -1 },
-			"agent":       func(c *trace.Exchange) { c.Agent = "other" },
-			"policy":      func(c *trace.Exchange) { c.Policy = "critic" },
-			"version":     func(c *trace.Exchange) { c.Version++ },
-			"weights":     func(c *trace.Exchange) { c.Weights = "cd34" },
-			"key":         func(c *trace.Exchange) { c.Key = "other" },
-			"occurrence":  func(c *trace.Exchange) { c.Occurrence++ },
-			"prompt":      func(c *trace.Exchange) { c.Prompt = append(c.Prompt[:2:2], 9) },
-			"completion":  func(c *trace.Exchange) { c.Completion = []int32{4, 6} },
-			"logprobs":    func(c *trace.Exchange) { c.Logprobs = []float32{0, 0} },
-			"untrained":   func(c *trace.Exchange) { c.Untrained = []bool{true, false} },
-			"api":         func(c *trace.Exchange) { c.API = "responses" },
-			"form":        func(c *trace.Exchange) { c.Form = json.RawMessage(`{}`) },
-			"drift":       func(c *trace.Exchange) { c.Drift = true },
-			"seed":        func(c *trace.Exchange) { c.Seed++ },
-			"temperature": func(c *trace.Exchange) { c.Temperature = 1 },
-			"finish":      func(c *trace.Exchange) { c.Finish = "length" },
-			"parse error": func(c *trace.Exchange) { c.ParseError = "" },
-			"request":     func(c *trace.Exchange) { c.Request = json.RawMessage(`{}`) },
-			"response":    func(c *trace.Exchange) { c.Response = nil },
-			"provenance":  func(c *trace.Exchange) { c.ReplayedFrom = 1 },
-			"name":        func(c *trace.Exchange) { c.RequestName = "e2" },
+		for name, change := range map[string]func(*record.Exchange){
+			"id":          func(c *record.Exchange) { c.ID = "other" },
+			"parent":      func(c *record.Exchange) { c.Parent = -1 },
+			"agent":       func(c *record.Exchange) { c.Agent = "other" },
+			"policy":      func(c *record.Exchange) { c.Policy = "critic" },
+			"version":     func(c *record.Exchange) { c.Version++ },
+			"weights":     func(c *record.Exchange) { c.Weights = "cd34" },
+			"key":         func(c *record.Exchange) { c.Key = "other" },
+			"occurrence":  func(c *record.Exchange) { c.Occurrence++ },
+			"prompt":      func(c *record.Exchange) { c.Prompt = append(c.Prompt[:2:2], 9) },
+			"completion":  func(c *record.Exchange) { c.Completion = []int32{4, 6} },
+			"logprobs":    func(c *record.Exchange) { c.Logprobs = []float32{0, 0} },
+			"untrained":   func(c *record.Exchange) { c.Untrained = []bool{true, false} },
+			"api":         func(c *record.Exchange) { c.API = "responses" },
+			"form":        func(c *record.Exchange) { c.Form = json.RawMessage(`{}`) },
+			"drift":       func(c *record.Exchange) { c.Drift = true },
+			"seed":        func(c *record.Exchange) { c.Seed++ },
+			"temperature": func(c *record.Exchange) { c.Temperature = 1 },
+			"finish":      func(c *record.Exchange) { c.Finish = "length" },
+			"parse error": func(c *record.Exchange) { c.ParseError = "" },
+			"request":     func(c *record.Exchange) { c.Request = json.RawMessage(`{}`) },
+			"response":    func(c *record.Exchange) { c.Response = nil },
+			"provenance":  func(c *record.Exchange) { c.ReplayedFrom = 1 },
+			"name":        func(c *record.Exchange) { c.RequestName = "e2" },
 		} {
 			c := recorded
 			change(&c)
-			require.ErrorIs(t, s.AppendCall(t.Context(), &c), trace.ErrConflict, name)
+			require.ErrorIs(t, s.AppendCall(t.Context(), &c), record.ErrConflict, name)
 		}
 		got, err := s.Exchanges(t.Context(), a)
 		require.NoError(t, err)
-		requireEqual(t, []trace.Exchange{root, recorded}, got)
+		requireEqual(t, []record.Exchange{root, recorded}, got)
 	})
 }
 
@@ -103,7 +103,7 @@ func TestSameRequestAndOccurrenceUnderAnotherNumberIsAConflict(t *testing.T) {
 		appendCalls(t, s, first)
 		c := first
 		c.Seq = 1
-		require.ErrorIs(t, s.AppendCall(t.Context(), &c), trace.ErrConflict)
+		require.ErrorIs(t, s.AppendCall(t.Context(), &c), record.ErrConflict)
 		c.Occurrence = 1
 		require.NoError(t, s.AppendCall(t.Context(), &c))
 		other := first
@@ -118,7 +118,7 @@ func TestCallMustContinueItsParent(t *testing.T) {
 		a := begin(t, s, rollout(0, 0))
 		root := call(a, 0, []int32{1, 2}, []int32{3})
 		appendCalls(t, s, root)
-		for name, c := range map[string]trace.Exchange{
+		for name, c := range map[string]record.Exchange{
 			"other prompt":     {Parent: 0, Prompt: []int32{1, 9, 3, 4}},
 			"other completion": {Parent: 0, Prompt: []int32{1, 2, 9, 4}},
 			"shorter":          {Parent: 0, Prompt: []int32{1, 2}},
@@ -128,7 +128,7 @@ func TestCallMustContinueItsParent(t *testing.T) {
 			c.Address, c.Seq = a, 5
 			require.ErrorIs(t, s.AppendCall(t.Context(), &c), store.ErrChain, name)
 		}
-		for name, c := range map[string]trace.Exchange{
+		for name, c := range map[string]record.Exchange{
 			"log-probabilities": {Parent: -1, Completion: []int32{1}},
 			"marks":             {Parent: -1, Completion: []int32{1}, Logprobs: []float32{0}, Untrained: []bool{}},
 			"parent":            {Parent: -2},
@@ -148,7 +148,7 @@ func TestCallMustContinueItsParent(t *testing.T) {
 func TestCallsOfARolloutComeAttemptByAttempt(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
-		var want []trace.Exchange
+		var want []record.Exchange
 		for range 3 {
 			a := begin(t, s, rollout(0, 0))
 			root := call(a, 0, []int32{1, int32(a.Attempt)}, []int32{3})
@@ -157,7 +157,7 @@ func TestCallsOfARolloutComeAttemptByAttempt(t *testing.T) {
 		}
 		got, err := s.CallsOfRollout(t.Context(), rollout(0, 0))
 		require.NoError(t, err)
-		requireEqual(t, trace.Calls(want), got)
+		requireEqual(t, record.Calls(want), got)
 	})
 }
 
@@ -193,8 +193,8 @@ func TestEarlierCallsAreThoseThatWereSampled(t *testing.T) {
 		appendCalls(t, s, replayed(root, two), replayed(next, two), more)
 		three := begin(t, s, rollout(0, 0))
 		appendCalls(t, s, replayed(root, three))
-		for attempt, want := range map[int][]trace.Exchange{1: nil, 2: {root, next}, 3: {root, next, more}, 4: {root, next, more}} {
-			got, err := s.EarlierExchanges(t.Context(), trace.Address{RolloutID: rollout(0, 0), Attempt: attempt})
+		for attempt, want := range map[int][]record.Exchange{1: nil, 2: {root, next}, 3: {root, next, more}, 4: {root, next, more}} {
+			got, err := s.EarlierExchanges(t.Context(), record.Address{RolloutID: rollout(0, 0), Attempt: attempt})
 			require.NoError(t, err)
 			requireEqual(t, want, got)
 		}
@@ -208,7 +208,7 @@ func TestEarlierCallsAreThoseThatWereSampled(t *testing.T) {
 }
 
 // replayed returns c as a later attempt records it when it replays c.
-func replayed(c trace.Exchange, by trace.Address) trace.Exchange {
+func replayed(c record.Exchange, by record.Address) record.Exchange {
 	c.ReplayedFrom, c.Address = c.Attempt, by
 	return c
 }
@@ -247,7 +247,7 @@ func TestAnyTreeOfCallsComesBack(t *testing.T) {
 			a := begin(t, s, rollout(task, 0))
 			task++
 			tokens := rapid.SliceOfN(rapid.Int32(), 0, 5)
-			var want []trace.Exchange
+			var want []record.Exchange
 			for seq := range rapid.IntRange(1, 5).Draw(r, "calls") {
 				if p := rapid.IntRange(-1, seq-1).Draw(r, "parent"); p >= 0 {
 					want = append(want, after(want[p], seq, tokens.Draw(r, "more"), tokens.Draw(r, "completion")))

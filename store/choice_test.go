@@ -9,14 +9,13 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func TestTheFirstChoiceOfAStepStands(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		_, err := s.Choice(t.Context(), "demo", model.DefaultPolicy, 2)
-		require.ErrorIs(t, err, trace.ErrNotFound)
+		require.ErrorIs(t, err, record.ErrNotFound)
 		rate := 0.25
 		want := record.Choice{
 			Run: "demo", Policy: model.DefaultPolicy, Step: 2, Settings: json.RawMessage(`{"type":"band"}`), Places: 1, Left: 9,

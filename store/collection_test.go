@@ -9,7 +9,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // superseded returns the manifests that CollectSuperseded passes on, and the kept ones.
@@ -67,7 +66,7 @@ func TestAVersionIsCollectedOnceAndKeepsItsRow(t *testing.T) {
 			require.NoError(t, err)
 		}
 		require.NoError(t, s.Promote(ctx, record.Promotion{Run: "demo", Policy: "main", DecisionID: "d0", Version: 0, Previous: -1}))
-		require.NoError(t, s.PutEvaluation(ctx, record.Evaluation{Run: "demo", Policy: "main", EvaluationResult: record.EvaluationResult{Kind: trace.Gate, Version: 3, Tasks: 1, Rollouts: 1}}))
+		require.NoError(t, s.PutEvaluation(ctx, record.Evaluation{Run: "demo", Policy: "main", EvaluationResult: record.EvaluationResult{Kind: record.Gate, Version: 3, Tasks: 1, Rollouts: 1}}))
 		require.NoError(t, s.PutProgress(ctx, model.Progress{VersionID: model.VersionID{Run: "other", Policy: "main", Number: 1}, Basis: "b", Updates: 1, Manifest: "saved"}))
 		var seen []record.Holdings
 		for range 2 {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // move returns a promotion of policy "main" of run "demo".
@@ -25,7 +24,7 @@ func TestAPinnedPointerMovesOnlyByHand(t *testing.T) {
 	each(t, func(t *testing.T, s *store.Store) {
 		promote := func(p record.Promotion) error { return s.Promote(t.Context(), p) }
 		require.NoError(t, promote(move("gate-0", record.SourceGate, 0, -1)))
-		require.ErrorIs(t, promote(move("unpin-1", record.SourceUnpin, 0, 0)), trace.ErrConflict, "it is not pinned")
+		require.ErrorIs(t, promote(move("unpin-1", record.SourceUnpin, 0, 0)), record.ErrConflict, "it is not pinned")
 		require.NoError(t, promote(move("pin-1", record.SourcePin, 3, 0)))
 		require.NoError(t, promote(move("pin-1", record.SourcePin, 3, 0)))
 		for _, source := range []record.Source{record.SourceGate, record.SourceRollback, ""} {
@@ -33,11 +32,11 @@ func TestAPinnedPointerMovesOnlyByHand(t *testing.T) {
 			require.ErrorIs(t, err, record.ErrPinned)
 			require.ErrorContains(t, err, "at version 3 by ada@host since 2026-11-20")
 		}
-		require.ErrorIs(t, promote(move("unpin-2", record.SourceUnpin, 4, 3)), trace.ErrConflict, "an unpin moves nothing")
+		require.ErrorIs(t, promote(move("unpin-2", record.SourceUnpin, 4, 3)), record.ErrConflict, "an unpin moves nothing")
 		require.NoError(t, promote(move("pin-2", record.SourcePin, 2, 3)), "a person may change their mind")
 		require.NoError(t, promote(move("unpin-3", record.SourceUnpin, 2, 2)))
 		require.NoError(t, promote(move("gate-4", record.SourceGate, 4, 2)))
-		require.ErrorIs(t, promote(move("pin-1", record.SourceRollback, 3, 0)), trace.ErrConflict, "a decision has one content")
+		require.ErrorIs(t, promote(move("pin-1", record.SourceRollback, 3, 0)), record.ErrConflict, "a decision has one content")
 
 		all, err := s.Promotions(t.Context(), "demo", "main")
 		require.NoError(t, err)
@@ -64,19 +63,19 @@ func TestADecisionMovesThePointerOrNot(t *testing.T) {
 		require.NoError(t, s.PutDecision(t.Context(), later), "a retry is later")
 		changed := want
 		changed.Verdict = "timed_out"
-		require.ErrorIs(t, s.PutDecision(t.Context(), changed), trace.ErrConflict)
-		require.ErrorIs(t, s.Promote(t.Context(), move("gate-2", record.SourceGate, 2, -1)), trace.ErrConflict, "it was refused")
+		require.ErrorIs(t, s.PutDecision(t.Context(), changed), record.ErrConflict)
+		require.ErrorIs(t, s.Promote(t.Context(), move("gate-2", record.SourceGate, 2, -1)), record.ErrConflict, "it was refused")
 		_, err := s.Promoted(t.Context(), "demo", "main")
-		require.ErrorIs(t, err, trace.ErrNotFound, "no decision that moves nothing makes anything promoted")
+		require.ErrorIs(t, err, record.ErrNotFound, "no decision that moves nothing makes anything promoted")
 
 		require.NoError(t, s.Promote(t.Context(), move("gate-0", record.SourceGate, 0, -1)))
-		require.ErrorIs(t, s.PutDecision(t.Context(), record.Decision{Run: "demo", Policy: "main", DecisionID: "gate-0", Verdict: "refused"}), trace.ErrConflict, "it was promoted")
+		require.ErrorIs(t, s.PutDecision(t.Context(), record.Decision{Run: "demo", Policy: "main", DecisionID: "gate-0", Verdict: "refused"}), record.ErrConflict, "it was promoted")
 
 		got, err := s.Decision(t.Context(), "demo", "main", "gate-2")
 		require.NoError(t, err)
 		requireEqual(t, want, got)
 		_, err = s.Decision(t.Context(), "demo", "critic", "gate-2")
-		require.ErrorIs(t, err, trace.ErrNotFound)
+		require.ErrorIs(t, err, record.ErrNotFound)
 		all, err := s.Decisions(t.Context(), "demo", "main")
 		require.NoError(t, err)
 		requireEqual(t, []record.Decision{want}, all)
@@ -118,16 +117,16 @@ func TestNoDecisionIsBothMadeAndRefused(t *testing.T) {
 func TestQuarantinesAreListedByStepAndStream(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
-		quarantine := func(step int, kind trace.Kind, task int) record.Quarantine {
+		quarantine := func(step int, kind record.Kind, task int) record.Quarantine {
 			return record.Quarantine{Run: "demo", Policy: "main", Step: step, Kind: kind, Task: task, Index: 5, Reason: "no grader", At: noon}
 		}
-		want := []record.Quarantine{quarantine(1, trace.Train, 3), quarantine(1, trace.Train, 12), quarantine(1, trace.Reserve, 0), quarantine(2, trace.Train, 4)}
+		want := []record.Quarantine{quarantine(1, record.Train, 3), quarantine(1, record.Train, 12), quarantine(1, record.Reserve, 0), quarantine(2, record.Train, 4)}
 		for _, i := range []int{3, 2, 1, 0, 2} {
 			require.NoError(t, s.PutQuarantine(t.Context(), want[i]))
 		}
 		changed := want[0]
 		changed.Reason = "bad luck"
-		require.ErrorIs(t, s.PutQuarantine(t.Context(), changed), trace.ErrConflict)
+		require.ErrorIs(t, s.PutQuarantine(t.Context(), changed), record.ErrConflict)
 		got, err := s.Quarantines(t.Context(), "demo", "main")
 		require.NoError(t, err)
 		requireEqual(t, want, got)
@@ -137,35 +136,35 @@ func TestQuarantinesAreListedByStepAndStream(t *testing.T) {
 func TestScoresAreOfTheLastAttemptsThatEndedWithAReward(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
-		seal := func(a trace.Address, outcome trace.Outcome, reward *float64) {
-			require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: outcome, Reward: reward}))
+		seal := func(a record.Address, outcome record.Outcome, reward *float64) {
+			require.NoError(t, s.SealAttempt(t.Context(), record.Attempt{Address: a, Outcome: outcome, Reward: reward}))
 		}
-		seal(begin(t, s, rollout(1, 0)), trace.InfraFault, nil)
-		seal(begin(t, s, rollout(1, 0)), trace.Completed, number(0.25))
+		seal(begin(t, s, rollout(1, 0)), record.InfraFault, nil)
+		seal(begin(t, s, rollout(1, 0)), record.OutcomeCompleted, number(0.25))
 		late := begin(t, s, rollout(1, 0)) // by a worker that woke up late
-		require.NoError(t, s.PutReward(t.Context(), trace.Reward{Address: late, Name: "final", Value: 3, Source: store.Grader}))
+		require.NoError(t, s.PutReward(t.Context(), record.Reward{Address: late, Name: "final", Value: 3, Source: store.Grader}))
 		graded := begin(t, s, rollout(0, 1))
-		seal(graded, trace.Completed, nil)
-		seal(begin(t, s, rollout(0, 0)), trace.AgentFailed, number(-1))
-		seal(begin(t, s, rollout(2, 0)), trace.Completed, nil)
+		seal(graded, record.OutcomeCompleted, nil)
+		seal(begin(t, s, rollout(0, 0)), record.AgentFailed, number(-1))
+		seal(begin(t, s, rollout(2, 0)), record.OutcomeCompleted, nil)
 		other := rollout(0, 0)
 		other.Step = 4
-		seal(begin(t, s, other), trace.Completed, number(9))
+		seal(begin(t, s, other), record.OutcomeCompleted, number(9))
 		want := []record.Score{{Task: 0, Sample: 0, Attempt: 1, Reward: -1}, {Task: 1, Sample: 0, Attempt: 2, Reward: 0.25}}
-		got, err := s.Scores(t.Context(), "demo", "main", trace.Train, 3)
+		got, err := s.Scores(t.Context(), "demo", "main", record.Train, 3)
 		require.NoError(t, err)
 		requireEqual(t, want, got)
 
-		require.NoError(t, s.PutReward(t.Context(), trace.Reward{Address: graded, Name: "style", Value: 7, Source: store.Grader}))
-		require.NoError(t, s.PutReward(t.Context(), trace.Reward{Address: graded, Name: "final", Value: 0.5, Source: store.Grader}))
+		require.NoError(t, s.PutReward(t.Context(), record.Reward{Address: graded, Name: "style", Value: 7, Source: store.Grader}))
+		require.NoError(t, s.PutReward(t.Context(), record.Reward{Address: graded, Name: "final", Value: 0.5, Source: store.Grader}))
 		want = []record.Score{want[0], {Task: 0, Sample: 1, Attempt: 1, Reward: 0.5}, want[1]}
-		got, err = s.Scores(t.Context(), "demo", "main", trace.Train, 3)
+		got, err = s.Scores(t.Context(), "demo", "main", record.Train, 3)
 		require.NoError(t, err)
 		requireEqual(t, want, got)
 		for _, absent := range []struct {
 			policy string
-			kind   trace.Kind
-		}{{"critic", trace.Train}, {"main", trace.Gate}} {
+			kind   record.Kind
+		}{{"critic", record.Train}, {"main", record.Gate}} {
 			got, err = s.Scores(t.Context(), "demo", absent.policy, absent.kind, 3)
 			require.NoError(t, err)
 			require.Empty(t, got)

@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func TestADivergenceStandsUntilAllThatWasRecordedIsReplayed(t *testing.T) {
@@ -18,18 +18,18 @@ func TestADivergenceStandsUntilAllThatWasRecordedIsReplayed(t *testing.T) {
 		two := begin(t, s, rollout(7, 1))
 		other := call(two, 0, []int32{5}, []int32{6})
 		other.Key = "key-other"
-		other.Divergence = &trace.Divergence{Address: two, Earlier: 1, EarlierSeq: 1, Difference: "messages[0].content was \"a\", is \"\u00e9\""}
+		other.Divergence = &record.Divergence{Address: two, Earlier: 1, EarlierSeq: 1, Difference: "messages[0].content was \"a\", is \"\u00e9\""}
 		appendCalls(t, s, other)
 
 		calls, err := s.Exchanges(t.Context(), two)
 		require.NoError(t, err)
-		requireEqual(t, []trace.Exchange{other}, calls)
-		remaining := func() []trace.Divergence {
+		requireEqual(t, []record.Exchange{other}, calls)
+		remaining := func() []record.Divergence {
 			found, err := s.Divergences(t.Context(), "demo")
 			require.NoError(t, err)
 			return found
 		}
-		requireEqual(t, []trace.Divergence{*other.Divergence}, remaining())
+		requireEqual(t, []record.Divergence{*other.Divergence}, remaining())
 		late := replayed(first, two)
 		late.Seq = 1
 		appendCalls(t, s, late)

@@ -18,14 +18,13 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/store/database"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // childURL is the environment variable that turns this test binary into a
 // process that writes until it is killed.
 const childURL = "STORE_TEST_CHILD"
 
-func isConflict(err error) bool { return errors.Is(err, trace.ErrConflict) }
+func isConflict(err error) bool { return errors.Is(err, record.ErrConflict) }
 
 // The child prints what was acknowledged. After kill -9, all of it must be on record with
 // exactly the same tokens. This is done twice.
@@ -40,7 +39,7 @@ func TestKilledProcessLosesNothingAcknowledged(t *testing.T) {
 				requireRecorded(t, s, line)
 			}
 		}
-		all, err := s.Attempts(t.Context(), "demo", trace.Train, 3)
+		all, err := s.Attempts(t.Context(), "demo", record.Train, 3)
 		require.NoError(t, err)
 		var latest int
 		for _, a := range all {
@@ -75,12 +74,12 @@ func requireRecorded(t *testing.T, s *store.Store, line string) {
 	t.Helper()
 	verb, rest, _ := strings.Cut(line, " ")
 	address, seqText, _ := strings.Cut(rest, " ")
-	a, err := trace.ParseAddress(address)
+	a, err := record.ParseAddress(address)
 	require.NoError(t, err, line)
 	if verb == "sealed" {
 		got, err := s.Attempt(t.Context(), a)
 		require.NoError(t, err)
-		require.Equal(t, trace.Completed, got.Outcome)
+		require.Equal(t, record.OutcomeCompleted, got.Outcome)
 		return
 	}
 	require.Equal(t, "called", verb, line)
@@ -94,8 +93,8 @@ func requireRecorded(t *testing.T, s *store.Store, line string) {
 }
 
 // conversation returns the calls that the child writes and the parent expects.
-func conversation(a trace.Address, calls int) []trace.Exchange {
-	out := []trace.Exchange{call(a, 0, []int32{int32(a.Sample), 1, 2}, []int32{3, 4})}
+func conversation(a record.Address, calls int) []record.Exchange {
+	out := []record.Exchange{call(a, 0, []int32{int32(a.Sample), 1, 2}, []int32{3, 4})}
 	for i := 1; i < calls; i++ {
 		out = append(out, after(out[i-1], i, []int32{int32(i)}, []int32{5, 6}))
 	}
@@ -122,7 +121,7 @@ func writeUntilKilled(url string) error {
 	return g.Wait()
 }
 
-func writeAttempt(ctx context.Context, s *store.Store, id trace.RolloutID) error {
+func writeAttempt(ctx context.Context, s *store.Store, id record.RolloutID) error {
 	a, err := s.BeginAttempt(ctx, id, "x", terms, "")
 	if err != nil {
 		return err
@@ -133,7 +132,7 @@ func writeAttempt(ctx context.Context, s *store.Store, id trace.RolloutID) error
 		}
 		fmt.Println("called", a, c.Seq)
 	}
-	if err := s.SealAttempt(ctx, trace.Attempt{Address: a, Outcome: trace.Completed}); err != nil {
+	if err := s.SealAttempt(ctx, record.Attempt{Address: a, Outcome: record.OutcomeCompleted}); err != nil {
 		return err
 	}
 	fmt.Println("sealed", a)
@@ -147,7 +146,7 @@ func TestFailedWriteIsUndoneWhole(t *testing.T) {
 	s := open(t, url)
 	require.NoError(t, s.PutStep(t.Context(), record.Step{Run: "demo", Policy: "main", Step: 1}))
 	refused := s.Promote(t.Context(), record.Promotion{Run: "demo", Policy: "main", DecisionID: "d", Version: 2, Previous: 1})
-	require.ErrorIs(t, refused, trace.ErrConflict)
+	require.ErrorIs(t, refused, record.ErrConflict)
 	var pointers, steps int
 	require.NoError(t, tables(t, "sqlite://"+url).QueryRowContext(t.Context(),
 		"SELECT (SELECT COUNT(*) FROM promoted), (SELECT COUNT(*) FROM steps)").Scan(&pointers, &steps))
@@ -200,7 +199,7 @@ func TestWhatEndsAPieceOfWorkIsSynced(t *testing.T) {
 	require.Equal(t, database.SurvivesKill, last())
 	appendCalls(t, s, call(a, 0, []int32{1}, nil))
 	require.Equal(t, database.SurvivesKill, last())
-	require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed}))
+	require.NoError(t, s.SealAttempt(t.Context(), record.Attempt{Address: a, Outcome: record.OutcomeCompleted}))
 	require.Equal(t, database.SurvivesPowerLoss, last())
 	begin(t, s, rollout(0, 1))
 	require.Equal(t, database.SurvivesKill, last())

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store/database"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
@@ -18,8 +18,8 @@ const (
 
 // PutEvent adds an event to the current attempt under the next number; it ignores e.Seq.
 // If At is zero, it is set to the current time. An event with the same name, fields and
-// time is recorded only once. A sealed or replaced attempt returns trace.ErrFenced.
-func (s *Store) PutEvent(ctx context.Context, e trace.Event) error {
+// time is recorded only once. A sealed or replaced attempt returns record.ErrFenced.
+func (s *Store) PutEvent(ctx context.Context, e record.Event) error {
 	fields, err := encode("fields", e.Fields)
 	if err != nil {
 		return fmt.Errorf("put event %s of %s: %w", e.Name, e.Address, err)
@@ -47,9 +47,9 @@ func (s *Store) PutEvent(ctx context.Context, e trace.Event) error {
 }
 
 // Events returns the events of an attempt in order. It is no error if there are none.
-func (s *Store) Events(ctx context.Context, address trace.Address) ([]trace.Event, error) {
-	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (trace.Event, error) {
-		e := trace.Event{Address: address}
+func (s *Store) Events(ctx context.Context, address record.Address) ([]record.Event, error) {
+	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (record.Event, error) {
+		e := record.Event{Address: address}
 		err := row(&e.Seq, &e.Name, inJSON{&e.Fields}, at(&e.At))
 		return e, err
 	}, `SELECT e.seq, e.name, e.fields, e.at FROM events e`+eventsOf+` ORDER BY e.seq`, attemptKey(address)...)
@@ -61,11 +61,11 @@ func (s *Store) Events(ctx context.Context, address trace.Address) ([]trace.Even
 
 // spanRow is a span as its table stores it.
 type spanRow struct {
-	trace.Span
+	record.Span
 	attributes string // JSON
 }
 
-var spans = database.NewTable("spans s", append(addressed(func(r *spanRow) *trace.Address { return &r.Address }),
+var spans = database.NewTable("spans s", append(addressed(func(r *spanRow) *record.Address { return &r.Address }),
 	database.Col("trace", func(r *spanRow) any { return &r.Trace }),
 	database.Col("id", func(r *spanRow) any { return &r.ID }),
 	database.Col("parent", func(r *spanRow) any { return &r.Parent }),
@@ -90,8 +90,8 @@ ORDER BY s.started, s.trace, s.id`
 
 // PutSpans adds spans to an attempt, all or none. A span whose trace and id are on record
 // already changes nothing. Exporters send late, so sealed and replaced attempts accept
-// spans as well; an attempt that never began returns trace.ErrNotFound.
-func (s *Store) PutSpans(ctx context.Context, address trace.Address, all []trace.Span) error {
+// spans as well; an attempt that never began returns record.ErrNotFound.
+func (s *Store) PutSpans(ctx context.Context, address record.Address, all []record.Span) error {
 	rows := make([]spanRow, len(all))
 	for i, p := range all {
 		attributes, err := encode("attributes", p.Attributes)
@@ -120,8 +120,8 @@ func (s *Store) PutSpans(ctx context.Context, address trace.Address, all []trace
 
 // Spans returns the spans of an attempt by the time they began. It is no error if there
 // are none.
-func (s *Store) Spans(ctx context.Context, address trace.Address) ([]trace.Span, error) {
-	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (trace.Span, error) {
+func (s *Store) Spans(ctx context.Context, address record.Address) ([]record.Span, error) {
+	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (record.Span, error) {
 		r, err := spans.Read(row)
 		if err == nil {
 			err = inJSON{&r.Attributes}.Scan(r.attributes)

@@ -6,8 +6,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // An attempt begins, its calls are appended as they are sampled, it is sealed with a
@@ -36,24 +36,24 @@ func recordAndRead(ctx context.Context) error {
 		return err
 	}
 
-	rollout := trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 1, Task: 7, Sample: 0}
-	address, err := s.BeginAttempt(ctx, rollout, "sum", trace.Terms{Policy: "main", Codec: "compact"}, "hash of its key")
+	rollout := record.RolloutID{Run: "demo", Kind: record.Train, Step: 1, Task: 7, Sample: 0}
+	address, err := s.BeginAttempt(ctx, rollout, "sum", record.Terms{Policy: "main", Codec: "compact"}, "hash of its key")
 	if err != nil {
 		return err
 	}
-	call := trace.Call{
+	call := record.Call{
 		Address: address, Parent: -1, ID: "chatcmpl-1", Key: "hash of the request", Policy: "main",
 		Prompt: []int32{1, 2}, Completion: []int32{3, 4}, Logprobs: []float32{-0.5, -0.25}, Temperature: 1,
 	}
-	if err := s.AppendCall(ctx, &trace.Exchange{Call: call}); err != nil {
+	if err := s.AppendCall(ctx, &record.Exchange{Call: call}); err != nil {
 		return err
 	}
 	reward := 1.0
-	if err := s.SealAttempt(ctx, trace.Attempt{Address: address, Outcome: trace.Completed, Reward: &reward}); err != nil {
+	if err := s.SealAttempt(ctx, record.Attempt{Address: address, Outcome: record.OutcomeCompleted, Reward: &reward}); err != nil {
 		return err
 	}
 
-	trajectories, err := s.Trajectories(ctx, []trace.Address{address})
+	trajectories, err := s.Trajectories(ctx, []record.Address{address})
 	if err != nil {
 		return err
 	}

@@ -13,10 +13,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store/database"
 	"github.com/fulgurite/fulgurite/store/delta"
 	"github.com/fulgurite/fulgurite/store/tokens"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // ErrBodies is wrapped when the bodies of a call are not those that were recorded.
@@ -31,7 +31,7 @@ const (
 
 // exchangeRow holds the bodies of a call as their table stores them.
 type exchangeRow struct {
-	address  trace.Address
+	address  record.Address
 	seq      int
 	base     int    // the Seq of the call to whose bodies request is a delta; -1 if it is whole
 	cost     int    // of reading the request: the bytes of all rows that are needed
@@ -40,7 +40,7 @@ type exchangeRow struct {
 	digest   []byte // of both bodies
 }
 
-var exchanges = database.NewTable("exchanges x", append(addressed(func(r *exchangeRow) *trace.Address { return &r.address }),
+var exchanges = database.NewTable("exchanges x", append(addressed(func(r *exchangeRow) *record.Address { return &r.address }),
 	database.Col("seq", func(r *exchangeRow) any { return &r.seq }),
 	database.Loose("base", func(r *exchangeRow) any { return &r.base }),
 	database.Loose("cost", func(r *exchangeRow) any { return &r.cost }),
@@ -87,7 +87,7 @@ func (b *bodies) text() (text []byte, from int) {
 // pack encodes the request as a delta to the best of the bases, or completely if reading
 // the delta would take more than twice the request's own bytes. So the deltas before a
 // complete request pay for it, and an attempt's storage grows only with its new text.
-func pack(a trace.Address, seq int, request, response []byte, bases []*bodies) exchangeRow {
+func pack(a record.Address, seq int, request, response []byte, bases []*bodies) exchangeRow {
 	r := exchangeRow{
 		address: a, seq: seq, base: -1, cost: len(request) + len(response), request: request, response: response, digest: digestOf(request, response),
 	}
@@ -153,14 +153,14 @@ func (r *exchangeRow) insert(t database.Tx) (added bool, err error) {
 func (r *exchangeRow) same(t database.Tx) error {
 	old, err := database.One(t.Ctx, t, exchanges.Read, selectExchanges+ofExchanges+` AND x.seq = $7`, append(attemptKey(r.address), r.seq)...)
 	if err == nil && !exchanges.Same(r, &old) {
-		err = fmt.Errorf("%w: call %d has other bodies", trace.ErrConflict, r.seq)
+		err = fmt.Errorf("%w: call %d has other bodies", record.ErrConflict, r.seq)
 	}
 	return err
 }
 
 // Exchanges returns the calls of an attempt with their bodies, in order. It is no error
 // if there are none.
-func (s *Store) Exchanges(ctx context.Context, address trace.Address) ([]trace.Exchange, error) {
+func (s *Store) Exchanges(ctx context.Context, address record.Address) ([]record.Exchange, error) {
 	calls, err := s.Calls(ctx, address)
 	if err != nil || len(calls) == 0 {
 		return nil, err
@@ -173,13 +173,13 @@ func (s *Store) Exchanges(ctx context.Context, address trace.Address) ([]trace.E
 	if err != nil {
 		return nil, err
 	}
-	out := make([]trace.Exchange, len(calls))
+	out := make([]record.Exchange, len(calls))
 	for i, c := range calls {
 		b, ok := all[c.Seq]
 		if !ok {
 			return nil, fmt.Errorf("%w: call %d of %s has none", ErrBodies, c.Seq, address)
 		}
-		out[i] = trace.Exchange{Call: c, Request: body(b.request), Response: body(b.response)}
+		out[i] = record.Exchange{Call: c, Request: body(b.request), Response: body(b.response)}
 	}
 	return out, nil
 }
@@ -189,7 +189,7 @@ const selectWindow = ofAttempt + ` AND c.seq >= $7 AND c.seq < $8 ORDER BY c.seq
 // ExchangesBetween returns the calls of an attempt with Seq from (inclusive) to to
 // (exclusive), with their bodies. Unlike for Exchanges, a call's Prompt holds only what
 // follows the parent's tokens, so that reading a few calls of a long attempt is cheap.
-func (s *Store) ExchangesBetween(ctx context.Context, address trace.Address, from, to int) ([]trace.Exchange, error) {
+func (s *Store) ExchangesBetween(ctx context.Context, address record.Address, from, to int) ([]record.Exchange, error) {
 	rows, err := database.List(ctx, s.db.Read(), calls.Read, selectCalls+selectWindow, append(attemptKey(address), from, to)...)
 	if err != nil {
 		return nil, fmt.Errorf("read calls %d to %d of %s: %w", from, to, address, err)
@@ -202,7 +202,7 @@ func (s *Store) ExchangesBetween(ctx context.Context, address trace.Address, fro
 	if err != nil {
 		return nil, err
 	}
-	out := make([]trace.Exchange, len(rows))
+	out := make([]record.Exchange, len(rows))
 	for i, r := range rows {
 		c := r.call
 		if _, err := r.tokens(&c, nil); err != nil {
@@ -217,7 +217,7 @@ func (s *Store) ExchangesBetween(ctx context.Context, address trace.Address, fro
 		if !ok {
 			return nil, fmt.Errorf("%w: call %d of %s has none", ErrBodies, c.Seq, address)
 		}
-		out[i] = trace.Exchange{Call: c, Request: body(b.request), Response: body(b.response)}
+		out[i] = record.Exchange{Call: c, Request: body(b.request), Response: body(b.response)}
 	}
 	return out, nil
 }
@@ -234,14 +234,14 @@ func body(b []byte) json.RawMessage {
 // sampled at the same rollout, ordered by attempt. It leaves out calls that these
 // attempts replayed. It reads one attempt at a time, and skips attempts that only
 // replayed.
-func (s *Store) EarlierExchanges(ctx context.Context, address trace.Address) ([]trace.Exchange, error) {
+func (s *Store) EarlierExchanges(ctx context.Context, address record.Address) ([]record.Exchange, error) {
 	attempts, err := database.List(ctx, s.db.Read(), database.Scalar[int], samplingAttempts, attemptKey(address)...)
 	if err != nil {
 		return nil, fmt.Errorf("list attempts before %s: %w", address, err)
 	}
-	var out []trace.Exchange
+	var out []record.Exchange
 	for _, n := range attempts {
-		all, err := s.Exchanges(ctx, trace.Address{RolloutID: address.RolloutID, Attempt: n})
+		all, err := s.Exchanges(ctx, record.Address{RolloutID: address.RolloutID, Attempt: n})
 		if err != nil {
 			return nil, err
 		}
@@ -259,12 +259,12 @@ var ErrChain = errors.New("call does not continue its parent")
 
 // callRow is a call as its table stores it.
 type callRow struct {
-	call trace.Call // without Prompt, Completion, Logprobs, Untrained and Divergence
+	call record.Call // without Prompt, Completion, Logprobs, Untrained and Divergence
 
 	prompt                          []byte // what follows the parent's prompt and completion
 	completion, logprobs, untrained []byte
 	link                            link
-	divergence                      trace.Divergence // zero if it has no Earlier
+	divergence                      record.Divergence // zero if it has no Earlier
 }
 
 // link describes the parent of a call: how many tokens its prompt and completion have
@@ -274,7 +274,7 @@ type link struct {
 	chain  []byte
 }
 
-var calls = database.NewTable("calls c", append(addressed(func(r *callRow) *trace.Address { return &r.call.Address }),
+var calls = database.NewTable("calls c", append(addressed(func(r *callRow) *record.Address { return &r.call.Address }),
 	database.Col("seq", func(r *callRow) any { return &r.call.Seq }),
 	database.Col("policy", func(r *callRow) any { return &r.call.Policy }),
 	database.Col("id", func(r *callRow) any { return &r.call.ID }),
@@ -329,7 +329,7 @@ WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND att
 // newCallRow finds the part of c that its parent does not have; without a parent, link is
 // zero. The row shares no memory with the caller, since the write may outlive the
 // caller's context.
-func newCallRow(c trace.Call, parent link) (callRow, error) {
+func newCallRow(c record.Call, parent link) (callRow, error) {
 	if parent.extent > len(c.Prompt) {
 		return callRow{}, fmt.Errorf("%w: call %d has %d tokens, the prompt %d", ErrChain, c.Parent, parent.extent, len(c.Prompt))
 	}
@@ -361,7 +361,7 @@ func (r *callRow) insert(t database.Tx) error {
 	if err := openAttempt(t, c.Address); err != nil {
 		return err
 	}
-	return fmt.Errorf("%w: request %s, occurrence %d, is on record under another number", trace.ErrConflict, c.Key, c.Occurrence)
+	return fmt.Errorf("%w: request %s, occurrence %d, is on record under another number", record.ErrConflict, c.Key, c.Occurrence)
 }
 
 // count adds the call to the count of its attempt, which has to be open.
@@ -384,13 +384,13 @@ func (r *callRow) same(t database.Tx) error {
 	// answer to a write may have to sample again, which gives the same tokens at another
 	// time or server.
 	if err == nil && !calls.Same(r, &old) {
-		err = fmt.Errorf("%w: call %d is another one", trace.ErrConflict, r.call.Seq)
+		err = fmt.Errorf("%w: call %d is another one", record.ErrConflict, r.call.Seq)
 	}
 	return err
 }
 
 // readCalls reads the calls that a query selects, ordered by attempt and seq.
-func (s *Store) readCalls(ctx context.Context, query string, args ...any) ([]trace.Call, error) {
+func (s *Store) readCalls(ctx context.Context, query string, args ...any) ([]record.Call, error) {
 	rows, err := database.List(ctx, s.db.Read(), calls.Read, query, args...)
 	if err != nil {
 		return nil, err
@@ -401,7 +401,7 @@ func (s *Store) readCalls(ctx context.Context, query string, args ...any) ([]tra
 // unchain restores each call's full prompt. Rows must be ordered by attempt and seq, so
 // that parents precede their children. Calls that continue each other share one array,
 // since a parent's tokens are the beginning of its child's prompt.
-func unchain(rows []callRow) ([]trace.Call, error) {
+func unchain(rows []callRow) ([]record.Call, error) {
 	parents, err := parentsOf(rows)
 	if err != nil {
 		return nil, err
@@ -416,7 +416,7 @@ func unchain(rows []callRow) ([]trace.Call, error) {
 			room[p], firstChild[p] = room[i], i
 		}
 	}
-	out := make([]trace.Call, len(rows))
+	out := make([]record.Call, len(rows))
 	arrays := make([][]int32, len(rows)) // prompt and completion
 	for i, r := range rows {
 		c, p := r.call, parents[i]
@@ -465,7 +465,7 @@ func parentsOf(rows []callRow) ([]int, error) {
 
 // tokens decodes the row's own tokens, appends them to the tokens before, and returns all
 // of them.
-func (r *callRow) tokens(c *trace.Call, before []int32) (all []int32, err error) {
+func (r *callRow) tokens(c *record.Call, before []int32) (all []int32, err error) {
 	if all, err = tokens.Decode(before, r.prompt); err != nil {
 		return nil, err
 	}
@@ -494,7 +494,7 @@ type recent struct {
 }
 
 type callKey struct {
-	address trace.Address
+	address record.Address
 	seq     int
 }
 
@@ -503,7 +503,7 @@ type recentBodies struct {
 	*bodies
 }
 
-func (r *recent) get(a trace.Address, seq int) *bodies {
+func (r *recent) get(a record.Address, seq int) *bodies {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e, ok := r.at[callKey{a, seq}]
@@ -514,7 +514,7 @@ func (r *recent) get(a trace.Address, seq int) *bodies {
 	return e.Value.(recentBodies).bodies
 }
 
-func (r *recent) put(a trace.Address, b *bodies) {
+func (r *recent) put(a record.Address, b *bodies) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	key := callKey{a, b.seq}
@@ -538,7 +538,7 @@ func (b *bodies) size() int { return len(b.request) + len(b.response) + deltaCos
 
 // bases returns the recorded calls against which the bodies of c may be encoded: its
 // parent, or, if it has none, the calls just before it.
-func (r *recent) bases(ctx context.Context, from database.Querier, c trace.Call) ([]*bodies, error) {
+func (r *recent) bases(ctx context.Context, from database.Querier, c record.Call) ([]*bodies, error) {
 	first, last := c.Parent, c.Parent
 	if c.Parent < 0 {
 		first, last = max(0, c.Seq-neighbours), c.Seq-1
@@ -558,7 +558,7 @@ func (r *recent) bases(ctx context.Context, from database.Querier, c trace.Call)
 
 // bodiesOf reads the bodies of one recorded call, which are kept in memory for its
 // children.
-func (r *recent) bodiesOf(ctx context.Context, from database.Querier, a trace.Address, seq int) (*bodies, error) {
+func (r *recent) bodiesOf(ctx context.Context, from database.Querier, a record.Address, seq int) (*bodies, error) {
 	if b := r.get(a, seq); b != nil {
 		return b, nil
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Each request repeats everything before it, beginning with 40 KB.
@@ -21,7 +21,7 @@ func TestBodiesOfADialogGrowLinearly(t *testing.T) {
 		s := open(t, url)
 		a, d := begin(t, s, rollout(0, 0)), newDialog(1)
 		kept, sent := map[int]int{}, 0
-		var last trace.Exchange
+		var last record.Exchange
 		for seq := range 100 {
 			last = d.next(t, a, seq)
 			appendCalls(t, s, last)
@@ -46,7 +46,7 @@ func TestBodiesOfAgentsInTurnsAreKeptOnce(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		a, agents := begin(t, s, rollout(0, 0)), []*dialog{newDialog(1), newDialog(2), newDialog(3)}
-		var want []trace.Exchange
+		var want []record.Exchange
 		for seq := range 12 {
 			c := agents[seq%3].next(t, a, 0)
 			c.Seq, c.Key = seq, fmt.Sprint(seq)
@@ -64,7 +64,7 @@ func TestAnotherProcessContinuesBodies(t *testing.T) {
 	t.Parallel()
 	eachURL(t, func(t *testing.T, url string) {
 		a, d := begin(t, open(t, url), rollout(0, 0)), newDialog(1)
-		var want []trace.Exchange
+		var want []record.Exchange
 		for seq := range 8 {
 			want = append(want, d.next(t, a, seq))
 			appendCalls(t, open(t, url), want[seq])
@@ -87,7 +87,7 @@ func TestAnyBodiesComeBack(t *testing.T) {
 			a := begin(t, s, rollout(task, 0))
 			task++
 			body := rapid.SliceOfN(rapid.SampledFrom([]byte("ab\x00\xff{")), 0, 3000)
-			var want []trace.Exchange
+			var want []record.Exchange
 			for seq := range rapid.IntRange(1, 6).Draw(r, "calls") {
 				c := call(a, seq, []int32{int32(seq)}, []int32{1})
 				c.Request, c.Response = body.Draw(r, "request"), body.Draw(r, "response")

@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func TestFailuresOfAGraderAreCountedByAttempt(t *testing.T) {
@@ -36,6 +36,6 @@ func TestFailuresOfAGraderAreCountedByAttempt(t *testing.T) {
 		require.Equal(t, 1, n)
 		other.Attempt = 9
 		_, err = s.PutGradingFailure(t.Context(), other, "exit code 3")
-		require.ErrorIs(t, err, trace.ErrNotFound)
+		require.ErrorIs(t, err, record.ErrNotFound)
 	})
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // dialog is an attempt whose every request repeats what was said before: 40 KB of
@@ -21,7 +21,7 @@ type dialog struct {
 	random   *rand.Rand
 	messages []map[string]any
 	tools    string
-	last     trace.Exchange
+	last     record.Exchange
 }
 
 func newDialog(seed uint64) *dialog {
@@ -41,7 +41,7 @@ func (d *dialog) text(n int) string {
 }
 
 // next returns the next call: 8,000 prompt tokens at first, and 120 more with each call.
-func (d *dialog) next(t testing.TB, a trace.Address, seq int) trace.Exchange {
+func (d *dialog) next(t testing.TB, a record.Address, seq int) record.Exchange {
 	d.messages = append(d.messages, map[string]any{"role": "user", "content": d.text(300)})
 	request, err := json.Marshal(map[string]any{"model": "m", "messages": d.messages, "tools": []any{map[string]any{"type": "function", "description": d.tools}}})
 	require.NoError(t, err)
@@ -49,7 +49,7 @@ func (d *dialog) next(t testing.TB, a trace.Address, seq int) trace.Exchange {
 	d.messages = append(d.messages, map[string]any{"role": "assistant", "content": said})
 	response, err := json.Marshal(map[string]any{"id": "chatcmpl-1", "choices": []any{map[string]any{"message": map[string]any{"role": "assistant", "content": said}}}})
 	require.NoError(t, err)
-	var c trace.Exchange
+	var c record.Exchange
 	if seq == 0 {
 		c = call(a, seq, make([]int32, 8000), make([]int32, 60))
 	} else {

@@ -10,14 +10,13 @@ import (
 
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func TestTheFirstJudgmentStands(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		_, err := s.Judgment(t.Context(), "k")
-		require.ErrorIs(t, err, trace.ErrNotFound)
+		require.ErrorIs(t, err, record.ErrNotFound)
 		want := record.Judgment{
 			Key: "k", Model: "m", Scores: []float64{0, 1.0 / 3, 10}, Run: "demo", Policy: "main", Step: 3, At: noon,
 		}

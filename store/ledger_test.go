@@ -14,7 +14,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 1, time.UTC)
@@ -24,7 +23,7 @@ func TestRunIsReadAsItWasWritten(t *testing.T) {
 	each(t, func(t *testing.T, s *store.Store) {
 		want := record.Run{
 			Name: "demo", WorkflowID: "w", ExecutionID: "e", SpecDigest: "d", Spec: json.RawMessage(`{"b":1,"a": 2}`),
-			Splits: map[trace.Kind]record.Split{trace.Train: {Digest: "x", Count: 3}}, Status: record.Running, Created: noon,
+			Splits: map[record.Kind]record.Split{record.Train: {Digest: "x", Count: 3}}, Status: record.Running, Created: noon,
 		}
 		got, created, err := s.CreateRun(t.Context(), want)
 		require.NoError(t, err)
@@ -37,9 +36,9 @@ func TestRunIsReadAsItWasWritten(t *testing.T) {
 		requireEqual(t, want, other)
 
 		_, _, err = s.CreateRun(t.Context(), record.Run{Name: "Not A Name"})
-		require.ErrorIs(t, err, trace.ErrAddress)
+		require.ErrorIs(t, err, record.ErrAddress)
 		_, err = s.Run(t.Context(), "absent")
-		require.ErrorIs(t, err, trace.ErrNotFound)
+		require.ErrorIs(t, err, record.ErrNotFound)
 	})
 }
 
@@ -65,9 +64,9 @@ func TestFinishedRunStaysFinished(t *testing.T) {
 		for range 2 {
 			require.NoError(t, s.FinishRun(t.Context(), "demo", record.Completed, []byte(`{"promoted":7}`)))
 		}
-		require.ErrorIs(t, s.FinishRun(t.Context(), "demo", record.Failed, []byte(`{"promoted":7}`)), trace.ErrConflict)
-		require.ErrorIs(t, s.FinishRun(t.Context(), "demo", record.Completed, nil), trace.ErrConflict)
-		require.ErrorIs(t, s.FinishRun(t.Context(), "absent", record.Failed, nil), trace.ErrNotFound)
+		require.ErrorIs(t, s.FinishRun(t.Context(), "demo", record.Failed, []byte(`{"promoted":7}`)), record.ErrConflict)
+		require.ErrorIs(t, s.FinishRun(t.Context(), "demo", record.Completed, nil), record.ErrConflict)
+		require.ErrorIs(t, s.FinishRun(t.Context(), "absent", record.Failed, nil), record.ErrNotFound)
 		r, err := s.Run(t.Context(), "demo")
 		require.NoError(t, err)
 		require.Equal(t, record.Completed, r.Status)
@@ -104,15 +103,15 @@ func TestAnEndedRunIsReopenedOnce(t *testing.T) {
 		ended, err := s.Run(t.Context(), "demo")
 		require.NoError(t, err)
 		require.NoError(t, s.FinishRun(t.Context(), "demo", record.Terminated, record.Failure{Error: "no"}.Result()))
-		require.ErrorIs(t, s.ReopenRun(t.Context(), ended), trace.ErrConflict, "it has ended again, in the same way")
+		require.ErrorIs(t, s.ReopenRun(t.Context(), ended), record.ErrConflict, "it has ended again, in the same way")
 		ended, err = s.Run(t.Context(), "demo")
 		require.NoError(t, err)
 		require.NoError(t, s.ReopenRun(t.Context(), ended))
 		got, err := s.Run(t.Context(), "demo")
 		require.NoError(t, err)
 		require.Equal(t, []any{record.Running, 0, true}, []any{got.Status, len(got.Result), got.Finished.IsZero()})
-		require.ErrorIs(t, s.ReopenRun(t.Context(), ended), trace.ErrConflict)
-		require.ErrorIs(t, s.ReopenRun(t.Context(), record.Run{Name: "absent"}), trace.ErrNotFound)
+		require.ErrorIs(t, s.ReopenRun(t.Context(), ended), record.ErrConflict)
+		require.ErrorIs(t, s.ReopenRun(t.Context(), record.Run{Name: "absent"}), record.ErrNotFound)
 	})
 }
 
@@ -124,19 +123,19 @@ func TestAttemptsEndWithTheirRun(t *testing.T) {
 		replaced := begin(t, s, rollout(0, 0))
 		open := begin(t, s, rollout(0, 0))
 		done := begin(t, s, rollout(0, 1))
-		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: done, Outcome: trace.Completed, Result: "4"}))
-		chat := begin(t, s, trace.RolloutID{Run: "demo", Kind: trace.Try})
+		require.NoError(t, s.SealAttempt(t.Context(), record.Attempt{Address: done, Outcome: record.OutcomeCompleted, Result: "4"}))
+		chat := begin(t, s, record.RolloutID{Run: "demo", Kind: record.Try})
 		require.NoError(t, s.FinishRun(t.Context(), "demo", record.Terminated, nil))
-		for address, want := range map[trace.Address]trace.Outcome{
-			replaced: trace.Running, open: trace.InfraFault, done: trace.Completed, chat: trace.Running,
+		for address, want := range map[record.Address]record.Outcome{
+			replaced: record.OutcomeRunning, open: record.InfraFault, done: record.OutcomeCompleted, chat: record.OutcomeRunning,
 		} {
 			a, err := s.Attempt(t.Context(), address)
 			require.NoError(t, err)
 			require.Equal(t, want, a.Outcome, address)
 		}
-		require.ErrorIs(t, s.PutReward(t.Context(), trace.Reward{Address: open, Name: "final", Value: 1}), trace.ErrFenced)
+		require.ErrorIs(t, s.PutReward(t.Context(), record.Reward{Address: open, Name: "final", Value: 1}), record.ErrFenced)
 		_, _, err = s.BeginUnlessEnded(t.Context(), rollout(0, 2), "t", terms, "c0ffee")
-		require.ErrorIs(t, err, trace.ErrFenced)
+		require.ErrorIs(t, err, record.ErrFenced)
 		require.ErrorContains(t, err, "terminated")
 		run, err := s.Run(t.Context(), "demo")
 		require.NoError(t, err)
@@ -160,17 +159,17 @@ func TestNoAttemptGoesOnOnceItsRunHasEnded(t *testing.T) {
 					return s.FinishRun(t.Context(), "demo", record.Terminated, nil)
 				}
 				_, _, err := s.BeginUnlessEnded(t.Context(), rollout(0, i), "t", terms, "c0ffee")
-				if errors.Is(err, trace.ErrFenced) {
+				if errors.Is(err, record.ErrFenced) {
 					return nil
 				}
 				return err
 			})
 		}
 		require.NoError(t, g.Wait())
-		all, err := s.Attempts(t.Context(), "demo", trace.Train, rollout(0, 0).Step)
+		all, err := s.Attempts(t.Context(), "demo", record.Train, rollout(0, 0).Step)
 		require.NoError(t, err)
 		for _, a := range all {
-			require.Equal(t, trace.InfraFault, a.Outcome, a.Address)
+			require.Equal(t, record.InfraFault, a.Outcome, a.Address)
 		}
 	})
 }
@@ -223,7 +222,7 @@ func TestVersionsAreKeptByPolicy(t *testing.T) {
 		require.NoError(t, err)
 		requireEqual(t, critic, got)
 		_, err = s.Version(t.Context(), model.VersionID{Run: "demo", Policy: "critic", Number: 9})
-		require.ErrorIs(t, err, trace.ErrNotFound)
+		require.ErrorIs(t, err, record.ErrNotFound)
 		_, _, err = s.PutVersion(t.Context(), model.Version{VersionID: first.VersionID, Metrics: map[string]float64{"loss": math.NaN()}})
 		require.Error(t, err)
 	})
@@ -245,7 +244,7 @@ func TestSecondExecutorFindsTheBatchThatStands(t *testing.T) {
 		require.NoError(t, err)
 		requireEqual(t, want, got)
 		_, err = s.Batch(t.Context(), "demo", "critic", 1)
-		require.ErrorIs(t, err, trace.ErrNotFound)
+		require.ErrorIs(t, err, record.ErrNotFound)
 	})
 }
 
@@ -262,7 +261,7 @@ func TestStepIsPutOnRecordOnce(t *testing.T) {
 		require.NoError(t, s.PutStep(t.Context(), later), "a retry is later")
 		changed := second
 		changed.Metrics = map[string]float64{"reward": 0.4}
-		require.ErrorIs(t, s.PutStep(t.Context(), changed), trace.ErrConflict)
+		require.ErrorIs(t, s.PutStep(t.Context(), changed), record.ErrConflict)
 		all, err := s.Steps(t.Context(), "demo", "main")
 		require.NoError(t, err)
 		requireEqual(t, []record.Step{first, second}, all)
@@ -272,14 +271,14 @@ func TestStepIsPutOnRecordOnce(t *testing.T) {
 func TestEvaluationIsPutOnRecordOnce(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
-		gate := record.Evaluation{Run: "demo", Policy: "main", Kind: trace.Gate, Version: 2, Tasks: 8, Rollouts: 16, Mean: 0.1, StdError: 0.02, Greedy: number(0.5), At: noon}
-		test := record.Evaluation{Run: "demo", Policy: "main", Kind: trace.Test, Version: 0, Tasks: 8, Rollouts: 8, At: noon}
+		gate := record.Evaluation{Run: "demo", Policy: "main", Kind: record.Gate, Version: 2, Tasks: 8, Rollouts: 16, Mean: 0.1, StdError: 0.02, Greedy: number(0.5), At: noon}
+		test := record.Evaluation{Run: "demo", Policy: "main", Kind: record.Test, Version: 0, Tasks: 8, Rollouts: 8, At: noon}
 		for _, e := range []record.Evaluation{gate, test, gate} {
 			require.NoError(t, s.PutEvaluation(t.Context(), e))
 		}
 		changed := gate
 		changed.Greedy = nil
-		require.ErrorIs(t, s.PutEvaluation(t.Context(), changed), trace.ErrConflict)
+		require.ErrorIs(t, s.PutEvaluation(t.Context(), changed), record.ErrConflict)
 		changed = gate
 		changed.Mean = math.NaN()
 		require.Error(t, s.PutEvaluation(t.Context(), changed))
@@ -293,20 +292,20 @@ func TestPromotionComparesAndSwaps(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		_, err := s.Promoted(t.Context(), "demo", "main")
-		require.ErrorIs(t, err, trace.ErrNotFound)
+		require.ErrorIs(t, err, record.ErrNotFound)
 		start := record.Promotion{Run: "demo", Policy: "main", DecisionID: "d0", Version: 0, Previous: -1, Source: record.SourceGate, Reason: "the start", At: noon}
 		better := record.Promotion{Run: "demo", Policy: "main", DecisionID: "d1", Version: 4, Previous: 0, Source: record.SourceGate, Reason: "better", Evidence: json.RawMessage(`{"mean":1}`), At: noon}
-		require.ErrorIs(t, s.Promote(t.Context(), better), trace.ErrConflict, "nothing is promoted yet")
+		require.ErrorIs(t, s.Promote(t.Context(), better), record.ErrConflict, "nothing is promoted yet")
 		require.NoError(t, s.Promote(t.Context(), start))
 		require.NoError(t, s.Promote(t.Context(), better))
 		require.NoError(t, s.Promote(t.Context(), start), "a decision that was made stays made, and moves nothing again")
 
 		late := better
 		late.DecisionID, late.Version = "d2", 5
-		require.ErrorIs(t, s.Promote(t.Context(), late), trace.ErrConflict, "the pointer is no longer at 0")
+		require.ErrorIs(t, s.Promote(t.Context(), late), record.ErrConflict, "the pointer is no longer at 0")
 		twisted := better
 		twisted.Version = 5
-		require.ErrorIs(t, s.Promote(t.Context(), twisted), trace.ErrConflict, "a decision has one content")
+		require.ErrorIs(t, s.Promote(t.Context(), twisted), record.ErrConflict, "a decision has one content")
 		back := record.Promotion{Run: "demo", Policy: "main", DecisionID: "d3", Version: 0, Previous: 4, Source: record.SourceRollback, Reason: "rollback", At: noon}
 		require.NoError(t, s.Promote(t.Context(), back))
 

@@ -6,20 +6,20 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func TestOutputIsKeptWithTheSeal(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
-		for i, outcome := range []trace.Outcome{trace.Completed, trace.AgentFailed, trace.InfraFault} {
+		for i, outcome := range []record.Outcome{record.OutcomeCompleted, record.AgentFailed, record.InfraFault} {
 			a := begin(t, s, rollout(i, 0))
 			got, err := s.Output(t.Context(), a)
 			require.NoError(t, err)
 			require.Zero(t, got, "it has not ended")
-			want := trace.Output{Stdout: "one\ntwo\n", Stderr: "é\n", LinesBefore: 1}
-			require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: outcome, Output: want}))
+			want := record.Output{Stdout: "one\ntwo\n", Stderr: "é\n", LinesBefore: 1}
+			require.NoError(t, s.SealAttempt(t.Context(), record.Attempt{Address: a, Outcome: outcome, Output: want}))
 			got, err = s.Output(t.Context(), a)
 			require.NoError(t, err)
 			require.Equal(t, want, got)
@@ -28,13 +28,13 @@ func TestOutputIsKeptWithTheSeal(t *testing.T) {
 			require.Zero(t, sealed.Output, "those who read many attempts have no use for it")
 			// The output explains and decides nothing: an agent may, for example, print
 			// the time.
-			require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: outcome, Output: trace.Output{Stdout: "other"}}))
+			require.NoError(t, s.SealAttempt(t.Context(), record.Attempt{Address: a, Outcome: outcome, Output: record.Output{Stdout: "other"}}))
 			got, err = s.Output(t.Context(), a)
 			require.NoError(t, err)
 			require.Equal(t, want, got)
 		}
-		_, err := s.Output(t.Context(), trace.Address{RolloutID: rollout(9, 0), Attempt: 1})
-		require.ErrorIs(t, err, trace.ErrNotFound)
+		_, err := s.Output(t.Context(), record.Address{RolloutID: rollout(9, 0), Attempt: 1})
+		require.ErrorIs(t, err, record.ErrNotFound)
 	})
 }
 
@@ -42,8 +42,8 @@ func TestAnyOutputCanBeSealed(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		a := begin(t, s, rollout(0, 0))
-		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{
-			Address: a, Outcome: trace.Completed, Output: trace.Output{Stdout: "a\x00b\xffc\x1b[31m", Stderr: strings.Repeat("é", 40_000)},
+		require.NoError(t, s.SealAttempt(t.Context(), record.Attempt{
+			Address: a, Outcome: record.OutcomeCompleted, Output: record.Output{Stdout: "a\x00b\xffc\x1b[31m", Stderr: strings.Repeat("é", 40_000)},
 		}))
 		got, err := s.Output(t.Context(), a)
 		require.NoError(t, err)

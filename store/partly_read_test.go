@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func TestASealMarksTheCallsThatTheAgentReadInPart(t *testing.T) {
@@ -20,7 +20,7 @@ func TestASealMarksTheCallsThatTheAgentReadInPart(t *testing.T) {
 			c.PartlyRead = name == "B" // as a gateway without a forwarder knows it
 			appendCalls(t, s, c)
 		}
-		seal := trace.Attempt{Address: a, Outcome: trace.Completed, Reward: number(1), PartlyRead: []string{"A", "gone"}}
+		seal := record.Attempt{Address: a, Outcome: record.OutcomeCompleted, Reward: number(1), PartlyRead: []string{"A", "gone"}}
 		require.NoError(t, s.SealAttempt(t.Context(), seal))
 		require.NoError(t, s.SealAttempt(t.Context(), seal))
 		got, err := s.Calls(t.Context(), a)

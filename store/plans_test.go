@@ -14,18 +14,18 @@ import (
 	"github.com/fulgurite/fulgurite/internal/pgtest"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // argument returns an argument of the given type for a query.
 func argument(of reflect.Type) reflect.Value {
-	run := trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 1}
+	run := record.RolloutID{Run: "demo", Kind: record.Train, Step: 1}
 	switch of {
-	case reflect.TypeFor[trace.Address]():
-		return reflect.ValueOf(trace.Address{RolloutID: run, Attempt: 1})
-	case reflect.TypeFor[[]trace.Address]():
-		return reflect.ValueOf([]trace.Address{{RolloutID: run, Attempt: 1}})
+	case reflect.TypeFor[record.Address]():
+		return reflect.ValueOf(record.Address{RolloutID: run, Attempt: 1})
+	case reflect.TypeFor[[]record.Address]():
+		return reflect.ValueOf([]record.Address{{RolloutID: run, Attempt: 1}})
 	case reflect.TypeFor[model.VersionID]():
 		return reflect.ValueOf(model.VersionID{Run: "demo", Policy: model.DefaultPolicy})
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func TestProgressOnlyGoesForwardOnOneBasis(t *testing.T) {
@@ -15,7 +15,7 @@ func TestProgressOnlyGoesForwardOnOneBasis(t *testing.T) {
 	each(t, func(t *testing.T, s *store.Store) {
 		id := model.VersionID{Run: "demo", Policy: "main", Number: 3}
 		_, err := s.Progress(t.Context(), id)
-		require.ErrorIs(t, err, trace.ErrNotFound)
+		require.ErrorIs(t, err, record.ErrNotFound)
 		for _, c := range []struct {
 			put, want model.Progress
 		}{
@@ -42,12 +42,12 @@ func TestAVersionThatStandsEndsItsProgress(t *testing.T) {
 		_, _, err := s.PutVersion(t.Context(), model.Version{VersionID: id, Weights: "w"})
 		require.NoError(t, err)
 		_, err = s.Progress(t.Context(), id)
-		require.ErrorIs(t, err, trace.ErrNotFound)
+		require.ErrorIs(t, err, record.ErrNotFound)
 
 		// Progress that arrives after the version is not kept.
 		require.NoError(t, s.PutProgress(t.Context(), model.Progress{VersionID: id, Basis: "a", Updates: 5, Manifest: "m"}))
 		_, err = s.Progress(t.Context(), id)
-		require.ErrorIs(t, err, trace.ErrNotFound)
+		require.ErrorIs(t, err, record.ErrNotFound)
 		got, err := s.Progress(t.Context(), other.VersionID)
 		require.NoError(t, err)
 		require.Equal(t, other, got)

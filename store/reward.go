@@ -7,19 +7,18 @@ import (
 
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store/database"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Grader is the Source of rewards from a grader, including those after the seal. Its
 // reward named "final" is the attempt's Reward, unless the seal had a reward.
 const Grader = "grader"
 
-var rewards = database.NewTable("rewards w", append(addressed(func(r *trace.Reward) *trace.Address { return &r.Address }),
-	database.Col("name", func(r *trace.Reward) any { return &r.Name }),
-	database.Col("value", func(r *trace.Reward) any { return &r.Value }),
-	database.Col("call_id", func(r *trace.Reward) any { return &r.CallID }),
-	database.Col("source", func(r *trace.Reward) any { return &r.Source }),
-	database.Col("emitted", func(r *trace.Reward) any { return (*database.Moment)(&r.Emitted) }),
+var rewards = database.NewTable("rewards w", append(addressed(func(r *record.Reward) *record.Address { return &r.Address }),
+	database.Col("name", func(r *record.Reward) any { return &r.Name }),
+	database.Col("value", func(r *record.Reward) any { return &r.Value }),
+	database.Col("call_id", func(r *record.Reward) any { return &r.CallID }),
+	database.Col("source", func(r *record.Reward) any { return &r.Source }),
+	database.Col("emitted", func(r *record.Reward) any { return (*database.Moment)(&r.Emitted) }),
 )...)
 
 var (
@@ -34,10 +33,10 @@ const rewardsOf = ` WHERE w.run = $1 AND w.kind = $2 AND w.step = $3 AND w.task 
 
 // PutReward gives a reward to the current attempt, or to one of its calls. The first
 // reward of a name for an attempt or a call stands: giving an equal one again changes
-// nothing, and another one returns trace.ErrConflict. Of rewards that have a time of
-// emission the last stands. A replaced attempt returns trace.ErrFenced, and so does a
+// nothing, and another one returns record.ErrConflict. Of rewards that have a time of
+// emission the last stands. A replaced attempt returns record.ErrFenced, and so does a
 // sealed one, except for a grader's reward.
-func (s *Store) PutReward(ctx context.Context, r trace.Reward) error {
+func (s *Store) PutReward(ctx context.Context, r record.Reward) error {
 	r.Name, r.CallID, r.Source = database.ValidText(r.Name), database.ValidText(r.CallID), database.ValidText(r.Source)
 	if r.Name == "" {
 		return fmt.Errorf("put reward of %s: it has no name", r.Address)
@@ -56,7 +55,7 @@ func (s *Store) PutReward(ctx context.Context, r trace.Reward) error {
 }
 
 // Rewards returns the rewards of an attempt by name and call. It is no error if there are none.
-func (s *Store) Rewards(ctx context.Context, address trace.Address) ([]trace.Reward, error) {
+func (s *Store) Rewards(ctx context.Context, address record.Address) ([]record.Reward, error) {
 	all, err := database.List(ctx, s.db.Read(), rewards.Read, selectRewards+rewardsOf+` ORDER BY w.name, w.call_id`, attemptKey(address)...)
 	if err != nil {
 		return nil, fmt.Errorf("read rewards of %s: %w", address, err)
@@ -64,7 +63,7 @@ func (s *Store) Rewards(ctx context.Context, address trace.Address) ([]trace.Rew
 	return all, nil
 }
 
-func putReward(t database.Tx, r trace.Reward) error {
+func putReward(t database.Tx, r record.Reward) error {
 	st, err := lockAttempt(t, r.Address)
 	if err != nil {
 		return err
@@ -76,7 +75,7 @@ func putReward(t database.Tx, r trace.Reward) error {
 	if err != nil {
 		return err
 	}
-	old, _, err := database.InsertOrFind(t, insertReward, rewards.Fields(&r), func() (trace.Reward, error) {
+	old, _, err := database.InsertOrFind(t, insertReward, rewards.Fields(&r), func() (record.Reward, error) {
 		return database.One(t.Ctx, t, rewards.Read, selectRewards+rewardsOf+` AND w.name = $7 AND w.call_id = $8`, append(attemptKey(r.Address), r.Name, r.CallID)...)
 	})
 	switch {
@@ -88,7 +87,7 @@ func putReward(t database.Tx, r trace.Reward) error {
 		}
 		return err
 	case old.Value != r.Value || old.Source != r.Source:
-		return fmt.Errorf("%w: it is %g by the %s already", trace.ErrConflict, old.Value, old.Source)
+		return fmt.Errorf("%w: it is %g by the %s already", record.ErrConflict, old.Value, old.Source)
 	}
 	return nil
 }
@@ -103,7 +102,7 @@ AND COALESCE(a.reward, g.value) IS NOT NULL ORDER BY a.task, a.sample, a.attempt
 // Scores returns the rewards of a step by task and sample: for each sample the reward
 // that its grader gave to the last sealed attempt. Samples without a reward are left out.
 // It is no error if there are none.
-func (s *Store) Scores(ctx context.Context, run, policy string, kind trace.Kind, step int) ([]record.Score, error) {
+func (s *Store) Scores(ctx context.Context, run, policy string, kind record.Kind, step int) ([]record.Score, error) {
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (r record.Score, err error) {
 		err = row(&r.Task, &r.Sample, &r.Attempt, &r.Reward)
 		return r, err
@@ -131,8 +130,8 @@ WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND att
 
 // PutGradingFailure records that the grader of an attempt gave no reward, and returns how
 // often this has happened by now. The reason is cut to 64 KiB. If the attempt does not
-// exist, it returns trace.ErrNotFound.
-func (s *Store) PutGradingFailure(ctx context.Context, address trace.Address, reason string) (int, error) {
+// exist, it returns record.ErrNotFound.
+func (s *Store) PutGradingFailure(ctx context.Context, address record.Address, reason string) (int, error) {
 	failures := 0
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
 		if _, err := lockAttempt(t, address); err != nil {
@@ -184,7 +183,7 @@ func (s *Store) PutJudgment(ctx context.Context, j record.Judgment) (record.Judg
 	return stored, created, nil
 }
 
-// Judgment returns the judgment under a key, or trace.ErrNotFound.
+// Judgment returns the judgment under a key, or record.ErrNotFound.
 func (s *Store) Judgment(ctx context.Context, key string) (record.Judgment, error) {
 	j, err := database.One(ctx, s.db.Read(), readJudgment, selectJudgment, key)
 	if err != nil {

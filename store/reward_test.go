@@ -8,35 +8,35 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func TestRewardStandsOnceGiven(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		a := begin(t, s, rollout(0, 0))
-		final := trace.Reward{Address: a, Name: "final", Value: 0.1, CallID: "chatcmpl-1", Source: "agent"}
-		step := trace.Reward{Address: a, Name: "a step", Value: -3, Source: "agent"}
+		final := record.Reward{Address: a, Name: "final", Value: 0.1, CallID: "chatcmpl-1", Source: "agent"}
+		step := record.Reward{Address: a, Name: "a step", Value: -3, Source: "agent"}
 		for range 2 {
 			require.NoError(t, s.PutReward(t.Context(), final))
 			require.NoError(t, s.PutReward(t.Context(), step))
 		}
-		for name, change := range map[string]func(*trace.Reward){
-			"value":  func(r *trace.Reward) { r.Value = 0.2 },
-			"source": func(r *trace.Reward) { r.Source = store.Grader },
+		for name, change := range map[string]func(*record.Reward){
+			"value":  func(r *record.Reward) { r.Value = 0.2 },
+			"source": func(r *record.Reward) { r.Source = store.Grader },
 		} {
 			changed := final
 			change(&changed)
-			require.ErrorIs(t, s.PutReward(t.Context(), changed), trace.ErrConflict, name)
+			require.ErrorIs(t, s.PutReward(t.Context(), changed), record.ErrConflict, name)
 		}
 		for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
-			require.Error(t, s.PutReward(t.Context(), trace.Reward{Address: a, Name: "odd", Value: v}))
+			require.Error(t, s.PutReward(t.Context(), record.Reward{Address: a, Name: "odd", Value: v}))
 		}
-		require.Error(t, s.PutReward(t.Context(), trace.Reward{Address: a, Value: 1}), "a reward has a name")
+		require.Error(t, s.PutReward(t.Context(), record.Reward{Address: a, Value: 1}), "a reward has a name")
 		got, err := s.Rewards(t.Context(), a)
 		require.NoError(t, err)
-		requireEqual(t, []trace.Reward{step, final}, got)
+		requireEqual(t, []record.Reward{step, final}, got)
 	})
 }
 
@@ -45,7 +45,7 @@ func TestRewardsAreKeptByNameAndCall(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		a := begin(t, s, rollout(0, 0))
-		all := []trace.Reward{
+		all := []record.Reward{
 			{Address: a, Name: "final", Value: 1, Source: "agent"},
 			{Address: a, Name: "final", Value: 0.25, CallID: "chatcmpl-1", Source: "agent"},
 			{Address: a, Name: "final", Value: 0.75, CallID: "chatcmpl-2", Source: "agent"},
@@ -57,7 +57,7 @@ func TestRewardsAreKeptByNameAndCall(t *testing.T) {
 		got, err := s.Rewards(t.Context(), a)
 		require.NoError(t, err)
 		requireEqual(t, all, got)
-		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed}))
+		require.NoError(t, s.SealAttempt(t.Context(), record.Attempt{Address: a, Outcome: record.OutcomeCompleted}))
 		graded, err := s.Attempts(t.Context(), a.Run, a.Kind, a.Step)
 		require.NoError(t, err)
 		require.Len(t, graded, 1, "one row for each attempt, however many rewards it has")
@@ -70,16 +70,16 @@ func TestTheLastEmittedRewardStands(t *testing.T) {
 	each(t, func(t *testing.T, s *store.Store) {
 		a := begin(t, s, rollout(0, 0))
 		at := time.Date(2026, 11, 20, 1, 2, 3, 4, time.UTC)
-		second := trace.Reward{Address: a, Name: "final", Value: 0.9, Source: "agent", Emitted: at.Add(time.Second)}
-		first := trace.Reward{Address: a, Name: "final", Value: 0.2, Source: "agent", Emitted: at}
-		for _, r := range []trace.Reward{first, second, first, second} { // exports come twice, and late
+		second := record.Reward{Address: a, Name: "final", Value: 0.9, Source: "agent", Emitted: at.Add(time.Second)}
+		first := record.Reward{Address: a, Name: "final", Value: 0.2, Source: "agent", Emitted: at}
+		for _, r := range []record.Reward{first, second, first, second} { // exports come twice, and late
 			require.NoError(t, s.PutReward(t.Context(), r))
 		}
 		got, err := s.Rewards(t.Context(), a)
 		require.NoError(t, err)
-		requireEqual(t, []trace.Reward{second}, got)
-		posted := trace.Reward{Address: a, Name: "final", Value: 0.5, Source: "agent"}
-		require.ErrorIs(t, s.PutReward(t.Context(), posted), trace.ErrConflict)
+		requireEqual(t, []record.Reward{second}, got)
+		posted := record.Reward{Address: a, Name: "final", Value: 0.5, Source: "agent"}
+		require.ErrorIs(t, s.PutReward(t.Context(), posted), record.ErrConflict)
 		posted.Value = 0.9
 		require.NoError(t, s.PutReward(t.Context(), posted))
 	})
@@ -89,16 +89,16 @@ func TestGraderMayDecideAfterTheSeal(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		a := begin(t, s, rollout(0, 0))
-		seal := trace.Attempt{Address: a, Outcome: trace.Completed, Result: "42"}
+		seal := record.Attempt{Address: a, Outcome: record.OutcomeCompleted, Result: "42"}
 		require.NoError(t, s.SealAttempt(t.Context(), seal))
-		grade := trace.Reward{Address: a, Name: "final", Value: 0.75, Source: store.Grader}
+		grade := record.Reward{Address: a, Name: "final", Value: 0.75, Source: store.Grader}
 		require.NoError(t, s.PutReward(t.Context(), grade))
-		require.NoError(t, s.PutReward(t.Context(), trace.Reward{Address: a, Name: "style", Value: 9, Source: store.Grader}))
+		require.NoError(t, s.PutReward(t.Context(), record.Reward{Address: a, Name: "style", Value: 9, Source: store.Grader}))
 		got, err := s.Attempt(t.Context(), a)
 		require.NoError(t, err)
 		requireEqual(t, number(0.75), got.Reward)
 		require.NoError(t, s.SealAttempt(t.Context(), seal), "the grade is no part of the seal")
-		trajectories, err := s.Trajectories(t.Context(), []trace.Address{a})
+		trajectories, err := s.Trajectories(t.Context(), []record.Address{a})
 		require.NoError(t, err)
 		requireEqual(t, number(0.75), trajectories[0].Reward)
 	})
@@ -108,11 +108,11 @@ func TestRewardOfTheSealCounts(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		a := begin(t, s, rollout(0, 0))
-		require.NoError(t, s.PutReward(t.Context(), trace.Reward{Address: a, Name: "final", Value: 5, Source: "agent"}))
+		require.NoError(t, s.PutReward(t.Context(), record.Reward{Address: a, Name: "final", Value: 5, Source: "agent"}))
 		got, err := s.Attempt(t.Context(), a)
 		require.NoError(t, err)
 		require.Nil(t, got.Reward, "what an agent says of itself is not the attempt's reward")
-		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed, Reward: number(0)}))
+		require.NoError(t, s.SealAttempt(t.Context(), record.Attempt{Address: a, Outcome: record.OutcomeCompleted, Reward: number(0)}))
 		got, err = s.Attempt(t.Context(), a)
 		require.NoError(t, err)
 		requireEqual(t, number(0), got.Reward)
@@ -124,16 +124,16 @@ func TestEventsAreNumberedInOrder(t *testing.T) {
 	each(t, func(t *testing.T, s *store.Store) {
 		a := begin(t, s, rollout(0, 0))
 		at := time.Date(2026, 11, 20, 1, 2, 3, 4, time.UTC)
-		first := trace.Event{Address: a, Seq: 7, Name: "tool", Fields: map[string]any{"name": "calc", "ok": true, "n": 1.5}, At: at}
-		second := trace.Event{Address: a, Name: "tool", At: at.Add(1)}
-		for _, e := range []trace.Event{first, second, first} {
+		first := record.Event{Address: a, Seq: 7, Name: "tool", Fields: map[string]any{"name": "calc", "ok": true, "n": 1.5}, At: at}
+		second := record.Event{Address: a, Name: "tool", At: at.Add(1)}
+		for _, e := range []record.Event{first, second, first} {
 			require.NoError(t, s.PutEvent(t.Context(), e))
 		}
 		first.Seq, second.Seq = 0, 1
 		got, err := s.Events(t.Context(), a)
 		require.NoError(t, err)
-		requireEqual(t, []trace.Event{first, second}, got)
-		require.Error(t, s.PutEvent(t.Context(), trace.Event{Address: a, Name: "odd", Fields: map[string]any{"x": math.NaN()}}))
+		requireEqual(t, []record.Event{first, second}, got)
+		require.Error(t, s.PutEvent(t.Context(), record.Event{Address: a, Name: "odd", Fields: map[string]any{"x": math.NaN()}}))
 	})
 }
 
@@ -144,7 +144,7 @@ func TestEventsAtOnceGetDifferentNumbers(t *testing.T) {
 		var g errgroup.Group
 		for i := range 24 {
 			g.Go(func() error {
-				return s.PutEvent(t.Context(), trace.Event{Address: a, Name: "tick", Fields: map[string]any{"i": i}})
+				return s.PutEvent(t.Context(), record.Event{Address: a, Name: "tick", Fields: map[string]any{"i": i}})
 			})
 		}
 		require.NoError(t, g.Wait())

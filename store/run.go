@@ -10,7 +10,6 @@ import (
 
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store/database"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
@@ -39,7 +38,7 @@ WHERE r.run = attempts.run AND r.kind = attempts.kind AND r.step = attempts.step
 // decide, by SpecDigest, whether an earlier run is the same training. An empty Status
 // means record.Running, and a zero Created the current time.
 func (s *Store) CreateRun(ctx context.Context, r record.Run) (record.Run, bool, error) {
-	if err := trace.CheckRunName(r.Name); err != nil {
+	if err := record.CheckRunName(r.Name); err != nil {
 		return record.Run{}, false, fmt.Errorf("create run: %w", err)
 	}
 	if r.Status == "" {
@@ -64,7 +63,7 @@ func (s *Store) CreateRun(ctx context.Context, r record.Run) (record.Run, bool, 
 	return stored, created, nil
 }
 
-// Run returns the run of that name, or trace.ErrNotFound.
+// Run returns the run of that name, or record.ErrNotFound.
 func (s *Store) Run(ctx context.Context, name string) (record.Run, error) {
 	r, err := database.One(ctx, s.db.Read(), readRun, selectRun, name)
 	if err != nil {
@@ -133,7 +132,7 @@ func (s *Store) RunsLike(ctx context.Context, q record.RunQuery) (runs []record.
 
 // FinishRun ends a run and seals its running attempts as faults, so that later requests
 // and reports of their agents are refused. Ending a finished run again in the same way
-// changes nothing but the time; another way returns trace.ErrConflict.
+// changes nothing but the time; another way returns record.ErrConflict.
 func (s *Store) FinishRun(ctx context.Context, name string, status record.Status, result []byte) error {
 	if status == record.Running || status == "" {
 		return fmt.Errorf("finish run %s: %q is not an end", name, status)
@@ -152,7 +151,7 @@ func (s *Store) FinishRun(ctx context.Context, name string, status record.Status
 			return notFound(err)
 		}
 		if r.Status != status || string(r.Result) != text {
-			return fmt.Errorf("%w: it %s already", trace.ErrConflict, r.Status)
+			return fmt.Errorf("%w: it %s already", record.ErrConflict, r.Status)
 		}
 		return nil
 	})
@@ -162,7 +161,7 @@ func (s *Store) FinishRun(ctx context.Context, name string, status record.Status
 	return nil
 }
 
-// ReopenRun marks a run that ended as running again. It is trace.ErrConflict if the run's
+// ReopenRun marks a run that ended as running again. It is record.ErrConflict if the run's
 // execution, status or end differ from r by now.
 func (s *Store) ReopenRun(ctx context.Context, r record.Run) error {
 	return s.swap(ctx, "reopen", r, func(t database.Tx) (int64, error) {
@@ -171,7 +170,7 @@ func (s *Store) ReopenRun(ctx context.Context, r record.Run) error {
 }
 
 // RebindRun records that a run that is under way continues in another execution, because
-// the one that the row names is lost. It is trace.ErrConflict if the row differs from r by
+// the one that the row names is lost. It is record.ErrConflict if the row differs from r by
 // now.
 func (s *Store) RebindRun(ctx context.Context, r record.Run, execution string) error {
 	return s.swap(ctx, "rebind", r, func(t database.Tx) (int64, error) {
@@ -190,7 +189,7 @@ func (s *Store) swap(ctx context.Context, what string, r record.Run, change func
 		if err != nil {
 			return notFound(err)
 		}
-		return fmt.Errorf("%w: it is %s", trace.ErrConflict, now.Status)
+		return fmt.Errorf("%w: it is %s", record.ErrConflict, now.Status)
 	})
 	if err != nil {
 		return fmt.Errorf("%s run %s: %w", what, r.Name, err)
@@ -205,17 +204,17 @@ func readRun(row database.Scan) (r record.Run, err error) {
 	return r, err
 }
 
-// notFound replaces the error for a missing row by trace.ErrNotFound.
+// notFound replaces the error for a missing row by record.ErrNotFound.
 func notFound(err error) error {
 	if errors.Is(err, sql.ErrNoRows) {
-		return trace.ErrNotFound
+		return record.ErrNotFound
 	}
 	return err
 }
 
 // BeginAction records an action on a run before it is done, and returns the action on
 // record under its id, which may have been asked for before and have an answer. Another
-// action under the id is trace.ErrConflict. An absent At is the present.
+// action under the id is record.ErrConflict. An absent At is the present.
 func (s *Store) BeginAction(ctx context.Context, a record.Action) (record.Action, error) {
 	input, err := encode("input", a.Input)
 	if err != nil {
@@ -229,7 +228,7 @@ func (s *Store) BeginAction(ctx context.Context, a record.Action) (record.Action
 			return database.One(t.Ctx, t, readAction, selectAction+` WHERE id = $1`, a.ID)
 		})
 		if err == nil && !stored.Same(a) {
-			err = fmt.Errorf("%w: %s of run %s by %s is on record under its id", trace.ErrConflict, stored.Name, stored.Run, stored.By)
+			err = fmt.Errorf("%w: %s of run %s by %s is on record under its id", record.ErrConflict, stored.Name, stored.Run, stored.By)
 		}
 		return err
 	})
@@ -265,7 +264,7 @@ func (s *Store) Actions(ctx context.Context, run string, most int) ([]record.Act
 	return all, nil
 }
 
-// Action returns the action of that id, or trace.ErrNotFound.
+// Action returns the action of that id, or record.ErrNotFound.
 func (s *Store) Action(ctx context.Context, id string) (record.Action, error) {
 	a, err := database.One(ctx, s.db.Read(), readAction, selectAction+` WHERE id = $1`, id)
 	if err != nil {
@@ -285,7 +284,7 @@ const (
 )
 
 // PutStep records a finished step. Recording it again changes nothing; other values,
-// except for At, return trace.ErrConflict. If At is zero, it is set to the current time.
+// except for At, return record.ErrConflict. If At is zero, it is set to the current time.
 func (s *Store) PutStep(ctx context.Context, r record.Step) error {
 	metrics, err := encode("metrics", r.Metrics)
 	if err != nil {
@@ -300,7 +299,7 @@ func (s *Store) PutStep(ctx context.Context, r record.Step) error {
 			}, `SELECT batch, metrics FROM steps WHERE run = $1 AND policy = $2 AND step = $3`, r.Run, r.Policy, r.Step)
 		})
 		if err == nil && old != [2]string{database.ValidText(r.Batch), database.ValidText(metrics)} {
-			err = fmt.Errorf("%w: it is on record with other values", trace.ErrConflict)
+			err = fmt.Errorf("%w: it is on record with other values", record.ErrConflict)
 		}
 		return err
 	})
@@ -330,7 +329,7 @@ func (s *Store) StepsAfter(ctx context.Context, run, policy string, after int) (
 	return all, nil
 }
 
-// LastStep returns the newest finished step of a policy, or trace.ErrNotFound.
+// LastStep returns the newest finished step of a policy, or record.ErrNotFound.
 func (s *Store) LastStep(ctx context.Context, run, policy string) (record.Step, error) {
 	r, err := database.One(ctx, s.db.Read(), readStep, selectSteps+` ORDER BY step DESC LIMIT 1`, run, policy)
 	if err != nil {
@@ -390,7 +389,7 @@ func (s *Store) PutChoice(ctx context.Context, c record.Choice) (record.Choice, 
 	return c, nil
 }
 
-// Choice returns which tasks a step attempts. It returns trace.ErrNotFound if no
+// Choice returns which tasks a step attempts. It returns record.ErrNotFound if no
 // curriculum chose them.
 func (s *Store) Choice(ctx context.Context, run, policy string, step int) (record.Choice, error) {
 	c, err := database.One(ctx, s.db.Read(), readChoice, selectChoices+` AND step = $3`, run, policy, step)
@@ -424,7 +423,7 @@ AND COALESCE(a.reward, g.value) IS NOT NULL ORDER BY a.step, a.task, a.sample, a
 // last attempted: for each sample the reward of the last sealed attempt, as in Scores.
 func (s *Store) StepScores(ctx context.Context, run, policy string, first, last int) ([]record.StepScore, error) {
 	var out []record.StepScore
-	for _, kind := range []trace.Kind{trace.Train, trace.Reserve} {
+	for _, kind := range []record.Kind{record.Train, record.Reserve} {
 		all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (r record.StepScore, err error) {
 			err = row(&r.Kind, &r.Step, &r.TaskID, &r.Task, &r.Sample, &r.Attempt, &r.Reward)
 			return r, err
@@ -472,7 +471,7 @@ func (s *Store) PutBatch(ctx context.Context, b record.Batch) (record.Batch, boo
 	return stored, created, nil
 }
 
-// Batch returns the batch of a step, or trace.ErrNotFound.
+// Batch returns the batch of a step, or record.ErrNotFound.
 func (s *Store) Batch(ctx context.Context, run, policy string, step int) (record.Batch, error) {
 	b, err := database.One(ctx, s.db.Read(), readBatch, selectBatch, run, policy, step)
 	if err != nil {
@@ -508,7 +507,7 @@ AND q.step = attempts.step AND q.kind = attempts.kind AND q.task = attempts.task
 )
 
 // PutQuarantine records that a step could not train on a task. Recording it again changes
-// nothing; other values, except for At, return trace.ErrConflict. If At is zero, it is
+// nothing; other values, except for At, return record.ErrConflict. If At is zero, it is
 // set to the current time.
 func (s *Store) PutQuarantine(ctx context.Context, q record.Quarantine) error {
 	args := []any{q.Run, q.Policy, q.Step, q.Kind, q.Task, q.Index, q.Reason, database.Nanos(orNow(q.At))}
@@ -517,7 +516,7 @@ func (s *Store) PutQuarantine(ctx context.Context, q record.Quarantine) error {
 			return database.One(t.Ctx, t, readQuarantine, selectQuarantines+` AND step = $3 AND kind = $4 AND task = $5`, q.Run, q.Policy, q.Step, q.Kind, q.Task)
 		})
 		if err == nil && (old.Index != q.Index || old.Reason != database.ValidText(q.Reason)) {
-			err = fmt.Errorf("%w: it is on record with other values", trace.ErrConflict)
+			err = fmt.Errorf("%w: it is on record with other values", record.ErrConflict)
 		}
 		return err
 	})

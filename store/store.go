@@ -10,15 +10,15 @@
 //     agent's own rewards) also survive loss of power, together with every write that the
 //     same process had acknowledged before.
 //   - Every write has a natural key. Writing the same thing again changes nothing and
-//     succeeds. Writing another thing under the same key returns [trace.ErrConflict].
+//     succeeds. Writing another thing under the same key returns [record.ErrConflict].
 //     Where two executors may have worked at the same time (runs, versions, batches), it
 //     returns what is on record instead.
 //   - An attempt is fenced by the next attempt at its rollout and by its seal: from the
 //     moment that BeginAttempt or SealAttempt returns, no call, event or agent's reward
-//     is added to the fenced attempt ([trace.ErrFenced]).
+//     is added to the fenced attempt ([record.ErrFenced]).
 //   - A pinned pointer is moved by hand only. A decision about a candidate either moved
 //     the pointer or is on record as one that did not, never both.
-//   - A call is stored as what it adds to its parent; its bodies ([trace.Exchange]) are
+//   - A call is stored as what it adds to its parent; its bodies ([record.Exchange]) are
 //     stored separately from its tokens. So an attempt's storage grows linearly with its
 //     new text, however many turns repeat it. Calls are read back complete, and bodies
 //     exactly as they were written: each has a digest, and reading a damaged one returns
@@ -51,7 +51,6 @@ import (
 
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store/database"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Store stores runs. It is safe for concurrent use, and many processes may use the same
@@ -239,7 +238,7 @@ AND g.attempt = x.attempt AND g.name = 'final' AND g.call_id = '' AND g.source =
 // Times returns when the attempts at a step, or at the evaluation of a version, began and
 // ended, and what their calls took: by task, sample and attempt, those that were replaced
 // too. It reads no text and no token. It is no error if there are none.
-func (s *Store) Times(ctx context.Context, run, policy string, kind trace.Kind, step int) ([]record.AttemptTimes, error) {
+func (s *Store) Times(ctx context.Context, run, policy string, kind record.Kind, step int) ([]record.AttemptTimes, error) {
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (t record.AttemptTimes, err error) {
 		t.Address = addressIn(run)
 		t.Kind, t.Step = kind, step
@@ -249,7 +248,7 @@ func (s *Store) Times(ctx context.Context, run, policy string, kind trace.Kind, 
 	if err != nil {
 		return nil, fmt.Errorf("list times of %s/%s-%d: %w", run, kind, step, err)
 	}
-	places := make(map[trace.Address]int, len(all))
+	places := make(map[record.Address]int, len(all))
 	for i, t := range all {
 		places[t.Address] = i
 	}
@@ -303,8 +302,8 @@ WHERE f.run = $1 AND a.policy = $2) latest WHERE place = 1 ORDER BY total DESC, 
 // refusal that was added last is added once more, it is not counted again. The number of
 // codes is limited: after the first 32 codes of an attempt, all others are counted as
 // "other". Sealed and replaced attempts accept refusals as well; an attempt that never
-// began returns trace.ErrNotFound.
-func (s *Store) AddRefusal(ctx context.Context, r trace.Refusal) error {
+// began returns record.ErrNotFound.
+func (s *Store) AddRefusal(ctx context.Context, r record.Refusal) error {
 	last := database.Nanos(orNow(r.Last))
 	message := truncate(database.ValidText(r.Message), refusalText)
 	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
@@ -330,9 +329,9 @@ func (s *Store) AddRefusal(ctx context.Context, r trace.Refusal) error {
 
 // Refusals returns the refused calls of an attempt by code, in the order in which the
 // codes first came. It is no error if there are none.
-func (s *Store) Refusals(ctx context.Context, address trace.Address) ([]trace.Refusal, error) {
-	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (trace.Refusal, error) {
-		r := trace.Refusal{Address: address}
+func (s *Store) Refusals(ctx context.Context, address record.Address) ([]record.Refusal, error) {
+	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (record.Refusal, error) {
+		r := record.Refusal{Address: address}
 		err := row(&r.Code, &r.Message, &r.Count, at(&r.First), at(&r.Last))
 		return r, err
 	}, selectRefusals, attemptKey(address)...)
@@ -344,9 +343,9 @@ func (s *Store) Refusals(ctx context.Context, address trace.Address) ([]trace.Re
 
 // RefusalsOfRun returns the refused calls of all attempts of a policy by code, the most
 // frequent first. It is no error if there are none.
-func (s *Store) RefusalsOfRun(ctx context.Context, run, policy string) ([]trace.RefusalCount, error) {
-	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (trace.RefusalCount, error) {
-		r := trace.RefusalCount{Refusal: trace.Refusal{Address: addressIn(run)}}
+func (s *Store) RefusalsOfRun(ctx context.Context, run, policy string) ([]record.RefusalCount, error) {
+	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (record.RefusalCount, error) {
+		r := record.RefusalCount{Refusal: record.Refusal{Address: addressIn(run)}}
 		err := row(&r.Kind, &r.Step, &r.Task, &r.Sample, &r.Attempt, &r.Code, &r.Message, &r.Count, at(&r.First), at(&r.Last), &r.Attempts)
 		return r, err
 	}, countRefusals, run, policy)

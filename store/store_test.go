@@ -18,7 +18,6 @@ import (
 	"github.com/fulgurite/fulgurite/internal/pgtest"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func TestMain(m *testing.M) {
@@ -73,13 +72,13 @@ func tables(t *testing.T, url string) *sql.DB {
 	return db
 }
 
-func rollout(task, sample int) trace.RolloutID {
-	return trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 3, Task: task, Sample: sample}
+func rollout(task, sample int) record.RolloutID {
+	return record.RolloutID{Run: "demo", Kind: record.Train, Step: 3, Task: task, Sample: sample}
 }
 
-var terms = trace.Terms{Policy: "main", Version: 2, RunSeed: 1<<64 - 1, Codec: "compact", Temperature: 0.7, MaxTokens: 32, MaxCalls: 8, Graded: true}
+var terms = record.Terms{Policy: "main", Version: 2, RunSeed: 1<<64 - 1, Codec: "compact", Temperature: 0.7, MaxTokens: 32, MaxCalls: 8, Graded: true}
 
-func begin(t testing.TB, s *store.Store, id trace.RolloutID) trace.Address {
+func begin(t testing.TB, s *store.Store, id record.RolloutID) record.Address {
 	t.Helper()
 	a, err := s.BeginAttempt(t.Context(), id, "task-x", terms, "c0ffee")
 	require.NoError(t, err)
@@ -87,12 +86,12 @@ func begin(t testing.TB, s *store.Store, id trace.RolloutID) trace.Address {
 }
 
 // call returns a call in which every field is set that does not depend on another call.
-func call(a trace.Address, seq int, prompt, completion []int32) trace.Exchange {
+func call(a record.Address, seq int, prompt, completion []int32) record.Exchange {
 	logprobs := make([]float32, len(completion))
 	for i := range logprobs {
 		logprobs[i] = -float32(i+1) / 3
 	}
-	return trace.Exchange{Call: trace.Call{
+	return record.Exchange{Call: record.Call{
 		Address: a, Seq: seq, ID: fmt.Sprintf("chatcmpl-%d", seq), Parent: -1, Agent: "writer", Policy: "main", Version: 2,
 		Weights: "ab12", Key: fmt.Sprintf("key-%d", seq), Prompt: prompt, Completion: completion, Logprobs: logprobs,
 		Seed: 1<<63 + uint64(seq), Temperature: 0.7, Finish: "stop", ParseError: "no such tool",
@@ -101,14 +100,14 @@ func call(a trace.Address, seq int, prompt, completion []int32) trace.Exchange {
 }
 
 // after returns a call that continues p with more prompt.
-func after(p trace.Exchange, seq int, more, completion []int32) trace.Exchange {
+func after(p record.Exchange, seq int, more, completion []int32) record.Exchange {
 	prompt := append(append(append([]int32{}, p.Prompt...), p.Completion...), more...)
 	c := call(p.Address, seq, prompt, completion)
 	c.Parent = p.Seq
 	return c
 }
 
-func appendCalls(t testing.TB, s *store.Store, calls ...trace.Exchange) {
+func appendCalls(t testing.TB, s *store.Store, calls ...record.Exchange) {
 	t.Helper()
 	for i := range calls {
 		require.NoError(t, s.AppendCall(t.Context(), &calls[i]))
@@ -119,7 +118,7 @@ func appendCalls(t testing.TB, s *store.Store, calls ...trace.Exchange) {
 // store recorded a call or a batch.
 func requireEqual(t testing.TB, want, got any) {
 	t.Helper()
-	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(trace.Call{}, "Recorded"), cmpopts.IgnoreFields(record.Batch{}, "At")); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(record.Call{}, "Recorded"), cmpopts.IgnoreFields(record.Batch{}, "At")); diff != "" {
 		require.Fail(t, "values differ", "-want +got\n%s", diff)
 	}
 }

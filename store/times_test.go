@@ -9,7 +9,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func TestTimesSayWhenAttemptsAndTheirCallsWere(t *testing.T) {
@@ -18,13 +17,13 @@ func TestTimesSayWhenAttemptsAndTheirCallsWere(t *testing.T) {
 		lost, done := begin(t, s, rollout(1, 0)), begin(t, s, rollout(1, 1))
 		first := call(done, 0, []int32{1}, []int32{2})
 		first.Started, first.Duration = noon, time.Minute
-		first.Sampling = trace.Sampling{Queued: time.Second, Prefill: 2 * time.Second, Decode: 3 * time.Second, Shared: 4}
+		first.Sampling = record.Sampling{Queued: time.Second, Prefill: 2 * time.Second, Decode: 3 * time.Second, Shared: 4}
 		appendCalls(t, s, first)
 		// A gateway that samples again needs another time for the same tokens.
 		first.Sampling.Decode = time.Hour
 		require.NoError(t, s.AppendCall(t.Context(), &first))
-		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: done, Outcome: trace.Completed, Returned: noon.Add(time.Hour), Ended: noon.Add(2 * time.Hour)}))
-		require.NoError(t, s.PutReward(t.Context(), trace.Reward{Address: done, Name: "final", Value: 1, Source: store.Grader, Emitted: noon.Add(3 * time.Hour)}))
+		require.NoError(t, s.SealAttempt(t.Context(), record.Attempt{Address: done, Outcome: record.OutcomeCompleted, Returned: noon.Add(time.Hour), Ended: noon.Add(2 * time.Hour)}))
+		require.NoError(t, s.PutReward(t.Context(), record.Reward{Address: done, Name: "final", Value: 1, Source: store.Grader, Emitted: noon.Add(3 * time.Hour)}))
 
 		got, err := s.Times(t.Context(), "demo", "main", lost.Kind, lost.Step)
 		require.NoError(t, err)
@@ -35,8 +34,8 @@ func TestTimesSayWhenAttemptsAndTheirCallsWere(t *testing.T) {
 		requireEqual(t, []record.AttemptTimes{
 			{Address: lost},
 			{
-				Address: done, Outcome: trace.Completed, Returned: noon.Add(time.Hour), Ended: noon.Add(2 * time.Hour), Graded: noon.Add(3 * time.Hour),
-				Calls: []record.CallTimes{{Started: noon, Duration: time.Minute, Sampling: trace.Sampling{Queued: time.Second, Prefill: 2 * time.Second, Decode: 3 * time.Second, Shared: 4}}},
+				Address: done, Outcome: record.OutcomeCompleted, Returned: noon.Add(time.Hour), Ended: noon.Add(2 * time.Hour), Graded: noon.Add(3 * time.Hour),
+				Calls: []record.CallTimes{{Started: noon, Duration: time.Minute, Sampling: record.Sampling{Queued: time.Second, Prefill: 2 * time.Second, Decode: 3 * time.Second, Shared: 4}}},
 			},
 		}, got)
 		calls, err := s.Calls(t.Context(), done)

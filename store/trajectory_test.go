@@ -5,8 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Reads more attempts than one query takes. Earlier attempts, other samples and other
@@ -14,8 +14,8 @@ import (
 func TestTrajectoriesAreThoseAskedForInThatOrder(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
-		var addresses []trace.Address
-		want := map[trace.Address][]trace.Call{}
+		var addresses []record.Address
+		want := map[record.Address][]record.Call{}
 		for i := range 150 {
 			id := rollout(i/4, i%4)
 			if i%10 == 0 {
@@ -28,12 +28,12 @@ func TestTrajectoriesAreThoseAskedForInThatOrder(t *testing.T) {
 			a := begin(t, s, id)
 			root := call(a, 0, []int32{1, int32(i)}, []int32{2})
 			next := after(root, 1, []int32{3}, []int32{4, 5})
-			want[a] = []trace.Call{root.Call, next.Call}
+			want[a] = []record.Call{root.Call, next.Call}
 			appendCalls(t, s, root, next)
-			require.NoError(t, s.PutReward(t.Context(), trace.Reward{Address: a, Name: "final", Value: float64(i), Source: "agent"}))
-			require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed, Reward: number(float64(i))}))
+			require.NoError(t, s.PutReward(t.Context(), record.Reward{Address: a, Name: "final", Value: float64(i), Source: "agent"}))
+			require.NoError(t, s.SealAttempt(t.Context(), record.Attempt{Address: a, Outcome: record.OutcomeCompleted, Reward: number(float64(i))}))
 			if i != 33 {
-				addresses = append([]trace.Address{a}, addresses...)
+				addresses = append([]record.Address{a}, addresses...)
 			}
 		}
 		got, err := s.Trajectories(t.Context(), append(addresses, addresses[0]))
@@ -46,7 +46,7 @@ func TestTrajectoriesAreThoseAskedForInThatOrder(t *testing.T) {
 			alone, err := s.Attempt(t.Context(), a)
 			require.NoError(t, err)
 			requireEqual(t, alone, got[i].Attempt)
-			requireEqual(t, []trace.Reward{{Address: a, Name: "final", Value: *alone.Reward, Source: "agent"}}, got[i].Rewards)
+			requireEqual(t, []record.Reward{{Address: a, Name: "final", Value: *alone.Reward, Source: "agent"}}, got[i].Rewards)
 		}
 		none, err := s.Trajectories(t.Context(), nil)
 		require.NoError(t, err)
@@ -54,7 +54,7 @@ func TestTrajectoriesAreThoseAskedForInThatOrder(t *testing.T) {
 		absent := addresses[3]
 		absent.Attempt = 9
 		_, err = s.Trajectories(t.Context(), append(addresses, absent))
-		require.ErrorIs(t, err, trace.ErrNotFound)
+		require.ErrorIs(t, err, record.ErrNotFound)
 		require.ErrorContains(t, err, absent.String())
 	})
 }

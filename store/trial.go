@@ -8,7 +8,6 @@ import (
 
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store/database"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Trials are read once for a whole run, however many attempts it has.
@@ -74,7 +73,7 @@ func (s *Store) Usage(ctx context.Context, run, policy string) (record.Usage, er
 
 // TrialsOfStep returns what became of every attempt of a step, of all policies, by task,
 // sample and attempt, without Progress. It is no error if there are none.
-func (s *Store) TrialsOfStep(ctx context.Context, run string, kind trace.Kind, step int) ([]record.Trial, error) {
+func (s *Store) TrialsOfStep(ctx context.Context, run string, kind record.Kind, step int) ([]record.Trial, error) {
 	all, err := database.List(ctx, s.db.Read(), readTrial(run), selectTrialsOfStep, run, kind, step)
 	if err != nil {
 		return nil, fmt.Errorf("list trials of %s/%s-%d: %w", run, kind, step, err)
@@ -87,7 +86,7 @@ func (s *Store) TrialsOfStep(ctx context.Context, run string, kind trace.Kind, s
 
 // TrialsOfGroup returns the result of every attempt at one task of a step, in the same
 // form as TrialsOfStep.
-func (s *Store) TrialsOfGroup(ctx context.Context, run string, kind trace.Kind, step, task int) ([]record.Trial, error) {
+func (s *Store) TrialsOfGroup(ctx context.Context, run string, kind record.Kind, step, task int) ([]record.Trial, error) {
 	all, err := database.List(ctx, s.db.Read(), readTrial(run), selectTrialsOfGroup, run, kind, step, task)
 	if err != nil {
 		return nil, fmt.Errorf("list trials of %s/%s-%d/%d: %w", run, kind, step, task, err)
@@ -118,7 +117,7 @@ func (s *Store) countCutOff(ctx context.Context, all []record.Trial, query strin
 	if len(all) == 0 {
 		return nil
 	}
-	counts := map[trace.Address]int{}
+	counts := map[record.Address]int{}
 	_, err := database.List(ctx, s.db.Read(), func(row database.Scan) (none struct{}, err error) {
 		a := addressIn(run)
 		var n int
@@ -187,7 +186,7 @@ GROUP BY a.kind, a.step, a.task_id ORDER BY a.kind, a.step, a.task_id`
 // TaskMoments returns, step by step, the graded results of which TaskResults is the sum, at
 // the tasks for which keep returns true, or at all tasks if keep is nil. It reads as much as
 // TaskResults.
-func (s *Store) TaskMoments(ctx context.Context, run, policy string, pass float64, greedy int, keep func(trace.Kind, string) bool) ([]record.TaskMoment, error) {
+func (s *Store) TaskMoments(ctx context.Context, run, policy string, pass float64, greedy int, keep func(record.Kind, string) bool) ([]record.TaskMoment, error) {
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (m record.TaskMoment, err error) {
 		err = row(&m.Kind, &m.TaskID, &m.Step, &m.Graded, &m.Passed)
 		return m, err
@@ -225,8 +224,8 @@ func (s *Store) LatestInterruptions(ctx context.Context, run string, most int) (
 }
 
 // progress returns when each attempt that was cut off last recorded a call or an event.
-func (s *Store) progress(ctx context.Context, run, policy string) (map[trace.Address]time.Time, error) {
-	last := map[trace.Address]time.Time{}
+func (s *Store) progress(ctx context.Context, run, policy string) (map[record.Address]time.Time, error) {
+	last := map[record.Address]time.Time{}
 	for table, moment := range map[string]string{
 		"calls":  `CASE WHEN x.recorded > 0 THEN x.recorded ELSE x.started + x.duration END`,
 		"events": `x.at`,
@@ -247,7 +246,9 @@ func (s *Store) progress(ctx context.Context, run, policy string) (map[trace.Add
 	return last, nil
 }
 
-func addressIn(run string) trace.Address { return trace.Address{RolloutID: trace.RolloutID{Run: run}} }
+func addressIn(run string) record.Address {
+	return record.Address{RolloutID: record.RolloutID{Run: run}}
+}
 
 const (
 	insertEvaluation = `INSERT INTO evaluations (run, policy, kind, version, tasks, rollouts, mean, std_error, greedy, at)
@@ -258,7 +259,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`
 )
 
 // PutEvaluation records the evaluation of a version on a split. Recording it again
-// changes nothing; other values, except for At, return trace.ErrConflict. If At is zero,
+// changes nothing; other values, except for At, return record.ErrConflict. If At is zero,
 // it is set to the current time.
 func (s *Store) PutEvaluation(ctx context.Context, e record.Evaluation) error {
 	err := checkEvaluation(e)
@@ -301,7 +302,7 @@ func putEvaluation(t database.Tx, e record.Evaluation) error {
 		return err
 	}
 	if old.Tasks != e.Tasks || old.Rollouts != e.Rollouts || old.Mean != e.Mean || old.StdError != e.StdError || !sameNumber(old.Greedy, e.Greedy) {
-		return fmt.Errorf("%w: it is on record with other values", trace.ErrConflict)
+		return fmt.Errorf("%w: it is on record with other values", record.ErrConflict)
 	}
 	return nil
 }

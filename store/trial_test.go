@@ -8,7 +8,6 @@ import (
 
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func TestTrialsSayWhatBecameOfEveryAttempt(t *testing.T) {
@@ -16,23 +15,23 @@ func TestTrialsSayWhatBecameOfEveryAttempt(t *testing.T) {
 	each(t, func(t *testing.T, s *store.Store) {
 		lost := begin(t, s, rollout(1, 0))
 		appendCalls(t, s, call(lost, 0, []int32{1}, []int32{2}))
-		require.NoError(t, s.PutEvent(t.Context(), trace.Event{Address: lost, Name: "early", At: noon.Add(-time.Hour)}))
+		require.NoError(t, s.PutEvent(t.Context(), record.Event{Address: lost, Name: "early", At: noon.Add(-time.Hour)}))
 		calls, err := s.Exchanges(t.Context(), lost)
 		require.NoError(t, err)
 		faulty := begin(t, s, rollout(1, 0))
 		event := calls[0].Recorded.Add(time.Hour)
-		require.NoError(t, s.PutEvent(t.Context(), trace.Event{Address: faulty, Name: "late", At: event}))
-		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: faulty, Outcome: trace.InfraFault}))
+		require.NoError(t, s.PutEvent(t.Context(), record.Event{Address: faulty, Name: "late", At: event}))
+		require.NoError(t, s.SealAttempt(t.Context(), record.Attempt{Address: faulty, Outcome: record.InfraFault}))
 		won := begin(t, s, rollout(1, 0))
 		cutOff := call(won, 0, []int32{1}, []int32{2, 300})
-		cutOff.Finish = trace.FinishLength
+		cutOff.Finish = record.FinishLength
 		appendCalls(t, s, cutOff)
-		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: won, Outcome: trace.Completed}))
-		require.NoError(t, s.PutReward(t.Context(), trace.Reward{Address: won, Name: "final", Value: 0.5, Source: store.Grader}))
+		require.NoError(t, s.SealAttempt(t.Context(), record.Attempt{Address: won, Outcome: record.OutcomeCompleted}))
+		require.NoError(t, s.PutReward(t.Context(), record.Reward{Address: won, Name: "final", Value: 0.5, Source: store.Grader}))
 		running := begin(t, s, rollout(2, 0))
 		appendCalls(t, s, call(running, 0, []int32{1}, []int32{2}))
 		failed := begin(t, s, rollout(0, 1))
-		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: failed, Outcome: trace.AgentFailed, Failure: "timeout", Reward: number(-1)}))
+		require.NoError(t, s.SealAttempt(t.Context(), record.Attempt{Address: failed, Outcome: record.AgentFailed, Failure: "timeout", Reward: number(-1)}))
 
 		got, err := s.Trials(t.Context(), "demo", "main")
 		require.NoError(t, err)
@@ -41,10 +40,10 @@ func TestTrialsSayWhatBecameOfEveryAttempt(t *testing.T) {
 			got[i].Begun = time.Time{}
 		}
 		requireEqual(t, []record.Trial{
-			{Address: failed, TaskID: "task-x", Outcome: trace.AgentFailed, Failure: "timeout", Reward: number(-1)},
+			{Address: failed, TaskID: "task-x", Outcome: record.AgentFailed, Failure: "timeout", Reward: number(-1)},
 			{Address: lost, TaskID: "task-x", Calls: 1, Tokens: 1, Progress: calls[0].Recorded},
-			{Address: faulty, TaskID: "task-x", Outcome: trace.InfraFault, Progress: event},
-			{Address: won, TaskID: "task-x", Outcome: trace.Completed, Reward: number(0.5), Calls: 1, Tokens: 2, CutOff: 1},
+			{Address: faulty, TaskID: "task-x", Outcome: record.InfraFault, Progress: event},
+			{Address: won, TaskID: "task-x", Outcome: record.OutcomeCompleted, Reward: number(0.5), Calls: 1, Tokens: 2, CutOff: 1},
 			{Address: running, TaskID: "task-x", Calls: 1, Tokens: 1},
 		}, got)
 		for most, want := range map[int]int{0: 0, 1: 1, 9: 1} {
@@ -66,7 +65,7 @@ func TestReplaysCountCallsAndTokens(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		first := begin(t, s, rollout(0, 0))
-		calls := []trace.Exchange{call(first, 0, []int32{1}, []int32{2, 70000, 128}), call(first, 1, []int32{9}, []int32{127})}
+		calls := []record.Exchange{call(first, 0, []int32{1}, []int32{2, 70000, 128}), call(first, 1, []int32{9}, []int32{127})}
 		appendCalls(t, s, calls...)
 		second := begin(t, s, rollout(0, 0))
 		for i := range calls {
@@ -97,7 +96,7 @@ func TestTheTrialsOfAStepAreOfItAlone(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		first, second := begin(t, s, rollout(0, 0)), begin(t, s, rollout(0, 0))
-		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: second, Outcome: trace.AgentFailed, Failure: "timeout", Reward: number(-1)}))
+		require.NoError(t, s.SealAttempt(t.Context(), record.Attempt{Address: second, Outcome: record.AgentFailed, Failure: "timeout", Reward: number(-1)}))
 		other := rollout(0, 0)
 		other.Step++
 		begin(t, s, other)
@@ -108,7 +107,7 @@ func TestTheTrialsOfAStepAreOfItAlone(t *testing.T) {
 		}
 		requireEqual(t, []record.Trial{
 			{Address: first, TaskID: "task-x"},
-			{Address: second, TaskID: "task-x", Outcome: trace.AgentFailed, Failure: "timeout", Reward: number(-1)},
+			{Address: second, TaskID: "task-x", Outcome: record.AgentFailed, Failure: "timeout", Reward: number(-1)},
 		}, got)
 	})
 }
@@ -119,24 +118,24 @@ func TestResultsOfTasksAreThoseOfAttemptsThatCount(t *testing.T) {
 		begin(t, s, rollout(0, 0)) // never sealed
 		for sample, reward := range []*float64{number(1), number(0), nil} {
 			a := begin(t, s, rollout(3, sample))
-			outcome := map[bool]trace.Outcome{true: trace.Completed, false: trace.AgentFailed}[sample < 2]
-			require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: outcome, Reward: reward}))
+			outcome := map[bool]record.Outcome{true: record.OutcomeCompleted, false: record.AgentFailed}[sample < 2]
+			require.NoError(t, s.SealAttempt(t.Context(), record.Attempt{Address: a, Outcome: outcome, Reward: reward}))
 		}
 		later := rollout(1, 0)
 		later.Step += 2
 		a := begin(t, s, later)
-		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed}))
-		require.NoError(t, s.PutReward(t.Context(), trace.Reward{Address: a, Name: "final", Value: 2, Source: store.Grader}))
+		require.NoError(t, s.SealAttempt(t.Context(), record.Attempt{Address: a, Outcome: record.OutcomeCompleted}))
+		require.NoError(t, s.PutReward(t.Context(), record.Reward{Address: a, Name: "final", Value: 2, Source: store.Grader}))
 		got, err := s.TaskResults(t.Context(), "demo", "main", 1, 8)
 		require.NoError(t, err)
 		requireEqual(t, []record.TaskResult{{
 			Kind: later.Kind, TaskID: "task-x", Attempts: 4, Graded: 3, Mean: 1, Min: 0, Max: 2, Passed: 2, Failed: 1, Step: later.Step, Task: 1,
 		}}, got)
 		test := rollout(0, 8)
-		test.Kind = trace.Test
-		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: begin(t, s, test), Outcome: trace.Completed, Reward: number(1)}))
+		test.Kind = record.Test
+		require.NoError(t, s.SealAttempt(t.Context(), record.Attempt{Address: begin(t, s, test), Outcome: record.OutcomeCompleted, Reward: number(1)}))
 		again := begin(t, s, rollout(3, 1))
-		require.NoError(t, s.SealAttempt(t.Context(), trace.Attempt{Address: again, Outcome: trace.Completed, Reward: number(3)}))
+		require.NoError(t, s.SealAttempt(t.Context(), record.Attempt{Address: again, Outcome: record.OutcomeCompleted, Reward: number(3)}))
 		got, err = s.TaskResults(t.Context(), "demo", "main", 1, 8)
 		require.NoError(t, err)
 		require.Len(t, got, 1, "the sample at temperature 0 is no result of a task")
@@ -152,12 +151,12 @@ func TestStepsAndLagsAreReadFromOneOn(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		_, err := s.LastStep(t.Context(), "demo", "main")
-		require.ErrorIs(t, err, trace.ErrNotFound)
+		require.ErrorIs(t, err, record.ErrNotFound)
 		for step := 1; step <= 3; step++ {
 			require.NoError(t, s.PutStep(t.Context(), record.Step{Run: "demo", Policy: "main", Step: step, Metrics: map[string]float64{"reward/mean": float64(step)}}))
 			for sample := range 2 {
-				id := trace.RolloutID{Run: "demo", Kind: trace.Train, Step: step, Sample: sample}
-				_, err := s.BeginAttempt(t.Context(), id, "task-x", trace.Terms{Policy: "main", Version: max(0, step-1-sample)}, "key")
+				id := record.RolloutID{Run: "demo", Kind: record.Train, Step: step, Sample: sample}
+				_, err := s.BeginAttempt(t.Context(), id, "task-x", record.Terms{Policy: "main", Version: max(0, step-1-sample)}, "key")
 				require.NoError(t, err)
 			}
 		}

@@ -11,7 +11,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store/database"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
@@ -65,7 +64,7 @@ func (s *Store) PutVersion(ctx context.Context, v model.Version) (model.Version,
 	return stored, created, nil
 }
 
-// Version returns the version of that id, or trace.ErrNotFound.
+// Version returns the version of that id, or record.ErrNotFound.
 func (s *Store) Version(ctx context.Context, id model.VersionID) (model.Version, error) {
 	v, err := database.One(ctx, s.db.Read(), readVersion, selectVersion, id.Run, id.Policy, id.Number)
 	if err != nil {
@@ -93,7 +92,7 @@ func (s *Store) VersionsBetween(ctx context.Context, run, policy string, from, t
 	return all, nil
 }
 
-// LastVersion returns the newest version of a policy, or trace.ErrNotFound.
+// LastVersion returns the newest version of a policy, or record.ErrNotFound.
 func (s *Store) LastVersion(ctx context.Context, run, policy string) (model.Version, error) {
 	v, err := database.One(ctx, s.db.Read(), readVersion, selectVersions+` ORDER BY number DESC LIMIT 1`, run, policy)
 	if err != nil {
@@ -156,7 +155,7 @@ func (s *Store) PutProgress(ctx context.Context, p model.Progress) error {
 }
 
 // Progress returns how far the updates towards a version have come. It returns
-// trace.ErrNotFound if there is no progress on record or the version exists.
+// record.ErrNotFound if there is no progress on record or the version exists.
 func (s *Store) Progress(ctx context.Context, id model.VersionID) (model.Progress, error) {
 	p, err := database.One(ctx, s.db.Read(), readProgress, selectUpdates, id.Run, id.Policy, id.Number)
 	if err != nil {
@@ -184,7 +183,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)`
 
 // Promote moves a policy's promoted pointer from p.Previous (-1 if there was none) to
 // p.Version. A decision moves it once; repeating it changes nothing. It returns
-// trace.ErrConflict for another move under the same id, for an id that PutDecision has
+// record.ErrConflict for another move under the same id, for an id that PutDecision has
 // recorded, for a pointer that is not at Previous, and for an unpin of a pointer that is
 // not pinned. For a pinned pointer it returns record.ErrPinned, except for pins and
 // unpins. If At is zero, it is set to the current time.
@@ -196,7 +195,7 @@ func (s *Store) Promote(ctx context.Context, p record.Promotion) error {
 	return nil
 }
 
-// Promoted returns the last promotion of a policy, or trace.ErrNotFound. Its Version is
+// Promoted returns the last promotion of a policy, or record.ErrNotFound. Its Version is
 // the promoted version.
 func (s *Store) Promoted(ctx context.Context, run, policy string) (record.Promotion, error) {
 	p, err := database.One(ctx, s.db.Read(), readPromotion, lastPromotion, run, policy)
@@ -207,7 +206,7 @@ func (s *Store) Promoted(ctx context.Context, run, policy string) (record.Promot
 }
 
 // Promotion returns the move of a policy's pointer by the decision of that id, or
-// trace.ErrNotFound.
+// record.ErrNotFound.
 func (s *Store) Promotion(ctx context.Context, run, policy, id string) (record.Promotion, error) {
 	p, err := database.One(ctx, s.db.Read(), readPromotion, promotionBy, run, policy, id)
 	if err != nil {
@@ -257,7 +256,7 @@ func promote(t database.Tx, p record.Promotion) error {
 	case err == nil && old.Version == p.Version && old.Previous == p.Previous && old.Source == p.Source:
 		return nil
 	case err == nil:
-		return fmt.Errorf("%w: the decision moved version %d to %d", trace.ErrConflict, old.Previous, old.Version)
+		return fmt.Errorf("%w: the decision moved version %d to %d", record.ErrConflict, old.Previous, old.Version)
 	case !errors.Is(err, sql.ErrNoRows):
 		return err
 	}
@@ -266,7 +265,7 @@ func promote(t database.Tx, p record.Promotion) error {
 	}
 	target, err := database.One(t.Ctx, t, readVersion, selectVersion, p.Run, p.Policy, p.Version)
 	if err == nil && !target.Collected.IsZero() {
-		return fmt.Errorf("%w: %w on %s", trace.ErrConflict, model.ErrCollected, readable.Time(target.Collected))
+		return fmt.Errorf("%w: %w on %s", record.ErrConflict, model.ErrCollected, readable.Time(target.Collected))
 	}
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return err
@@ -296,7 +295,7 @@ func movable(t database.Tx, p record.Promotion, version int) error {
 	refused, err := database.One(t.Ctx, t, readDecision, decisionBy, p.Run, p.Policy, p.DecisionID)
 	switch {
 	case err == nil:
-		return fmt.Errorf("%w: the decision is on record as %s", trace.ErrConflict, refused.Verdict)
+		return fmt.Errorf("%w: the decision is on record as %s", record.ErrConflict, refused.Verdict)
 	case !errors.Is(err, sql.ErrNoRows):
 		return err
 	}
@@ -309,9 +308,9 @@ func movable(t database.Tx, p record.Promotion, version int) error {
 	case last.Pinned() && !byHand:
 		return fmt.Errorf("%w: at version %d by %s since %s", record.ErrPinned, last.Version, last.By, readable.Time(last.At))
 	case version != p.Previous:
-		return fmt.Errorf("%w: version %d is promoted, not %d", trace.ErrConflict, version, p.Previous)
+		return fmt.Errorf("%w: version %d is promoted, not %d", record.ErrConflict, version, p.Previous)
 	case p.Source == record.SourceUnpin && (!last.Pinned() || p.Version != p.Previous):
-		return fmt.Errorf("%w: version %d is not pinned", trace.ErrConflict, p.Version)
+		return fmt.Errorf("%w: version %d is not pinned", record.ErrConflict, p.Version)
 	}
 	return nil
 }
@@ -332,7 +331,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING`
 )
 
 // PutDecision records a decision that did not move the pointer. Recording it again
-// changes nothing. Another candidate or verdict under its id returns trace.ErrConflict,
+// changes nothing. Another candidate or verdict under its id returns record.ErrConflict,
 // and so does an id by which the pointer moved. If At is zero, it is set to the current
 // time.
 func (s *Store) PutDecision(ctx context.Context, d record.Decision) error {
@@ -343,7 +342,7 @@ func (s *Store) PutDecision(ctx context.Context, d record.Decision) error {
 		}
 		moved, err := database.One(t.Ctx, t, readPromotion, promotionBy, d.Run, d.Policy, d.DecisionID)
 		if err == nil {
-			return fmt.Errorf("%w: the decision moved version %d to %d", trace.ErrConflict, moved.Previous, moved.Version)
+			return fmt.Errorf("%w: the decision moved version %d to %d", record.ErrConflict, moved.Previous, moved.Version)
 		}
 		if !errors.Is(err, sql.ErrNoRows) {
 			return err
@@ -352,7 +351,7 @@ func (s *Store) PutDecision(ctx context.Context, d record.Decision) error {
 			return database.One(t.Ctx, t, readDecision, decisionBy, d.Run, d.Policy, d.DecisionID)
 		})
 		if err == nil && (old.Candidate != d.Candidate || old.Verdict != database.ValidText(d.Verdict)) {
-			err = fmt.Errorf("%w: version %d is on record as %s", trace.ErrConflict, old.Candidate, old.Verdict)
+			err = fmt.Errorf("%w: version %d is on record as %s", record.ErrConflict, old.Candidate, old.Verdict)
 		}
 		return err
 	})
@@ -363,7 +362,7 @@ func (s *Store) PutDecision(ctx context.Context, d record.Decision) error {
 }
 
 // Decision returns the decision with that id that did not move the pointer, or
-// trace.ErrNotFound.
+// record.ErrNotFound.
 func (s *Store) Decision(ctx context.Context, run, policy, id string) (record.Decision, error) {
 	d, err := database.One(ctx, s.db.Read(), readDecision, decisionBy, run, policy, id)
 	if err != nil {

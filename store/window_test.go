@@ -11,7 +11,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // What pages read in parts equals what is listed completely.
@@ -22,10 +21,10 @@ func TestSomeOfALongRunAreThoseOfAll(t *testing.T) {
 		for number := range 12 {
 			_, _, err := s.PutVersion(ctx, model.Version{VersionID: model.VersionID{Run: "demo", Policy: "main", Number: number}, Parent: number - 1, Weights: "w", Created: noon})
 			require.NoError(t, err)
-			for _, kind := range []trace.Kind{trace.Gate, trace.Test} {
+			for _, kind := range []record.Kind{record.Gate, record.Test} {
 				require.NoError(t, s.PutEvaluation(ctx, record.Evaluation{Run: "demo", Policy: "main", At: noon, EvaluationResult: record.EvaluationResult{Kind: kind, Version: number, Mean: 0.5}}))
 			}
-			require.NoError(t, s.PutQuarantine(ctx, record.Quarantine{Run: "demo", Policy: "main", Step: number / 2, Kind: trace.Train, Task: number, Reason: "because", At: noon}))
+			require.NoError(t, s.PutQuarantine(ctx, record.Quarantine{Run: "demo", Policy: "main", Step: number / 2, Kind: record.Train, Task: number, Reason: "because", At: noon}))
 			if number%2 == 0 {
 				require.NoError(t, s.Promote(ctx, move(fmt.Sprintf("gate-%d", number), record.SourceGate, number, max(number-2, -1))))
 				continue
@@ -43,7 +42,7 @@ func TestSomeOfALongRunAreThoseOfAll(t *testing.T) {
 		require.NoError(t, err)
 		requireEqual(t, versions[11], last)
 		_, err = s.LastVersion(ctx, "demo", "critic")
-		require.ErrorIs(t, err, trace.ErrNotFound)
+		require.ErrorIs(t, err, record.ErrNotFound)
 
 		evaluations, err := s.Evaluations(ctx, "demo")
 		require.NoError(t, err)

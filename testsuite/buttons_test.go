@@ -14,7 +14,6 @@ import (
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/runstate"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workers/stack"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -73,7 +72,7 @@ func TestTemporalsButtonsWorkOrAreRefused(t *testing.T) {
 		require.Equal(t, want.Weights, got.Weights, name)
 		requireWhole(ctx, t, st, name)
 	}
-	begin := func(name string) trace.RolloutID {
+	begin := func(name string) record.RolloutID {
 		s.Agent.Func = name
 		_ = inBackground(ctx, st, name, s)
 		return <-gates[name].reached

@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -35,7 +35,7 @@ func TestAnEvaluationResetAnywhereComesToTheSame(t *testing.T) {
 	want := mustTrain(ctx, t, st, "evaluated", evaluating("base@0"))
 	require.NotNil(t, want.Evaluation)
 	require.Equal(t, 8, want.Evaluation.Rollouts)
-	before, err := st.Store.Attempts(ctx, "evaluated", trace.Gate, 0)
+	before, err := st.Store.Attempts(ctx, "evaluated", record.Gate, 0)
 	require.NoError(t, err)
 
 	first := firstExecution(ctx, t, st.Client, "evaluated")
@@ -54,7 +54,7 @@ func TestAnEvaluationResetAnywhereComesToTheSame(t *testing.T) {
 		requireWhole(ctx, t, st, "evaluated")
 	}
 	require.Subset(t, seen, []string{"PrepareRun", "InitPolicy", "PublishVersion", "PromoteVersion", "EvaluationWorkflow", "FinishRun"})
-	after, err := st.Store.Attempts(ctx, "evaluated", trace.Gate, 0)
+	after, err := st.Store.Attempts(ctx, "evaluated", record.Gate, 0)
 	require.NoError(t, err)
 	require.Len(t, after, len(before), "nothing is attempted again")
 }

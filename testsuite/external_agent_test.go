@@ -17,8 +17,8 @@ import (
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/examples/calc/calculator"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workers/stack"
 )
 
@@ -86,14 +86,14 @@ func TestAgentsThatAreWorkflowsAndActivitiesTrainTheSameWeights(t *testing.T) {
 		got := mustTrain(ctx, t, st, name, externalAgentSpec(a))
 		require.Equal(t, want.Weights, got.Weights, name)
 	}
-	lost, err := st.Store.Attempt(ctx, trace.Address{RolloutID: trace.RolloutID{Run: "workflow", Kind: trace.Train, Step: 1, Task: 1}, Attempt: 1})
+	lost, err := st.Store.Attempt(ctx, record.Address{RolloutID: record.RolloutID{Run: "workflow", Kind: record.Train, Step: 1, Task: 1}, Attempt: 1})
 	require.NoError(t, err)
-	require.Equal(t, trace.InfraFault, lost.Outcome)
+	require.Equal(t, record.InfraFault, lost.Outcome)
 	require.Contains(t, lost.Error, "no result after 10s")
 	lost.Address.Attempt = 2
 	again, err := st.Store.Attempt(ctx, lost.Address)
 	require.NoError(t, err)
-	require.NotEqual(t, trace.Running, again.Outcome)
+	require.NotEqual(t, record.OutcomeRunning, again.Outcome)
 }
 
 func TestRolloutsWaitForTheWorkersOfAnAgent(t *testing.T) {
@@ -105,8 +105,8 @@ func TestRolloutsWaitForTheWorkersOfAnAgent(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return strings.Contains(blockedBy(ctx, st, "patient/train-1/0"), `no worker polls the task queue \"theirs\"`)
 	}, 2*time.Minute, 50*time.Millisecond)
-	_, err := st.Store.CurrentAttempt(ctx, trace.RolloutID{Run: "patient", Kind: trace.Train, Step: 1})
-	require.ErrorIs(t, err, trace.ErrNotFound)
+	_, err := st.Store.CurrentAttempt(ctx, record.RolloutID{Run: "patient", Kind: record.Train, Step: 1})
+	require.ErrorIs(t, err, record.ErrNotFound)
 	theirWorker(t, st.Client)
 	require.NoError(t, <-ended)
 }
@@ -153,9 +153,9 @@ func TestWorkersThatCanNotGoOnAreNoFailureOfTheirAgent(t *testing.T) {
 			require.NoError(t, good.Start())
 			defer good.Stop()
 			require.NoError(t, <-ended)
-			a, err := st.Store.Attempt(ctx, trace.Address{RolloutID: trace.RolloutID{Run: name, Kind: trace.Train, Step: 1}, Attempt: 1})
+			a, err := st.Store.Attempt(ctx, record.Address{RolloutID: record.RolloutID{Run: name, Kind: record.Train, Step: 1}, Attempt: 1})
 			require.NoError(t, err)
-			require.Equal(t, trace.InfraFault, a.Outcome)
+			require.Equal(t, record.InfraFault, a.Outcome)
 			require.Contains(t, a.Error, c.says)
 		})
 	}

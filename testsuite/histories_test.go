@@ -25,8 +25,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workers/stack"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -246,16 +246,16 @@ func trainKilled(ctx context.Context, t *testing.T) (*stack.Stack, map[string]st
 	process.Env = append(os.Environ(), victimVariable+"="+dir, kindVariable+"=slow")
 	process.Stderr = os.Stderr
 	require.NoError(t, process.Start())
-	var running trace.Address
+	var running record.Address
 	require.Eventually(t, func() bool {
 		db, err := openStore(ctx, dir)
 		if err != nil {
 			return false
 		}
 		defer db.Close()
-		attempts, err := db.Attempts(ctx, "run", trace.Train, 2)
+		attempts, err := db.Attempts(ctx, "run", record.Train, 2)
 		for _, a := range attempts {
-			if a.Outcome == trace.Running {
+			if a.Outcome == record.OutcomeRunning {
 				running = a.Address
 			}
 		}

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workers/stack"
 )
 
@@ -55,7 +55,7 @@ func TestTheLargestSpecsRun(t *testing.T) {
 			t.Logf("%d groups of %d in %s", s.Training.TasksPerStep, s.Training.SamplesPerTask, time.Since(began).Round(time.Second))
 			measure(ctx, t, st, "wide")
 			measure(ctx, t, st, "wide/train-1/1")
-			attempts, err := st.Store.Attempts(ctx, "wide", trace.Train, 1)
+			attempts, err := st.Store.Attempts(ctx, "wide", record.Train, 1)
 			require.NoError(t, err)
 			require.GreaterOrEqual(t, len(attempts), s.Training.TasksPerStep*s.Training.SamplesPerTask)
 		})

@@ -18,10 +18,10 @@ import (
 	"github.com/fulgurite/fulgurite/model/engine/native"
 	"github.com/fulgurite/fulgurite/model/files/checkpoint"
 	"github.com/fulgurite/fulgurite/model/files/hf"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/store/blob"
-	"github.com/fulgurite/fulgurite/trace"
 	maker "github.com/fulgurite/fulgurite/update"
 )
 
@@ -79,14 +79,14 @@ func attempts(t *testing.T, scored model.Trainer, vocab int) [][]assign.Sample {
 			for j := range logprobs[0] {
 				logprobs[0][j] += float32(0.3 * math.Sin(float64(7*n+3*j)))
 			}
-			a := trace.Address{RolloutID: trace.RolloutID{Run: "losses", Kind: trace.Train, Step: 1, Task: group, Sample: sample}, Attempt: 1}
+			a := record.Address{RolloutID: record.RolloutID{Run: "losses", Kind: record.Train, Step: 1, Task: group, Sample: sample}, Attempt: 1}
 			reward := float64((n*7+sample)%5) / 4
 			one := assign.Sample{Calls: make([]signals.Call, 2)}
-			one.Address, one.Outcome, one.Reward = a, trace.Completed, &reward
-			one.Rewards = []trace.Reward{{Name: "style", Value: float64((n * 3) % 4)}}
+			one.Address, one.Outcome, one.Reward = a, record.OutcomeCompleted, &reward
+			one.Rewards = []record.Reward{{Name: "style", Value: float64((n * 3) % 4)}}
 			for seq, part := range [][2]int{{4, 8}, {10, len(tokens)}} {
 				from, to := part[0], part[1]
-				one.History = append(one.History, trace.Call{
+				one.History = append(one.History, record.Call{
 					Address: a, Seq: seq, Parent: seq - 1, Policy: model.DefaultPolicy, Temperature: 1,
 					Prompt: tokens[:from], Completion: tokens[from:to], Logprobs: logprobs[0][from-1 : to-1],
 				})

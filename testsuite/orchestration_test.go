@@ -13,8 +13,8 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -93,7 +93,7 @@ func fan(ctx workflow.Context, in fanInput) error {
 		}
 		child := workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{TaskQueue: workflows.QueueTraining})
 		children = append(children, workflow.ExecuteChildWorkflow(child, "RolloutWorkflow", workflows.RolloutInput{
-			Run: "bench", Kind: trace.Try, Step: in.Step, Task: g, Index: g, Policy: "main", Samples: benchSamples, Agent: in.Agent, Grader: in.Grader,
+			Run: "bench", Kind: record.Try, Step: in.Step, Task: g, Index: g, Policy: "main", Samples: benchSamples, Agent: in.Agent, Grader: in.Grader,
 		}))
 	}
 	for _, c := range children {

@@ -13,8 +13,8 @@ import (
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/hf"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // published writes a model as it is published: a Qwen3 architecture with random
@@ -80,7 +80,7 @@ func TestAPublishedModelIsTrainedWithItsOwnTokensAndTemplate(t *testing.T) {
 
 	// The run uses the content that the directory had when the run began.
 	require.NoError(t, os.RemoveAll(dir))
-	attempts, err := st.Store.Attempts(ctx, "published", trace.Train, 2)
+	attempts, err := st.Store.Attempts(ctx, "published", record.Train, 2)
 	require.NoError(t, err)
 	require.Len(t, attempts, 8)
 	for _, a := range attempts {

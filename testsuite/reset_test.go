@@ -19,7 +19,6 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workers/stack"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -132,16 +131,16 @@ func requireWhole(ctx context.Context, t *testing.T, st *stack.Stack, name strin
 // gated is an agent that waits, once a step's rollouts have begun, until it may go on.
 type gated struct {
 	step    int
-	reached chan trace.RolloutID
+	reached chan record.RolloutID
 	open    chan struct{}
 }
 
 func newGated(step int) *gated {
-	return &gated{step: step, reached: make(chan trace.RolloutID, 1000), open: make(chan struct{})}
+	return &gated{step: step, reached: make(chan record.RolloutID, 1000), open: make(chan struct{})}
 }
 
 func (g *gated) solve(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
-	if env.Rollout.Kind == trace.Train && env.Rollout.Step == g.step {
+	if env.Rollout.Kind == record.Train && env.Rollout.Step == g.step {
 		g.reached <- env.Rollout
 		select {
 		case <-g.open:

@@ -20,7 +20,6 @@ import (
 	"github.com/fulgurite/fulgurite/run/operator"
 	"github.com/fulgurite/fulgurite/run/runstate"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workers/stack"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -40,7 +39,7 @@ func retry(ctx context.Context, st *stack.Stack, name string) (workflows.Trainin
 }
 
 // trains reports whether a rollout is one to train on.
-func trains(id trace.RolloutID) bool { return id.Kind == trace.Train || id.Kind == trace.Reserve }
+func trains(id record.RolloutID) bool { return id.Kind == record.Train || id.Kind == record.Reserve }
 
 // failing returns an agent that fails in a step until mended is true.
 func failing(step int, mended *atomic.Bool) agent.Func {
@@ -228,11 +227,11 @@ func TestATerminatedRunIsClosedAndGoesOnWhenRetried(t *testing.T) {
 	run, err := st.Store.Run(ctx, "run")
 	require.NoError(t, err)
 	require.Contains(t, run.Failure().Error, ": enough")
-	attempts, err := st.Store.Attempts(ctx, "run", trace.Train, 2)
+	attempts, err := st.Store.Attempts(ctx, "run", record.Train, 2)
 	require.NoError(t, err)
 	require.NotEmpty(t, attempts)
 	for _, a := range attempts {
-		require.NotEqual(t, trace.Running, a.Outcome, "%s goes on", a.Address)
+		require.NotEqual(t, record.OutcomeRunning, a.Outcome, "%s goes on", a.Address)
 	}
 	close(g.open)
 	got, err := retry(ctx, st, "run")

@@ -13,7 +13,6 @@ import (
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workers/stack"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -21,12 +20,12 @@ import (
 // holding is the calculator, but the first attempt at some rollouts waits until it is
 // ended.
 type holding struct {
-	held map[trace.RolloutID]chan struct{} // closed once it waits
-	once map[trace.RolloutID]*sync.Once
+	held map[record.RolloutID]chan struct{} // closed once it waits
+	once map[record.RolloutID]*sync.Once
 }
 
-func hold(run string, rollouts ...trace.RolloutID) holding {
-	h := holding{map[trace.RolloutID]chan struct{}{}, map[trace.RolloutID]*sync.Once{}}
+func hold(run string, rollouts ...record.RolloutID) holding {
+	h := holding{map[record.RolloutID]chan struct{}{}, map[record.RolloutID]*sync.Once{}}
 	for _, id := range rollouts {
 		id.Run = run
 		h.held[id], h.once[id] = make(chan struct{}), new(sync.Once)
@@ -48,9 +47,9 @@ func (h holding) solve(ctx context.Context, task agent.Task, env agent.Env) (str
 }
 
 // The rollouts that are held in these tests, and whose workflows they belong to.
-func stopped() (rollouts []trace.RolloutID, children []string) {
-	return []trace.RolloutID{
-		{Kind: trace.Test}, {Kind: trace.Train, Step: 1, Task: 1, Sample: 2}, {Kind: trace.Gate, Step: 2, Task: 3},
+func stopped() (rollouts []record.RolloutID, children []string) {
+	return []record.RolloutID{
+		{Kind: record.Test}, {Kind: record.Train, Step: 1, Task: 1, Sample: 2}, {Kind: record.Gate, Step: 2, Task: 3},
 	}, []string{"/test-0", "/train-1/1", "/gate-2"}
 }
 

@@ -21,7 +21,6 @@ import (
 	"github.com/fulgurite/fulgurite/examples/calc/calculator"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workers/stack"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -95,11 +94,11 @@ func TestTwoStepsRunThroughEverythingReal(t *testing.T) {
 	// Random weights solve nothing, so no group has anything to learn from.
 	require.Equal(t, versions[0].Weights, versions[1].Weights)
 
-	attempts, err := st.Store.Attempts(ctx, "two-steps", trace.Train, 1)
+	attempts, err := st.Store.Attempts(ctx, "two-steps", record.Train, 1)
 	require.NoError(t, err)
 	require.Len(t, attempts, 16)
 	for _, a := range attempts {
-		require.NotEqual(t, trace.Running, a.Outcome)
+		require.NotEqual(t, record.OutcomeRunning, a.Outcome)
 		calls, err := st.Store.Calls(ctx, a.Address)
 		require.NoError(t, err)
 		require.NotEmpty(t, calls)

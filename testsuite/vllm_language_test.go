@@ -12,8 +12,8 @@ import (
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/model/engine/torch"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // languageModelVariable names the directory of a small language model (examples/smollm/fetch).
@@ -75,7 +75,7 @@ func TestARealVLLMServesALanguageModelThatLearns(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, versions, steps+1)
 	for step := 1; step <= steps; step++ {
-		sampledByVersion(ctx, t, st, trace.RolloutID{Run: "language", Kind: trace.Train, Step: step}, versions[max(0, step-1-servedLag)], tasks*samples, 1)
+		sampledByVersion(ctx, t, st, record.RolloutID{Run: "language", Kind: record.Train, Step: step}, versions[max(0, step-1-servedLag)], tasks*samples, 1)
 		t.Logf("step %d: mismatch %.3g, worst token %.3g", step, versions[step].Metrics["train/mismatch"], versions[step].Metrics["train/mismatch_max"])
 	}
 	t.Logf("test split: %.3f before, %.3f after %d steps (version %d)", result.Before.Mean, result.After.Mean, steps, result.Promoted)

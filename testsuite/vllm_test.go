@@ -18,9 +18,9 @@ import (
 	"github.com/fulgurite/fulgurite/model/engine/torch"
 	"github.com/fulgurite/fulgurite/model/files/hf"
 	"github.com/fulgurite/fulgurite/model/sampler/upstream"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workers/stack"
 )
 
@@ -78,7 +78,7 @@ func TestARealVLLMSamplesFromAdapters(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, versions, 4)
 	for step := 1; step <= 3; step++ {
-		sampledByVersion(ctx, t, st, trace.RolloutID{Run: "served", Kind: trace.Train, Step: step}, versions[max(0, step-1-servedLag)], 8, 2)
+		sampledByVersion(ctx, t, st, record.RolloutID{Run: "served", Kind: record.Train, Step: step}, versions[max(0, step-1-servedLag)], 8, 2)
 		t.Logf("step %d: mismatch %.3g, worst token %.3g", step, versions[step].Metrics["train/mismatch"], versions[step].Metrics["train/mismatch_max"])
 	}
 	require.Less(t, versions[1].Metrics["train/mismatch_max"], 1e-2, "the version that sampled is the one that is trained")
@@ -132,7 +132,7 @@ func (s *scorer) requireNear(ctx context.Context, t *testing.T, prompt, tokens [
 // number of calls, and that the server sampled these calls from a version: the digest of
 // its weights is recorded, and the log-probabilities agree with those of the built-in
 // engine.
-func sampledByVersion(ctx context.Context, t *testing.T, st *stack.Stack, step trace.RolloutID, v model.Version, rollouts, calls int) {
+func sampledByVersion(ctx context.Context, t *testing.T, st *stack.Stack, step record.RolloutID, v model.Version, rollouts, calls int) {
 	t.Helper()
 	c, _, err := st.Catalog.Load(ctx, v.VersionID)
 	require.NoError(t, err)
@@ -140,11 +140,11 @@ func sampledByVersion(ctx context.Context, t *testing.T, st *stack.Stack, step t
 	attempts, err := st.Store.Attempts(ctx, step.Run, step.Kind, step.Step)
 	require.NoError(t, err)
 	require.Len(t, attempts, rollouts)
-	seen := map[trace.RolloutID]bool{}
+	seen := map[record.RolloutID]bool{}
 	for _, at := range attempts {
 		seen[at.RolloutID] = true
 		require.Equal(t, 1, at.Attempt, "agents wait for the server")
-		require.Equal(t, trace.Completed, at.Outcome)
+		require.Equal(t, record.OutcomeCompleted, at.Outcome)
 		list, err := st.Store.Calls(ctx, at.Address)
 		require.NoError(t, err)
 		require.Len(t, list, calls)

@@ -11,9 +11,9 @@ import (
 	"github.com/fulgurite/fulgurite/credit/assign"
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks/shuffle"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // noCalls is why a step whose attempts made no call trains nothing.
@@ -203,10 +203,10 @@ func sharesOf(t credit.Trajectory, given credit.Advantages, group, sample int) s
 // rows returns the merged sequences of a trajectory. Each sampled token has the advantage
 // of its call. A call that is not trained is context, as the results of tools
 // are; a sequence without any trained call is left out.
-func rows(t trace.Trajectory, ordinal int, given shares) ([]model.BatchRow, error) {
+func rows(t record.Trajectory, ordinal int, given shares) ([]model.BatchRow, error) {
 	var out []model.BatchRow
 	next := make([]int, len(t.History)) // the next trained token of each call
-	for _, s := range trace.Merge(t.History) {
+	for _, s := range record.Merge(t.History) {
 		n := len(s.Tokens)
 		r := model.BatchRow{
 			Row:     model.Row{Tokens: s.Tokens, Temperature: s.Temperature},
@@ -255,7 +255,7 @@ func (s shares) fill(r *model.BatchRow, i, call, k int) {
 
 // forms returns the forms that restricted tokens of a sequence. A form that only ended a
 // reply is left out.
-func forms(s trace.Sequence) ([]model.BatchForm, error) {
+func forms(s record.Sequence) ([]model.BatchForm, error) {
 	var out []model.BatchForm
 	for _, f := range s.Forms {
 		form := model.BatchForm{Start: f.Start, Length: f.Length}

@@ -9,8 +9,8 @@ import (
 	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/hf"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Critic makes version t of a policy's critic from its parent and the returns in the
@@ -152,7 +152,7 @@ func (c *criticUpdate) metrics(done tally) map[string]float64 {
 // ScoreCritic estimates the remaining return of the next step's trajectories before each
 // token of the completions, by version id of the critic. The result is an encoded
 // model.Values.
-func (m *Maker) ScoreCritic(ctx context.Context, id model.VersionID, run Run, trajectories []trace.Trajectory) ([]byte, error) {
+func (m *Maker) ScoreCritic(ctx context.Context, id model.VersionID, run Run, trajectories []record.Trajectory) ([]byte, error) {
 	v, err := m.Versions.Version(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("read the critic: %w", err)
@@ -164,9 +164,9 @@ func (m *Maker) ScoreCritic(ctx context.Context, id model.VersionID, run Run, tr
 		return nil, fmt.Errorf("load the critic: %w", unreadable(err, next))
 	}
 	var rows []model.Row
-	sequences := make([][]trace.Sequence, len(trajectories))
+	sequences := make([][]record.Sequence, len(trajectories))
 	for i, trajectory := range trajectories {
-		sequences[i] = trace.Merge(trajectory.History)
+		sequences[i] = record.Merge(trajectory.History)
 		for _, s := range sequences[i] {
 			rows = append(rows, model.Row{Tokens: s.Tokens})
 		}
@@ -204,11 +204,11 @@ func (m *Maker) values(ctx context.Context, critic model.Critic, rows []model.Ro
 // callValues returns the values of each call's completion, taken from the values of the
 // sequences into which its trajectory was merged. A value depends only on the tokens
 // before it, so any sequence that begins with the call has the same values.
-func callValues(calls []trace.Call, sequences []trace.Sequence, values [][]float32) ([][]float32, error) {
+func callValues(calls []record.Call, sequences []record.Sequence, values [][]float32) ([][]float32, error) {
 	out := make([][]float32, len(calls))
 	for i, c := range calls {
 		from, to := len(c.Prompt), len(c.Prompt)+len(c.Completion)
-		at := slices.IndexFunc(sequences, func(s trace.Sequence) bool {
+		at := slices.IndexFunc(sequences, func(s record.Sequence) bool {
 			return len(s.Tokens) >= to && slices.Equal(s.Tokens[:from], c.Prompt) && slices.Equal(s.Tokens[from:to], c.Completion)
 		})
 		if at < 0 || from == 0 {

@@ -5,8 +5,8 @@ import (
 
 	"github.com/fulgurite/fulgurite/credit/assign"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/update"
 )
 
@@ -14,10 +14,10 @@ import (
 // their tokens.
 func ExampleNewBatch() {
 	attempt := func(sample int, completion []int32, reward float64) assign.Sample {
-		return assign.Sample{Trajectory: trace.Trajectory{
-			Outcome: trace.Completed, Reward: &reward,
-			Address: trace.Address{RolloutID: trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 1, Sample: sample}, Attempt: 1},
-			History: []trace.Call{{Prompt: []int32{1, 2}, Completion: completion, Logprobs: []float32{-1, -1}, Temperature: 1}},
+		return assign.Sample{Trajectory: record.Trajectory{
+			Outcome: record.OutcomeCompleted, Reward: &reward,
+			Address: record.Address{RolloutID: record.RolloutID{Run: "demo", Kind: record.Train, Step: 1, Sample: sample}, Attempt: 1},
+			History: []record.Call{{Prompt: []int32{1, 2}, Completion: completion, Logprobs: []float32{-1, -1}, Temperature: 1}},
 		}}
 	}
 	s := spec.Spec{Algorithm: "grpo"}.WithDefaults()

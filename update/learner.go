@@ -11,8 +11,8 @@ import (
 	"github.com/fulgurite/fulgurite/internal/memory"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/checkpoint"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // learner is the model that updates change: a policy or a critic. The other is nil.
@@ -242,7 +242,7 @@ func (m *Maker) ForgetLost(err error) {
 func Existing(ctx context.Context, versions Versions, t Target) (model.Version, bool, error) {
 	v, err := versions.Version(ctx, t.ID)
 	switch {
-	case errors.Is(err, trace.ErrNotFound):
+	case errors.Is(err, record.ErrNotFound):
 		return model.Version{}, false, nil
 	case err != nil:
 		return model.Version{}, false, fmt.Errorf("look for version %s: %w", t.ID, err)

@@ -9,8 +9,8 @@ import (
 	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/credit/assign"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // batchMetrics describes a batch under names that training dashboards use. Rewards are
@@ -79,7 +79,7 @@ func putAttempts(out map[string]float64, groups [][]assign.Sample) {
 	for _, samples := range groups {
 		for _, one := range samples {
 			calls += float64(len(one.History))
-			if one.Outcome == trace.AgentFailed {
+			if one.Outcome == record.AgentFailed {
 				failed++
 			}
 			if len(one.History) == 0 {

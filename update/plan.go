@@ -14,8 +14,8 @@ import (
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/checkpoint"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Saving may take one saveShare-th of the time. After unsavedUpdates updates the state
@@ -130,7 +130,7 @@ func (m *Maker) resumeUpdates(ctx context.Context, p updatePlan) (learner, tally
 func (m *Maker) loadProgress(ctx context.Context, p updatePlan) (l learner, done tally, err error) {
 	saved, err := m.Versions.Progress(ctx, p.ID)
 	switch {
-	case errors.Is(err, trace.ErrNotFound):
+	case errors.Is(err, record.ErrNotFound):
 		return l, tally{}, nil
 	case err != nil:
 		return l, tally{}, fmt.Errorf("look for progress: %w", err)

@@ -10,8 +10,8 @@ import (
 	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/credit/assign"
 	"github.com/fulgurite/fulgurite/credit/signals"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // goldenPresets is ../credit/testdata/presets.json, which presets.py writes.
@@ -46,12 +46,12 @@ func (g goldenBatch) samples() [][]assign.Sample {
 	for number, size := range g.Groups {
 		var group []assign.Sample
 		for sample := range size {
-			a := trace.Address{RolloutID: trace.RolloutID{Run: "golden", Kind: trace.Train, Step: 1, Task: number, Sample: sample}, Attempt: 1}
+			a := record.Address{RolloutID: record.RolloutID{Run: "golden", Kind: record.Train, Step: 1, Task: number, Sample: sample}, Attempt: 1}
 			final := g.Rewards[i]["final"]
 			one := assign.Sample{Calls: []signals.Call{{}}, Values: [][]float32{g.Values[i]}}
-			one.Address, one.Outcome, one.Reward = a, trace.Completed, &final
-			one.History = []trace.Call{{Address: a, Completion: make([]int32, len(g.Current[i]))}}
-			one.Rewards = []trace.Reward{{Name: "style", Value: g.Rewards[i]["style"]}}
+			one.Address, one.Outcome, one.Reward = a, record.OutcomeCompleted, &final
+			one.History = []record.Call{{Address: a, Completion: make([]int32, len(g.Current[i]))}}
+			one.Rewards = []record.Reward{{Name: "style", Value: g.Rewards[i]["style"]}}
 			group = append(group, one)
 			i++
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/memory"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/hf"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // reference is the frozen policy that a KL penalty compares the trained policy with:
@@ -109,7 +109,7 @@ func unrowed(err error) error {
 // ScoreReference computes log-probabilities under version 0 of a policy, for the sampled
 // tokens of the step towards version id, with the temperature and the forms under which
 // they were sampled. The result is an encoded model.Values.
-func (m *Maker) ScoreReference(ctx context.Context, id model.VersionID, run Run, trajectories []trace.Trajectory) ([]byte, error) {
+func (m *Maker) ScoreReference(ctx context.Context, id model.VersionID, run Run, trajectories []record.Trajectory) ([]byte, error) {
 	b := model.Batch{Policy: id.Policy, Step: id.Number}
 	for i, trajectory := range trajectories {
 		all := shares{calls: make([]float64, len(trajectory.History)), skip: make([]bool, len(trajectory.History))}
@@ -145,7 +145,7 @@ func (m *Maker) ScoreReference(ctx context.Context, id model.VersionID, run Run,
 
 // callLogprobs returns the log-probabilities of the completions of trajectory i, taken
 // from the rows into which it was merged. They are 0 for tokens that are not trained.
-func callLogprobs(t trace.Trajectory, i int, rows []model.BatchRow, logprobs [][]float32) ([][]float32, error) {
+func callLogprobs(t record.Trajectory, i int, rows []model.BatchRow, logprobs [][]float32) ([][]float32, error) {
 	out, index := make([][]float32, len(t.History)), map[int32]int{}
 	next := make([]int, len(t.History)) // the next token of each completion
 	for k, c := range t.History {
@@ -178,7 +178,7 @@ func callLogprobs(t trace.Trajectory, i int, rows []model.BatchRow, logprobs [][
 
 // nextTrained returns the index of the first trained token of a completion, beginning at
 // from.
-func nextTrained(c trace.Call, from int) int {
+func nextTrained(c record.Call, from int) int {
 	for from < len(c.Completion) && c.Untrained != nil && c.Untrained[from] {
 		from++
 	}

@@ -11,13 +11,13 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Attempts reads what attempts recorded.
 type Attempts interface {
-	Trajectories(ctx context.Context, addresses []trace.Address) ([]trace.Trajectory, error)
+	Trajectories(ctx context.Context, addresses []record.Address) ([]record.Trajectory, error)
 }
 
 // servers has the server that sampled each call of a batch, by trajectory and Seq.
@@ -29,15 +29,15 @@ func (m *Maker) serversOf(ctx context.Context, b model.Batch) (servers, error) {
 	if m.Attempts == nil {
 		return nil, nil
 	}
-	addresses := make([]trace.Address, len(b.Trajectories))
+	addresses := make([]record.Address, len(b.Trajectories))
 	for i, t := range b.Trajectories {
 		var err error
-		if addresses[i], err = trace.ParseAddress(t.Attempt); err != nil {
+		if addresses[i], err = record.ParseAddress(t.Attempt); err != nil {
 			return nil, Invalid(fmt.Errorf("trajectory %d: %w", i, err))
 		}
 	}
 	all, err := m.Attempts.Trajectories(ctx, addresses)
-	if errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		return nil, nil
 	}
 	if err != nil {

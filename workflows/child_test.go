@@ -13,8 +13,8 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/tasks/stream"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -28,13 +28,13 @@ func stopGroup(env *testsuite.TestWorkflowEnvironment, with ...error) *int {
 		func(_ workflow.Context, in workflows.RolloutInput) (workflows.RolloutResult, error) {
 			mu.Lock()
 			defer mu.Unlock()
-			if in.Kind == trace.Train && in.Step == 1 && in.Task == 1 {
+			if in.Kind == record.Train && in.Step == 1 && in.Task == 1 {
 				if *started++; *started <= len(with) {
 					return workflows.RolloutResult{}, with[*started-1]
 				}
 			}
 			group := activities.Group{Task: in.Task, Attempts: []int{1, 1}, Rewards: []float64{0, 1}}
-			if in.Kind == trace.Reserve {
+			if in.Kind == record.Reserve {
 				group.Kind = in.Kind
 			}
 			return workflows.RolloutResult{Group: group}, nil
@@ -84,12 +84,12 @@ func TestAGroupThatAPersonCancelledIsQuarantined(t *testing.T) {
 	require.NoError(t, env.GetWorkflowError())
 	require.Len(t, fake.quarantined, 1)
 	require.Equal(t, "run/train-1/1 was cancelled in Temporal", fake.quarantined[0].Reason)
-	require.Equal(t, trace.Reserve, fake.batches[0].Groups[1].Kind)
+	require.Equal(t, record.Reserve, fake.batches[0].Groups[1].Kind)
 }
 
 func TestAnEvaluationThatAPersonCancelledPromotesAndReportsNothing(t *testing.T) {
 	t.Parallel()
-	fake := &fakeActivities{score: func(version int, _ trace.Kind) float64 { return float64(version) }}
+	fake := &fakeActivities{score: func(version int, _ record.Kind) float64 { return float64(version) }}
 	env := fake.environment(testSpec())
 	env.OnWorkflow(workflows.EvaluationWorkflow, mock.Anything, mock.Anything).Return(
 		func(_ workflow.Context, in workflows.EvaluationInput) (activities.Evaluation, error) {
@@ -113,16 +113,16 @@ func TestAnEvaluationThatAPersonCancelledPromotesAndReportsNothing(t *testing.T)
 func TestAfterAFatalErrorNothingElseIsStartedOrAwaited(t *testing.T) {
 	t.Parallel()
 	for name, of := range map[string]struct {
-		kind           trace.Kind
+		kind           record.Kind
 		tasks, samples int
 	}{
-		"step": {trace.Train, 8, 2}, "group": {trace.Train, 1, 300}, "evaluation": {trace.Gate, 10, 30},
+		"step": {record.Train, 8, 2}, "group": {record.Train, 1, 300}, "evaluation": {record.Gate, 10, 30},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := testSpec()
 			s.Training.TasksPerStep, s.Training.SamplesPerTask, s.Evaluation.Samples = 8, 2, 1
-			if of.kind == trace.Gate {
+			if of.kind == record.Gate {
 				s.Evaluation.Samples = of.samples
 			} else {
 				s.Training.TasksPerStep, s.Training.SamplesPerTask = of.tasks, of.samples

@@ -10,8 +10,8 @@ import (
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -43,7 +43,7 @@ func TestAStepAttemptsWhatItsCurriculumChooses(t *testing.T) {
 	t.Parallel()
 	for lag := range 3 {
 		// The second task of step 1 can't be graded, and neither the one that replaces it.
-		fake := &fakeActivities{score: func(int, trace.Kind) float64 { return 0.5 }, taskFaults: map[int]string{drawOf(1, 1): "no answer", drawOf(1, 3): "no answer"}}
+		fake := &fakeActivities{score: func(int, record.Kind) float64 { return 0.5 }, taskFaults: map[int]string{drawOf(1, 1): "no answer", drawOf(1, 3): "no answer"}}
 		asked := choosing(t, fake, lag)
 		var batches, reserves []activities.ChooseTasksInput
 		for _, in := range asked {
@@ -64,9 +64,9 @@ func TestAStepAttemptsWhatItsCurriculumChooses(t *testing.T) {
 		for _, in := range fake.rollouts {
 			place := in.Rollout.Task - (in.Rollout.Step-1)*3
 			switch in.Rollout.Kind {
-			case trace.Reserve:
+			case record.Reserve:
 				place = 3 + in.Rollout.Task
-			case trace.Train:
+			case record.Train:
 			default:
 				continue
 			}
@@ -80,7 +80,7 @@ func TestAStepAttemptsWhatItsCurriculumChooses(t *testing.T) {
 
 func TestARunWhoseCurriculumHasNoTaskLeftFails(t *testing.T) {
 	t.Parallel()
-	fake := &fakeActivities{score: func(int, trace.Kind) float64 { return 0.5 }}
+	fake := &fakeActivities{score: func(int, record.Kind) float64 { return 0.5 }}
 	s := testSpec()
 	s.Training.Curriculum, s.Training.Lag = &spec.Curriculum{Type: spec.CurriculumBand}, 1
 	s = s.WithDefaults()
@@ -95,7 +95,7 @@ func TestARunWhoseCurriculumHasNoTaskLeftFails(t *testing.T) {
 
 func TestNoActivityChoosesWithoutACurriculum(t *testing.T) {
 	t.Parallel()
-	fake := &fakeActivities{score: func(int, trace.Kind) float64 { return 0.5 }}
+	fake := &fakeActivities{score: func(int, record.Kind) float64 { return 0.5 }}
 	s := testSpec()
 	s.Training.Curriculum = &spec.Curriculum{Type: spec.CurriculumUniform}
 	env := fake.environment(s) // which has no such activity

@@ -9,7 +9,6 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -51,7 +50,7 @@ func TestStopEndsTheRunAfterTheStepsThatHaveBegun(t *testing.T) {
 	for lag, want := range []int{2, 3, 4} {
 		s := testSpec()
 		s.Training.Lag, s.Training.Steps = lag, 9
-		fake := &fakeActivities{score: func(version int, _ trace.Kind) float64 { return float64(version) }}
+		fake := &fakeActivities{score: func(version int, _ record.Kind) float64 { return float64(version) }}
 		env := fake.environment(s)
 		a := updateDuring(t, fake, env, 2, workflows.UpdateStop, workflows.ControlInput{By: "ada", Reason: "it is flat"})
 		env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
@@ -71,7 +70,7 @@ func TestARunStoppedLateStillEvaluatesItsLastVersion(t *testing.T) {
 	t.Parallel()
 	s := testSpec()
 	s.Training.Steps = 9
-	fake := &fakeActivities{score: func(version int, _ trace.Kind) float64 { return float64(version) }}
+	fake := &fakeActivities{score: func(version int, _ record.Kind) float64 { return float64(version) }}
 	env := fake.environment(s)
 	var a updateCallback
 	fake.recordStep = func(in activities.RecordStepInput) {

@@ -12,8 +12,8 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/credit"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -28,7 +28,7 @@ type fakeCriticActivities struct {
 }
 
 func newFakeCriticActivities() (*fakeCriticActivities, spec.Spec) {
-	fake := &fakeCriticActivities{fakeActivities: &fakeActivities{score: func(int, trace.Kind) float64 { return 0 }}}
+	fake := &fakeCriticActivities{fakeActivities: &fakeActivities{score: func(int, record.Kind) float64 { return 0 }}}
 	fake.trainStep = func(in activities.TrainStepInput) { fake.log("policy", in.Step) }
 	fake.recordStep = func(in activities.RecordStepInput) { fake.log("record", in.Step) }
 	s := testSpec()

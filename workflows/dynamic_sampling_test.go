@@ -15,7 +15,6 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks/stream"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -32,26 +31,26 @@ func randomReward(in activities.RunAgentInput) float64 {
 func expectedGroups(s spec.Spec, n, step int, fake *fakeActivities) (groups []activities.Group, replaced int) {
 	type prompt struct {
 		position int
-		kind     trace.Kind
+		kind     record.Kind
 		task     int
 	}
 	groups = make([]activities.Group, s.Training.TasksPerStep)
 	var queue []prompt
 	for i := range groups {
-		queue = append(queue, prompt{i, trace.Train, (step-1)*len(groups) + i})
+		queue = append(queue, prompt{i, record.Train, (step-1)*len(groups) + i})
 	}
 	for reserves := 0; len(queue) > 0; queue = queue[1:] {
 		p := queue[0]
 		index, _ := stream.At(s.Seed, n, p.task)
 		g := activities.Group{Task: p.task}
-		if p.kind == trace.Reserve {
+		if p.kind == record.Reserve {
 			index, g.Kind = stream.Reserve(s.Seed, n, step, p.task), p.kind
 		}
 		_, bad := fake.taskFaults[index]
 		for sample := range s.Training.SamplesPerTask {
 			g.Attempts = append(g.Attempts, 1)
 			g.Rewards = append(g.Rewards, fake.reward(activities.RunAgentInput{
-				Rollout: trace.RolloutID{Run: "run", Kind: p.kind, Step: step, Task: p.task, Sample: sample},
+				Rollout: record.RolloutID{Run: "run", Kind: p.kind, Step: step, Task: p.task, Sample: sample},
 			}))
 		}
 		same := g.Rewards[0] == g.Rewards[1]
@@ -61,7 +60,7 @@ func expectedGroups(s spec.Spec, n, step int, fake *fakeActivities) (groups []ac
 			groups[p.position] = g
 			continue
 		}
-		queue = append(queue, prompt{p.position, trace.Reserve, reserves})
+		queue = append(queue, prompt{p.position, record.Reserve, reserves})
 		reserves++
 	}
 	return groups, replaced
@@ -125,7 +124,7 @@ func TestFlatGroupsAreReplacedInOrderOfPlace(t *testing.T) {
 	in := 0
 	fake := &fakeActivities{score: constantScore}
 	fake.reward = func(r activities.RunAgentInput) float64 {
-		if r.Rollout.Kind != trace.Train {
+		if r.Rollout.Kind != record.Train {
 			return float64(r.Rollout.Sample)
 		}
 		if r.Rollout.Task == 0 {
@@ -143,7 +142,7 @@ func TestFlatGroupsAreReplacedInOrderOfPlace(t *testing.T) {
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.NoError(t, env.GetWorkflowError())
 	require.Equal(t, []activities.Group{
-		{Kind: trace.Reserve, Task: 0, Attempts: []int{1, 1}, Rewards: []float64{0, 1}},
+		{Kind: record.Reserve, Task: 0, Attempts: []int{1, 1}, Rewards: []float64{0, 1}},
 		{Task: 1, Attempts: []int{1, 1}, Rewards: []float64{0, 0}},
 		{Task: 2, Attempts: []int{1, 1}, Rewards: []float64{0, 0}},
 	}, fake.batches[0].Groups)
@@ -198,13 +197,13 @@ func TestCreditDecidesWhichGroupsAreFlat(t *testing.T) {
 	s.Training.DynamicSampling, s.Training.Steps, s.Evaluation.Every = 10, 1, 1
 	s.Credit.Rewards = map[string]float64{"final": 1, "brevity": 0.3}
 	fake := &fakeActivities{score: constantScore, reward: func(r activities.RunAgentInput) float64 { return float64(r.Rollout.Task % 2 * r.Rollout.Sample) }}
-	fake.hasCredit = func(g activities.Group) bool { return g.Kind == trace.Reserve || g.Task != 1 } // the one whose rewards differ is flat
+	fake.hasCredit = func(g activities.Group) bool { return g.Kind == record.Reserve || g.Task != 1 } // the one whose rewards differ is flat
 	env := fake.environment(s)
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.NoError(t, env.GetWorkflowError())
 	groups := fake.batches[0].Groups
 	require.Equal(t, []float64{0, 0}, groups[0].Rewards, "equal final rewards are kept")
-	require.Equal(t, activities.Group{Kind: trace.Reserve, Task: 0, Attempts: []int{1, 1}, Rewards: []float64{0, 0}}, groups[1])
+	require.Equal(t, activities.Group{Kind: record.Reserve, Task: 0, Attempts: []int{1, 1}, Rewards: []float64{0, 0}}, groups[1])
 	require.Len(t, fake.flatChecks, 2, "once for the groups of the step, once for the replacement")
 	require.Len(t, fake.flatChecks[0].Groups, 3)
 	require.Equal(t, groups[1:2], fake.flatChecks[1].Groups)
@@ -229,11 +228,11 @@ func TestAGroupThatSampledNothingIsFlat(t *testing.T) {
 	s := testSpec()
 	s.Training.DynamicSampling, s.Training.Steps, s.Evaluation.Every = 10, 1, 1
 	fake := &fakeActivities{score: constantScore, reward: func(r activities.RunAgentInput) float64 { return float64(r.Rollout.Sample) }}
-	fake.silent = func(r activities.RunAgentInput) bool { return r.Rollout.Kind == trace.Train && r.Rollout.Task == 1 }
+	fake.silent = func(r activities.RunAgentInput) bool { return r.Rollout.Kind == record.Train && r.Rollout.Task == 1 }
 	env := fake.environment(s)
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.NoError(t, env.GetWorkflowError())
-	require.Equal(t, activities.Group{Kind: trace.Reserve, Task: 0, Attempts: []int{1, 1}, Rewards: []float64{0, 1}}, fake.batches[0].Groups[1])
+	require.Equal(t, activities.Group{Kind: record.Reserve, Task: 0, Attempts: []int{1, 1}, Rewards: []float64{0, 1}}, fake.batches[0].Groups[1])
 	require.Empty(t, fake.flatChecks)
 	require.InDelta(t, 1, fake.recorded[0].Metrics["batch/refilled_groups"], 0)
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -22,14 +21,14 @@ func onlySpec(split string) spec.Spec {
 func TestARunThatOnlyEvaluatesTrainsNothing(t *testing.T) {
 	t.Parallel()
 	for split, rollouts := range map[string]int{"test": 30, "gate": 20} { // the test split has one more at temperature 0
-		fake := &fakeActivities{score: func(int, trace.Kind) float64 { return 0.5 }}
+		fake := &fakeActivities{score: func(int, record.Kind) float64 { return 0.5 }}
 		env := fake.environment(onlySpec(split))
 		env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 		var out workflows.TrainingResult
 		require.NoError(t, env.GetWorkflowResult(&out))
 		require.Len(t, fake.rollouts, rollouts)
 		for _, r := range fake.rollouts {
-			require.Equal(t, trace.Kind(split), r.Rollout.Kind)
+			require.Equal(t, record.Kind(split), r.Rollout.Kind)
 			require.Zero(t, r.Version)
 		}
 		require.NotNil(t, out.Evaluation)
@@ -47,7 +46,7 @@ func TestARunThatOnlyEvaluatesTrainsNothing(t *testing.T) {
 
 func TestARunThatOnlyEvaluatesFailsWithItsEvaluation(t *testing.T) {
 	t.Parallel()
-	fake := &fakeActivities{score: constantScore, ungraded: map[trace.Kind]bool{trace.Test: true}}
+	fake := &fakeActivities{score: constantScore, ungraded: map[record.Kind]bool{record.Test: true}}
 	env := fake.environment(onlySpec("test"))
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.ErrorContains(t, env.GetWorkflowError(), "of the test split can't be graded: grader exits with 3")

@@ -13,7 +13,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // ErrTypeEvaluation is the type of the error of an evaluation that can't say how
@@ -23,7 +22,7 @@ const ErrTypeEvaluation = "EvaluationFailed"
 // EvaluationInput asks for the mean reward of a version on a split.
 type EvaluationInput struct {
 	Run     string      `json:"run"`
-	Kind    trace.Kind  `json:"kind"`
+	Kind    record.Kind `json:"kind"`
 	Policy  string      `json:"policy"`
 	Version int         `json:"version"`
 	Tasks   int         `json:"tasks"`
@@ -84,7 +83,7 @@ func evaluateRange(ctx workflow.Context, in EvaluationInput, perTask, from int, 
 		task, sample := (from+i)/perTask, (from+i)%perTask
 		r, err := runAgent(ctx, sampleInput{
 			RunAgentInput: activities.RunAgentInput{
-				Rollout: trace.RolloutID{Run: in.Run, Kind: in.Kind, Step: in.Version, Task: task, Sample: sample},
+				Rollout: record.RolloutID{Run: in.Run, Kind: in.Kind, Step: in.Version, Task: task, Sample: sample},
 				Index:   task, Policy: in.Policy, Version: in.Version, Greedy: sample == in.Samples,
 			},
 			Agent: in.Agent, Grader: in.Grader,
@@ -138,7 +137,7 @@ func (t *trainingRun) evaluateOnly(ctx workflow.Context) (TrainingResult, error)
 		return TrainingResult{}, err
 	}
 	t.Started = true
-	e, err := t.evaluate(ctx, trace.Kind(t.Spec.Evaluation.Only), 0)
+	e, err := t.evaluate(ctx, record.Kind(t.Spec.Evaluation.Only), 0)
 	if err != nil {
 		return TrainingResult{}, err
 	}

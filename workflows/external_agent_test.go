@@ -19,8 +19,8 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -66,12 +66,12 @@ func (p *externalAgent) environment(registered ...func(*testsuite.TestWorkflowEn
 // counts returns the result of an attempt that counts.
 func counts(in activities.EndAttemptInput) activities.EndAttemptResult {
 	one := 1.0
-	return activities.EndAttemptResult{RunAgentResult: activities.RunAgentResult{Attempt: in.Address.Attempt, Outcome: trace.Completed, Reward: &one}}
+	return activities.EndAttemptResult{RunAgentResult: activities.RunAgentResult{Attempt: in.Address.Attempt, Outcome: record.OutcomeCompleted, Reward: &one}}
 }
 
 func group(t spec.Temporal) workflows.RolloutInput {
 	return workflows.RolloutInput{
-		Run: "run", Kind: trace.Train, Step: 1, Task: 3, Index: 5, Policy: "main", Samples: 1,
+		Run: "run", Kind: record.Train, Step: 1, Task: 3, Index: 5, Policy: "main", Samples: 1,
 		Agent: spec.Agent{Temporal: &t, Queue: "rollout-cpu", Limits: spec.AgentLimits{Seconds: 60, IdleSeconds: 5}},
 	}
 }
@@ -102,7 +102,7 @@ func TestAnAgentMayBeSomebodysWorkflow(t *testing.T) {
 	require.JSONEq(t, `{"result":"6*7=42","reward":0.5}`, end.Reply)
 	end.Reply = ""
 	require.Equal(t, activities.EndAttemptInput{
-		Address: trace.Address{RolloutID: trace.RolloutID{Run: "run", Kind: trace.Train, Step: 1, Task: 3}, Attempt: 1},
+		Address: record.Address{RolloutID: record.RolloutID{Run: "run", Kind: record.Train, Step: 1, Task: 3}, Attempt: 1},
 		Index:   5, BaseURL: "http://w/r/v1", Key: "key", Workflow: "run/train-1/3/0/1",
 	}, end)
 }
@@ -280,7 +280,7 @@ func TestARolloutElsewhereThatHasEndedIsNotRunAgain(t *testing.T) {
 	var r *activities.Runner
 	two := 2.0
 	env.OnActivity(r.BeginAttempt, mock.Anything, mock.Anything).Return(activities.BeginAttemptResult{
-		Ended: &activities.RunAgentResult{Attempt: 3, Outcome: trace.Completed, Reward: &two},
+		Ended: &activities.RunAgentResult{Attempt: 3, Outcome: record.OutcomeCompleted, Reward: &two},
 	}, nil)
 	env.ExecuteWorkflow(workflows.RolloutWorkflow, externalWorkflow())
 	var out workflows.RolloutResult
@@ -312,7 +312,7 @@ func TestATaskWhoseAttemptsCanNotBePreparedIsQuarantined(t *testing.T) {
 	env := quiet().NewTestWorkflowEnvironment()
 	var r *activities.Runner
 	env.OnActivity(r.RunAgent, mock.Anything, mock.Anything).Return(activities.RunAgentResult{
-		Attempt: 5, Outcome: trace.InfraFault, TaskFault: "before the attempt: no room",
+		Attempt: 5, Outcome: record.InfraFault, TaskFault: "before the attempt: no room",
 	}, nil)
 	in := externalWorkflow()
 	in.Agent = spec.Agent{Func: "f", Queue: "rollout-cpu"}

@@ -16,7 +16,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -24,7 +23,7 @@ import (
 // the slices record what the workflow asked for.
 type fakeActivities struct {
 	mu    sync.Mutex
-	score func(version int, kind trace.Kind) float64
+	score func(version int, kind record.Kind) float64
 	// reward, if not nil, decides the rewards of training rollouts instead of score.
 	reward     func(activities.RunAgentInput) float64
 	agentError error // returned by RunAgent
@@ -37,7 +36,7 @@ type fakeActivities struct {
 	// attemptFault gives the fault of single attempts.
 	attemptFault func(activities.RunAgentInput) string
 	// ungraded are the tasks of evaluations that can't be graded, by kind.
-	ungraded map[trace.Kind]bool
+	ungraded map[record.Kind]bool
 	// ungradedFrom is the first version that can't be graded on the gate split; 0
 	// for none.
 	ungradedFrom int
@@ -100,15 +99,15 @@ func (fake *fakeActivities) environmentOf(s spec.Spec, train int) *testsuite.Tes
 	var r *activities.Runner
 	var t *activities.Trainer
 	env.OnActivity(c.PrepareRun, mock.Anything, mock.Anything).Return(activities.PrepareRunResult{
-		Spec: s, SearchAttributes: false, Splits: map[trace.Kind]record.Split{
-			trace.Train: {Digest: "sha256:a", Count: train}, trace.Gate: {Digest: "sha256:b", Count: 10}, trace.Test: {Digest: "sha256:c", Count: 10},
+		Spec: s, SearchAttributes: false, Splits: map[record.Kind]record.Split{
+			record.Train: {Digest: "sha256:a", Count: train}, record.Gate: {Digest: "sha256:b", Count: 10}, record.Test: {Digest: "sha256:c", Count: 10},
 		},
 	}, nil)
 	env.OnActivity(t.InitPolicy, mock.Anything, mock.Anything).Return(activities.VersionResult{Weights: "sha256:0"}, nil)
 	env.OnActivity(c.PublishVersion, mock.Anything, mock.Anything).Return(nil)
 	env.OnActivity(c.RecordEvaluation, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.RecordEvaluationInput) error {
 		fake.locked(func() {
-			if in.Evaluation.Kind == trace.Gate {
+			if in.Evaluation.Kind == record.Gate {
 				fake.recordMean(in.Evaluation)
 			}
 		})
@@ -204,18 +203,18 @@ func (fake *fakeActivities) runAgent(_ context.Context, in activities.RunAgentIn
 			return activities.RunAgentResult{}, err
 		}
 	}
-	if why, ok := fake.taskFaults[in.Index]; ok && (in.Rollout.Kind == trace.Train || in.Rollout.Kind == trace.Reserve) {
+	if why, ok := fake.taskFaults[in.Index]; ok && (in.Rollout.Kind == record.Train || in.Rollout.Kind == record.Reserve) {
 		zero := 0.0
-		return activities.RunAgentResult{Attempt: 1, Outcome: trace.AgentFailed, Reward: &zero, TaskFault: why}, nil
+		return activities.RunAgentResult{Attempt: 1, Outcome: record.AgentFailed, Reward: &zero, TaskFault: why}, nil
 	}
-	if fake.ungraded[in.Rollout.Kind] || fake.ungradedFrom > 0 && in.Rollout.Kind == trace.Gate && in.Version >= fake.ungradedFrom {
-		return activities.RunAgentResult{Attempt: 1, Outcome: trace.Completed}, nil
+	if fake.ungraded[in.Rollout.Kind] || fake.ungradedFrom > 0 && in.Rollout.Kind == record.Gate && in.Version >= fake.ungradedFrom {
+		return activities.RunAgentResult{Attempt: 1, Outcome: record.OutcomeCompleted}, nil
 	}
 	reward := fake.score(in.Version, in.Rollout.Kind)
-	if fake.reward != nil && (in.Rollout.Kind == trace.Train || in.Rollout.Kind == trace.Reserve) {
+	if fake.reward != nil && (in.Rollout.Kind == record.Train || in.Rollout.Kind == record.Reserve) {
 		reward = fake.reward(in)
 	}
-	result := activities.RunAgentResult{Attempt: 1, Outcome: trace.Completed, Reward: &reward, Calls: 2, Tokens: 10}
+	result := activities.RunAgentResult{Attempt: 1, Outcome: record.OutcomeCompleted, Reward: &reward, Calls: 2, Tokens: 10}
 	if fake.silent != nil && fake.silent(in) {
 		result.Calls, result.Tokens = 0, 0
 	}

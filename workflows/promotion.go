@@ -10,7 +10,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // Approval is a candidate that waits for a person.
@@ -23,7 +23,7 @@ type Approval struct {
 // asks a person to. An evaluation that fails promotes nothing.
 func (t *trainingRun) gate(ctx workflow.Context, v int) (*float64, error) {
 	t.Evaluated = v
-	e, err := t.evaluate(ctx, trace.Gate, v)
+	e, err := t.evaluate(ctx, record.Gate, v)
 	if evaluationFailed(err) {
 		workflow.GetLogger(ctx).Warn("version not promoted", "version", v, "error", err)
 		return nil, t.recordDecision(ctx, model.Decision{Candidate: v, Promoted: t.Promoted, Baseline: t.Gate, Obstacle: err.Error()}, "refused")
@@ -153,12 +153,12 @@ func (t *trainingRun) awaitApproval(ctx workflow.Context) error {
 }
 
 // evaluate runs a version on a split.
-func (t *trainingRun) evaluate(ctx workflow.Context, kind trace.Kind, v int) (activities.Evaluation, error) {
+func (t *trainingRun) evaluate(ctx workflow.Context, kind record.Kind, v int) (activities.Evaluation, error) {
 	id := evaluationID(t.Run, kind, v)
 	t.enter(ctx, PhaseEvaluation, id)
 	in := EvaluationInput{
 		Run: t.Run, Kind: kind, Policy: model.DefaultPolicy, Version: v, Tasks: t.Splits[kind].Count,
-		Samples: t.Spec.Evaluation.Samples, Greedy: kind == trace.Test,
+		Samples: t.Spec.Evaluation.Samples, Greedy: kind == record.Test,
 	}
 	in.Agent, in.Grader = forChildren(t.Spec)
 	return runChild[activities.Evaluation](ctx, id, evaluationSummary(in), EvaluationWorkflow, in)
@@ -167,7 +167,7 @@ func (t *trainingRun) evaluate(ctx workflow.Context, kind trace.Kind, v int) (ac
 // report evaluates a version on the test split. Nothing depends on the result, so a
 // failed evaluation is left out.
 func (t *trainingRun) report(ctx workflow.Context, v int) (*activities.Evaluation, error) {
-	e, err := t.evaluate(ctx, trace.Test, v)
+	e, err := t.evaluate(ctx, record.Test, v)
 	if evaluationFailed(err) {
 		workflow.GetLogger(ctx).Warn("version not reported", "version", v, "error", err)
 		return nil, nil

@@ -8,12 +8,11 @@ import (
 
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
 // risingScore is an agent that gets better with each version.
-func risingScore(version int, _ trace.Kind) float64 { return float64(version) }
+func risingScore(version int, _ record.Kind) float64 { return float64(version) }
 
 func approvalSpec() spec.Spec {
 	s := testSpec()
@@ -111,7 +110,7 @@ func TestAFailedEvaluationPromotesNothing(t *testing.T) {
 
 func TestWithoutABaselineARunFails(t *testing.T) {
 	t.Parallel()
-	fake := &fakeActivities{score: risingScore, ungraded: map[trace.Kind]bool{trace.Gate: true}}
+	fake := &fakeActivities{score: risingScore, ungraded: map[record.Kind]bool{record.Gate: true}}
 	env := fake.environment(testSpec())
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.ErrorContains(t, env.GetWorkflowError(), "of the gate split can't be graded")
@@ -120,7 +119,7 @@ func TestWithoutABaselineARunFails(t *testing.T) {
 
 func TestAReportThatFailsIsLeftOut(t *testing.T) {
 	t.Parallel()
-	fake := &fakeActivities{score: risingScore, ungraded: map[trace.Kind]bool{trace.Test: true}}
+	fake := &fakeActivities{score: risingScore, ungraded: map[record.Kind]bool{record.Test: true}}
 	env := fake.environment(testSpec())
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	var out workflows.TrainingResult

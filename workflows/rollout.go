@@ -16,13 +16,12 @@ import (
 	"github.com/fulgurite/fulgurite/internal/truncate"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // RolloutInput asks for the group of one task: all its samples in one step.
 type RolloutInput struct {
 	Run     string      `json:"run"`
-	Kind    trace.Kind  `json:"kind"`
+	Kind    record.Kind `json:"kind"`
 	Step    int         `json:"step"`
 	Task    int         `json:"task"`  // ordinal in the stream of training tasks
 	Index   int         `json:"index"` // in the train split
@@ -52,12 +51,12 @@ func RolloutWorkflow(ctx workflow.Context, in RolloutInput) (RolloutResult, erro
 	out := RolloutResult{Group: activities.Group{
 		Task: in.Task, Attempts: make([]int, in.Samples), Rewards: make([]float64, in.Samples),
 	}}
-	if in.Kind == trace.Reserve {
+	if in.Kind == record.Reserve {
 		out.Group.Kind = in.Kind
 	}
 	results := make([]activities.RunAgentResult, in.Samples)
 	err := concurrently(ctx, workflow.NewSemaphore(ctx, window), in.Samples, func(ctx workflow.Context, i int) error {
-		id := trace.RolloutID{Run: in.Run, Kind: in.Kind, Step: in.Step, Task: in.Task, Sample: i}
+		id := record.RolloutID{Run: in.Run, Kind: in.Kind, Step: in.Step, Task: in.Task, Sample: i}
 		r, err := runAgent(ctx, sampleInput{
 			RunAgentInput: activities.RunAgentInput{Rollout: id, Index: in.Index, Policy: in.Policy, Version: in.Version},
 			Agent:         in.Agent, Grader: in.Grader,
@@ -75,7 +74,7 @@ func RolloutWorkflow(ctx workflow.Context, in RolloutInput) (RolloutResult, erro
 		}
 		out.Calls += r.Calls
 		out.Tokens += r.Tokens
-		if r.Outcome == trace.AgentFailed {
+		if r.Outcome == record.AgentFailed {
 			out.Failed++
 		}
 		return nil
@@ -117,7 +116,7 @@ func runAgent(ctx workflow.Context, in sampleInput) (activities.RunAgentResult, 
 	}
 	var grade activities.GradeRolloutResult
 	err = workflow.ExecuteActivity(grading(ctx, in.Agent, in.Grader), runner.GradeRollout, activities.GradeRolloutInput{
-		Address: trace.Address{RolloutID: in.Rollout, Attempt: r.Attempt}, Index: in.Index,
+		Address: record.Address{RolloutID: in.Rollout, Attempt: r.Attempt}, Index: in.Index,
 	}).Get(ctx, &grade)
 	if grade.TaskFault != "" {
 		r.TaskFault = grade.TaskFault
@@ -181,7 +180,7 @@ func externalAttempt(ctx workflow.Context, in sampleInput, begin activities.Begi
 		return activities.EndAttemptResult{RunAgentResult: *begun.Ended}, nil
 	}
 	end := activities.EndAttemptInput{
-		Address: trace.Address{RolloutID: in.Rollout, Attempt: begun.Attempt}, Index: in.Index,
+		Address: record.Address{RolloutID: in.Rollout, Attempt: begun.Attempt}, Index: in.Index,
 		BaseURL: begun.Brief.BaseURL, Key: begun.Brief.APIKey,
 	}
 	callAgent(ctx, in.Agent, begun.Brief, summary, &end)

@@ -20,7 +20,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Phase is the current activity of a run.
@@ -60,10 +59,10 @@ const curveLength = 400
 
 // TrainingState is the whole state of TrainingWorkflow. continue-as-new carries it over.
 type TrainingState struct {
-	Run              string                      `json:"run"`
-	Spec             spec.Spec                   `json:"spec"`
-	Splits           map[trace.Kind]record.Split `json:"splits"`
-	SearchAttributes bool                        `json:"search_attributes"`
+	Run              string                       `json:"run"`
+	Spec             spec.Spec                    `json:"spec"`
+	Splits           map[record.Kind]record.Split `json:"splits"`
+	SearchAttributes bool                         `json:"search_attributes"`
 
 	// Started is true once version 0 was made, evaluated and promoted.
 	Started bool `json:"started"`
@@ -180,7 +179,7 @@ func (s *TrainingState) steps() int {
 			return int(n)
 		}
 	}
-	return s.Spec.Training.Total(s.Splits[trace.Train].Count)
+	return s.Spec.Training.Total(s.Splits[record.Train].Count)
 }
 
 // last returns the step after which the run ends.
@@ -225,11 +224,11 @@ func (s *TrainingState) specAt(step int) spec.Spec {
 	return at
 }
 
-func (s *TrainingState) has(split trace.Kind) bool { return s.Splits[split].Count > 0 }
+func (s *TrainingState) has(split record.Kind) bool { return s.Splits[split].Count > 0 }
 
 // evaluates reports whether version v is evaluated on the gate split.
 func (s *TrainingState) evaluates(v int) bool {
-	return s.has(trace.Gate) && (v%s.specAt(v).Evaluation.Every == 0 || v == s.last())
+	return s.has(record.Gate) && (v%s.specAt(v).Evaluation.Every == 0 || v == s.last())
 }
 
 // addDecision keeps the last decisions: the store has all.

@@ -16,7 +16,6 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks/stream"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // step waits for the rollouts of step Step+1 and trains version Step+1 on them.
@@ -174,7 +173,7 @@ type stepGroups struct {
 // groupTask is a task to be rolled out for a position of the batch.
 type groupTask struct {
 	position int
-	kind     trace.Kind
+	kind     record.Kind
 	task     int // ordinal
 	index    int // in the train split
 }
@@ -217,7 +216,7 @@ func (t *trainingRun) runRollouts(ctx workflow.Context, g, before *stepGroups) e
 	}
 	todo := make([]groupTask, len(g.results))
 	for i := range todo {
-		todo[i] = groupTask{position: i, kind: trace.Train, task: g.cursor + i, index: indices[i]}
+		todo[i] = groupTask{position: i, kind: record.Train, task: g.cursor + i, index: indices[i]}
 	}
 	for len(todo) > 0 {
 		known := t.quarantinedBefore(g.step)
@@ -332,7 +331,7 @@ func (t *trainingRun) batchTasks(ctx workflow.Context, g, before *stepGroups) ([
 		}
 		return t.chooseTasks(ctx, g, 0, len(g.results))
 	}
-	n := t.Splits[trace.Train].Count
+	n := t.Splits[record.Train].Count
 	indices := make([]int, len(g.results))
 	for i := range indices {
 		indices[i], _ = stream.At(t.Spec.Seed, n, g.cursor+i)
@@ -346,7 +345,7 @@ func (t *trainingRun) reserveTasks(ctx workflow.Context, g *stepGroups, count in
 	if t.Spec.Training.Chooses() && count > 0 {
 		return t.chooseTasks(ctx, g, len(g.results)+g.reserves, count)
 	}
-	n := t.Splits[trace.Train].Count
+	n := t.Splits[record.Train].Count
 	indices := make([]int, count)
 	for i := range indices {
 		indices[i] = stream.Reserve(t.Spec.Seed, n, g.step, g.reserves+i)
@@ -417,7 +416,7 @@ func (t *trainingRun) replaceGroups(ctx workflow.Context, g *stepGroups, todo []
 		return nil, err
 	}
 	for i := range out {
-		out[i].kind, out[i].task, out[i].index = trace.Reserve, g.reserves, indices[i]
+		out[i].kind, out[i].task, out[i].index = record.Reserve, g.reserves, indices[i]
 		g.reserves++
 	}
 	if most > 0 && len(out) == 0 {
@@ -479,6 +478,6 @@ func (t *trainingRun) quarantine(ctx workflow.Context, g *stepGroups, task group
 	g.quarantined = append(g.quarantined, q)
 	var c *activities.Coordinator
 	return workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("task %d of step %d", task.task, g.step)), c.RecordQuarantine, activities.RecordQuarantineInput{
-		Run: t.Run, Policy: model.DefaultPolicy, Step: g.step, Task: task.task, Index: task.index, Reserve: task.kind == trace.Reserve, Reason: q.Reason,
+		Run: t.Run, Policy: model.DefaultPolicy, Step: g.step, Task: task.task, Index: task.index, Reserve: task.kind == record.Reserve, Reason: q.Reason,
 	}).Get(ctx, nil)
 }

@@ -12,13 +12,13 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/tasks/stream"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
 // constantScore is an agent whose reward does not depend on the version.
-func constantScore(int, trace.Kind) float64 { return 0.5 }
+func constantScore(int, record.Kind) float64 { return 0.5 }
 
 func TestRolloutsSampleFromTheVersionThatTheLagSays(t *testing.T) {
 	t.Parallel()
@@ -31,7 +31,7 @@ func TestRolloutsSampleFromTheVersionThatTheLagSays(t *testing.T) {
 		require.NoError(t, env.GetWorkflowError())
 		require.Len(t, fake.trained, 6)
 		for _, in := range fake.rollouts {
-			if in.Rollout.Kind == trace.Train {
+			if in.Rollout.Kind == record.Train {
 				require.Equal(t, max(0, in.Rollout.Step-1-lag), in.Version, "lag %d", lag)
 			}
 		}
@@ -53,7 +53,7 @@ func TestRolloutsOfLaterStepsBeginWithoutTheUpdate(t *testing.T) {
 	}
 	fake := &fakeActivities{score: constantScore}
 	fake.attemptFault = func(in activities.RunAgentInput) string {
-		if in.Rollout.Kind == trace.Train {
+		if in.Rollout.Kind == record.Train {
 			once[in.Rollout.Step].Do(func() { close(begun[in.Rollout.Step]) })
 		}
 		return ""
@@ -117,7 +117,7 @@ func TestAQuarantinedGroupIsReplacedFromTheReserve(t *testing.T) {
 		first := fake.batches[0]
 		require.Equal(t, []activities.Group{
 			{Task: 0, Attempts: []int{1, 1}, Rewards: []float64{0.5, 0.5}},
-			{Kind: trace.Reserve, Task: 1, Attempts: []int{1, 1}, Rewards: []float64{0.5, 0.5}},
+			{Kind: record.Reserve, Task: 1, Attempts: []int{1, 1}, Rewards: []float64{0.5, 0.5}},
 			{Task: 2, Attempts: []int{1, 1}, Rewards: []float64{0.5, 0.5}},
 		}, first.Groups)
 		require.Equal(t, 3, fake.batches[1].Groups[0].Task, "the normal stream does not shift")
@@ -141,7 +141,7 @@ func TestAQuarantinedTaskIsLeftOutByStepsAfterTheLag(t *testing.T) {
 		require.NoError(t, env.GetWorkflowError())
 		tried := map[int]bool{}
 		for _, r := range fake.rollouts {
-			if r.Index == 0 && (r.Rollout.Kind == trace.Train) {
+			if r.Index == 0 && (r.Rollout.Kind == record.Train) {
 				tried[r.Rollout.Step] = true
 			}
 		}
@@ -175,14 +175,14 @@ func TestARunWhoseTasksAreAllBrokenEndsWithTheReason(t *testing.T) {
 
 func TestATaskThatCannotBeGradedIsQuarantined(t *testing.T) {
 	t.Parallel()
-	fake := &fakeActivities{score: constantScore, ungraded: map[trace.Kind]bool{trace.Train: true}}
+	fake := &fakeActivities{score: constantScore, ungraded: map[record.Kind]bool{record.Train: true}}
 	env := fake.environment(testSpec())
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.NoError(t, env.GetWorkflowError())
 	require.Len(t, fake.trained, 4)
 	for _, b := range fake.batches {
 		for _, g := range b.Groups {
-			require.Equal(t, trace.Reserve, g.Kind)
+			require.Equal(t, record.Reserve, g.Kind)
 		}
 	}
 	require.Equal(t, "grader exits with 3", fake.quarantined[0].Reason)
@@ -190,10 +190,10 @@ func TestATaskThatCannotBeGradedIsQuarantined(t *testing.T) {
 
 func TestAnAgentThatFailsEarlyInSomeSamplesIsThePolicysAffair(t *testing.T) {
 	t.Parallel()
-	fake := &fakeActivities{score: func(int, trace.Kind) float64 { return 0 }}
+	fake := &fakeActivities{score: func(int, record.Kind) float64 { return 0 }}
 	env := fake.environment(testSpec())
 	fake.attemptFault = func(in activities.RunAgentInput) string {
-		if in.Rollout.Kind == trace.Train && in.Rollout.Sample == 0 {
+		if in.Rollout.Kind == record.Train && in.Rollout.Sample == 0 {
 			return "failed before its first model call"
 		}
 		return ""
@@ -201,11 +201,11 @@ func TestAnAgentThatFailsEarlyInSomeSamplesIsThePolicysAffair(t *testing.T) {
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.NoError(t, env.GetWorkflowError())
 	require.Empty(t, fake.quarantined)
-	kinds := map[trace.Kind]bool{}
+	kinds := map[record.Kind]bool{}
 	for _, b := range fake.batches {
 		for _, g := range b.Groups {
 			kinds[g.Kind] = true
 		}
 	}
-	require.Equal(t, []trace.Kind{""}, slices.Collect(maps.Keys(kinds)))
+	require.Equal(t, []record.Kind{""}, slices.Collect(maps.Keys(kinds)))
 }

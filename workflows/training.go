@@ -12,7 +12,6 @@ import (
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // TrainingWorkflow is a run: it trains the policy of a spec step by step and
@@ -132,7 +131,7 @@ func (t *trainingRun) start(ctx workflow.Context) error {
 	if err := t.initPolicy(ctx); err != nil {
 		return err
 	}
-	if t.has(trace.Test) {
+	if t.has(record.Test) {
 		e, err := t.report(ctx, 0)
 		if err != nil {
 			return err
@@ -140,8 +139,8 @@ func (t *trainingRun) start(ctx workflow.Context) error {
 		t.Before = e
 	}
 	decision := model.Decision{Promoted: -1, Accept: true}
-	if t.has(trace.Gate) {
-		e, err := t.evaluate(ctx, trace.Gate, 0)
+	if t.has(record.Gate) {
+		e, err := t.evaluate(ctx, record.Gate, 0)
 		switch {
 		case evaluationStopped(err): // then no version can be compared with this one
 			workflow.GetLogger(ctx).Warn("version 0 was not evaluated", "error", err)
@@ -183,7 +182,7 @@ func (t *trainingRun) publish(ctx workflow.Context, v int) error {
 // finish reports the promoted version on the test split and closes the record. Without a
 // gate split nothing could be promoted, so it reports the last version.
 func (t *trainingRun) finish(ctx workflow.Context) (TrainingResult, error) {
-	if t.has(trace.Gate) && t.Evaluated < t.Step { // stopped when its last step was all but done
+	if t.has(record.Gate) && t.Evaluated < t.Step { // stopped when its last step was all but done
 		if _, err := t.gate(ctx, t.Step); err != nil {
 			return TrainingResult{}, err
 		}
@@ -193,10 +192,10 @@ func (t *trainingRun) finish(ctx workflow.Context) (TrainingResult, error) {
 	}
 	t.After = t.Before
 	final := t.Promoted
-	if !t.has(trace.Gate) {
+	if !t.has(record.Gate) {
 		final = t.Step
 	}
-	if t.has(trace.Test) && final != 0 {
+	if t.has(record.Test) && final != 0 {
 		e, err := t.report(ctx, final)
 		if err != nil {
 			return TrainingResult{}, err
@@ -277,13 +276,13 @@ const QueryState = "state"
 
 // rolloutID returns the id of the child that runs one task's group, for example
 // "demo/train-3/17".
-func rolloutID(run string, kind trace.Kind, step, task int) string {
+func rolloutID(run string, kind record.Kind, step, task int) string {
 	return fmt.Sprintf("%s/%s-%d/%d", run, kind, step, task)
 }
 
 // evaluationID returns the id of the child that evaluates a version, for example
 // "demo/gate-5".
-func evaluationID(run string, kind trace.Kind, version int) string {
+func evaluationID(run string, kind record.Kind, version int) string {
 	return fmt.Sprintf("%s/%s-%d", run, kind, version)
 }
 
@@ -292,9 +291,9 @@ func evaluationID(run string, kind trace.Kind, version int) string {
 func rolloutSummary(in RolloutInput) string {
 	what := fmt.Sprintf("step %d, task %d", in.Step, in.Task)
 	switch in.Kind {
-	case trace.Try:
+	case record.Try:
 		what = fmt.Sprintf("try of task %d", in.Task)
-	case trace.Reserve:
+	case record.Reserve:
 		what = fmt.Sprintf("step %d, reserve %d", in.Step, in.Task)
 	}
 	return fmt.Sprintf("%s (line %d of the split), version %d, %d samples", what, in.Index+1, in.Version, in.Samples)

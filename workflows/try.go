@@ -6,7 +6,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // TryStep is the step number of a trial: that of its attempts and of its batch.
@@ -94,12 +94,12 @@ func (t *trainingRun) tryGroups(ctx workflow.Context, in TryInput, out *TryResul
 	}
 	indices := in.Indices
 	if len(indices) == 0 {
-		for i := range min(in.Tasks, t.Splits[trace.Train].Count) {
+		for i := range min(in.Tasks, t.Splits[record.Train].Count) {
 			indices = append(indices, i)
 		}
 	}
 	for _, index := range indices {
-		name := rolloutID(t.Run, trace.Try, TryStep, index)
+		name := rolloutID(t.Run, record.Try, TryStep, index)
 		r, err := t.try(ctx, name, g, index)
 		if err != nil {
 			return g, err
@@ -124,11 +124,11 @@ func (t *trainingRun) tryGroups(ctx workflow.Context, in TryInput, out *TryResul
 // try runs the group of a task, as the workflow with the id name.
 func (t *trainingRun) try(ctx workflow.Context, name string, g *stepGroups, task int) (RolloutResult, error) {
 	in := RolloutInput{
-		Run: t.Run, Kind: trace.Try, Step: g.step, Task: task, Index: task, Policy: model.DefaultPolicy, Samples: g.samples,
+		Run: t.Run, Kind: record.Try, Step: g.step, Task: task, Index: task, Policy: model.DefaultPolicy, Samples: g.samples,
 	}
 	in.Agent, in.Grader = forChildren(t.Spec)
 	r, err := runChild[RolloutResult](ctx, name, rolloutSummary(in), RolloutWorkflow, in)
-	r.Group.Kind = trace.Try
+	r.Group.Kind = record.Try
 	return r, err
 }
 

@@ -8,15 +8,15 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/credit"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
 func TestATrialRunsEachRolloutTwiceIfAsked(t *testing.T) {
 	t.Parallel()
 	for _, twice := range []bool{false, true} {
-		fake := &fakeActivities{score: func(int, trace.Kind) float64 { return 1 }}
+		fake := &fakeActivities{score: func(int, record.Kind) float64 { return 1 }}
 		env := fake.environment(testSpec())
 		env.RegisterWorkflow(workflows.TryWorkflow)
 		env.ExecuteWorkflow(workflows.TryWorkflow, workflows.TryInput{Training: workflows.TrainingInput{Spec: []byte(`{}`)}, Tasks: 3, Twice: twice})
@@ -67,7 +67,7 @@ func TestATrialAssignsCreditAsAStepDoes(t *testing.T) {
 	require.Equal(t, []activities.JudgeCallsInput{{Run: fake.batches[0].Run, Policy: "main", Step: workflows.TryStep, Groups: out.Groups}}, fake.judged)
 	for i, task := range []int{4, 2} {
 		require.Equal(t, task, out.Groups[i].Task)
-		require.Equal(t, trace.Try, out.Groups[i].Kind)
+		require.Equal(t, record.Try, out.Groups[i].Kind)
 		require.Len(t, out.Groups[i].Rewards, 3)
 	}
 	require.Empty(t, fake.trained)
@@ -75,7 +75,7 @@ func TestATrialAssignsCreditAsAStepDoes(t *testing.T) {
 
 func TestNoCreditIsAssignedToQuarantinedTasksOfATrial(t *testing.T) {
 	t.Parallel()
-	fake := &fakeActivities{score: constantScore, ungraded: map[trace.Kind]bool{trace.Try: true}}
+	fake := &fakeActivities{score: constantScore, ungraded: map[record.Kind]bool{record.Try: true}}
 	out := tried(t, fake, testSpec(), workflows.TryInput{Tasks: 2})
 	require.Len(t, out.Groups, 2)
 	require.Equal(t, []workflows.Quarantine{

@@ -24,7 +24,6 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks/stream"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -37,7 +36,7 @@ func input(t *testing.T) workflows.TrainingInput {
 
 func TestARunTrainsEachVersionFromTheOneBefore(t *testing.T) {
 	t.Parallel()
-	fake := &fakeActivities{score: func(version int, _ trace.Kind) float64 { return float64(version) }}
+	fake := &fakeActivities{score: func(version int, _ record.Kind) float64 { return float64(version) }}
 	env := fake.environment(testSpec())
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	var out workflows.TrainingResult
@@ -52,7 +51,7 @@ func TestARunTrainsEachVersionFromTheOneBefore(t *testing.T) {
 		require.Equal(t, activities.TrainStepInput{Run: "run", Policy: "main", Step: i + 1, Batch: fmt.Sprintf("sha256:batch%d", i+1)}, in)
 	}
 	for _, in := range fake.rollouts {
-		if in.Rollout.Kind == trace.Train {
+		if in.Rollout.Kind == record.Train {
 			require.Equal(t, in.Rollout.Step-1, in.Version, "rollouts of step s sample from version s-1")
 		} else {
 			require.Equal(t, in.Rollout.Step, in.Version)
@@ -64,14 +63,14 @@ func TestARunTrainsEachVersionFromTheOneBefore(t *testing.T) {
 
 func TestTasksComeFromTheSeededStreamWithoutGapOrRepeat(t *testing.T) {
 	t.Parallel()
-	fake := &fakeActivities{score: func(int, trace.Kind) float64 { return 0 }}
+	fake := &fakeActivities{score: func(int, record.Kind) float64 { return 0 }}
 	env := fake.environment(testSpec())
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.NoError(t, env.GetWorkflowError())
 
 	seen := map[int]map[int]int{} // task → sample → index
 	for _, in := range fake.rollouts {
-		if in.Rollout.Kind != trace.Train {
+		if in.Rollout.Kind != record.Train {
 			continue
 		}
 		if seen[in.Rollout.Task] == nil {
@@ -94,7 +93,7 @@ func TestTasksComeFromTheSeededStreamWithoutGapOrRepeat(t *testing.T) {
 func TestOnlyABetterVersionIsPromotedAndARefusedOneIsStillTheParent(t *testing.T) {
 	t.Parallel()
 	gate := map[int]float64{0: 0.5, 2: 0.7, 4: 0.6}
-	fake := &fakeActivities{score: func(version int, kind trace.Kind) float64 { return gate[version] }}
+	fake := &fakeActivities{score: func(version int, kind record.Kind) float64 { return gate[version] }}
 	env := fake.environment(testSpec())
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	var out workflows.TrainingResult
@@ -116,7 +115,7 @@ func TestAMarginRefusesASmallGain(t *testing.T) {
 	t.Parallel()
 	s := testSpec()
 	s.Promotion.Margin = 0.3
-	fake := &fakeActivities{score: func(version int, _ trace.Kind) float64 { return 0.5 + float64(version)*0.05 }}
+	fake := &fakeActivities{score: func(version int, _ record.Kind) float64 { return 0.5 + float64(version)*0.05 }}
 	env := fake.environment(s)
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	var out workflows.TrainingResult
@@ -127,7 +126,7 @@ func TestAMarginRefusesASmallGain(t *testing.T) {
 
 func TestContinueAsNewCarriesTheWholeState(t *testing.T) {
 	t.Parallel()
-	fake := &fakeActivities{score: func(version int, _ trace.Kind) float64 { return float64(version) }}
+	fake := &fakeActivities{score: func(version int, _ record.Kind) float64 { return float64(version) }}
 	in := input(t)
 	var last workflows.TrainingResult
 	executions := 0
@@ -176,7 +175,7 @@ func TestAFailureThatNothingCanMendEndsTheRunAndItsRecord(t *testing.T) {
 
 func TestACancelledRunIsRecordedAsCancelled(t *testing.T) {
 	t.Parallel()
-	fake := &fakeActivities{score: func(int, trace.Kind) float64 { return 0 }}
+	fake := &fakeActivities{score: func(int, record.Kind) float64 { return 0 }}
 	env := fake.environment(testSpec())
 	env.RegisterDelayedCallback(env.CancelWorkflow, 0)
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
@@ -187,7 +186,7 @@ func TestACancelledRunIsRecordedAsCancelled(t *testing.T) {
 
 func TestProgressAnswersWhileARunIsUnderWay(t *testing.T) {
 	t.Parallel()
-	fake := &fakeActivities{score: func(version int, _ trace.Kind) float64 { return float64(version) }}
+	fake := &fakeActivities{score: func(version int, _ record.Kind) float64 { return float64(version) }}
 	env := fake.environment(testSpec())
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	value, err := env.QueryWorkflow(workflows.QueryProgress)
@@ -212,11 +211,11 @@ func TestAnEvaluationReportsMeanErrorAndGreedyMean(t *testing.T) {
 		if in.Greedy {
 			reward = 1
 		}
-		return activities.RunAgentResult{Attempt: 1, Outcome: trace.Completed, Reward: &reward}, nil
+		return activities.RunAgentResult{Attempt: 1, Outcome: record.OutcomeCompleted, Reward: &reward}, nil
 	})
 	env.OnActivity(c.RecordEvaluation, mock.Anything, mock.Anything).Return(nil)
 	env.ExecuteWorkflow(workflows.EvaluationWorkflow, workflows.EvaluationInput{
-		Run: "run", Kind: trace.Test, Policy: "main", Version: 3, Tasks: 4, Samples: 2, Greedy: true, Agent: spec.Agent{Queue: "q"},
+		Run: "run", Kind: record.Test, Policy: "main", Version: 3, Tasks: 4, Samples: 2, Greedy: true, Agent: spec.Agent{Queue: "q"},
 	})
 	var e activities.Evaluation
 	require.NoError(t, env.GetWorkflowResult(&e))
@@ -239,7 +238,7 @@ func TestTheInputOfARunIsTheSpecItself(t *testing.T) {
 
 func TestALargeEvaluationContinuesAsNewAndCountsEachRolloutOnce(t *testing.T) {
 	t.Parallel()
-	in := workflows.EvaluationInput{Run: "run", Kind: trace.Gate, Policy: "main", Version: 3, Tasks: 1100, Samples: 1, Agent: spec.Agent{Queue: "q"}}
+	in := workflows.EvaluationInput{Run: "run", Kind: record.Gate, Policy: "main", Version: 3, Tasks: 1100, Samples: 1, Agent: spec.Agent{Queue: "q"}}
 	var mu sync.Mutex
 	seen := map[int]int{}
 	for executions := 1; ; executions++ {
@@ -252,7 +251,7 @@ func TestALargeEvaluationContinuesAsNewAndCountsEachRolloutOnce(t *testing.T) {
 			seen[in.Rollout.Task]++
 			mu.Unlock()
 			reward := float64(in.Rollout.Task % 2)
-			return activities.RunAgentResult{Attempt: 1, Outcome: trace.Completed, Reward: &reward}, nil
+			return activities.RunAgentResult{Attempt: 1, Outcome: record.OutcomeCompleted, Reward: &reward}, nil
 		})
 		env.OnActivity(c.RecordEvaluation, mock.Anything, mock.Anything).Return(nil)
 		env.ExecuteWorkflow(workflows.EvaluationWorkflow, in)

@@ -14,7 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/health"
 	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/internal/truncate"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // SessionReport is a forwarder's report on an attempt whose agent has ended.
@@ -36,7 +36,7 @@ type SessionReport struct {
 // process, or until long has passed. If the forwarder is closed, the session is tainted
 // like any other. If the forwarder is gone, requests to it get no answer. Both count as
 // faults.
-func (f *Forwarder) OpenExternal(address trace.Address, key string, long time.Duration) (*Session, error) {
+func (f *Forwarder) OpenExternal(address record.Address, key string, long time.Duration) (*Session, error) {
 	s := newSession(context.Background(), f, address, key)
 	s.external = true
 	if _, err := f.open(s); err != nil {

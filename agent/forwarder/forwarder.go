@@ -42,7 +42,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/internal/health"
 	"github.com/fulgurite/fulgurite/internal/protocol"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 const (
@@ -81,7 +81,7 @@ type Forwarder struct {
 
 	mu       sync.Mutex
 	closed   bool
-	sessions map[trace.Address]*Session
+	sessions map[record.Address]*Session
 	prober   *health.Prober // of the gateway that was asked last
 	probing  health.Config
 }
@@ -115,7 +115,7 @@ func New(ctx context.Context, target func() string, log *zap.Logger, options ...
 		at:        at,
 		transport: health.NewTransport(),
 		served:    make(chan struct{}),
-		sessions:  map[trace.Address]*Session{},
+		sessions:  map[record.Address]*Session{},
 		// An error of the server is no sign of life: the gateway is at fault, or a proxy
 		// has lost it.
 		probing: health.Config{Gone: errSilent, Healthy: func(status int) bool { return status < http.StatusInternalServerError }},
@@ -170,7 +170,7 @@ func (f *Forwarder) URL() string { return "http://" + f.at }
 
 // Open opens a session: requests to the attempt that have its key are passed on until the
 // session is closed or ctx ends. An attempt has at most one open session.
-func (f *Forwarder) Open(ctx context.Context, address trace.Address, key string) (*Session, error) {
+func (f *Forwarder) Open(ctx context.Context, address record.Address, key string) (*Session, error) {
 	return f.open(newSession(ctx, f, address, key))
 }
 
@@ -244,7 +244,7 @@ func (f *Forwarder) answers(target string) bool {
 	return target != "" && f.proberOf(target).Answers()
 }
 
-func (f *Forwarder) session(address trace.Address) *Session {
+func (f *Forwarder) session(address record.Address) *Session {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.sessions[address]
@@ -278,15 +278,15 @@ func (f *Forwarder) serve(w http.ResponseWriter, r *http.Request) {
 
 // pathAddress reads the address from "/r/run/kind-step/task/sample/attempt/…". It refuses
 // a path with "..", which the gateway could take for another attempt's.
-func pathAddress(u *url.URL) (trace.Address, bool) {
+func pathAddress(u *url.URL) (record.Address, bool) {
 	rest, ok := strings.CutPrefix(u.Path, "/r/")
 	if !ok {
-		return trace.Address{}, false
+		return record.Address{}, false
 	}
 	parts := strings.SplitN(rest, "/", 6)
 	if len(parts) < 5 || path.Clean(u.Path) != strings.TrimSuffix(u.Path, "/") {
-		return trace.Address{}, false
+		return record.Address{}, false
 	}
-	address, err := trace.ParseAddress(strings.Join(parts[:5], "/"))
+	address, err := record.ParseAddress(strings.Join(parts[:5], "/"))
 	return address, err == nil
 }

@@ -6,7 +6,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -14,6 +14,6 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // testTimeout is the longest that a test waits for what must happen.
 const testTimeout = 30 * time.Second
 
-func address(run string) trace.Address {
-	return trace.Address{RolloutID: trace.RolloutID{Run: run, Kind: trace.Train, Step: 3, Task: 17, Sample: 2}, Attempt: 1}
+func address(run string) record.Address {
+	return record.Address{RolloutID: record.RolloutID{Run: run, Kind: record.Train, Step: 3, Task: 17, Sample: 2}, Attempt: 1}
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/internal/protocol"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
@@ -22,7 +22,7 @@ const maxRefusals = 100
 func (s *Session) noteRefusal(header http.Header, body []byte) error {
 	switch code := protocol.CodeOf(header, body); code {
 	case protocol.CodeFenced:
-		err := fmt.Errorf("gateway refused attempt %s: %w", s.address, trace.ErrFenced)
+		err := fmt.Errorf("gateway refused attempt %s: %w", s.address, record.ErrFenced)
 		s.taintBy(err) // a client that sees the end finds the reason, too
 		s.end(err)
 		return err

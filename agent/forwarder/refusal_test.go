@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 func TestFencedAttemptEndsItsAgent(t *testing.T) {
@@ -22,8 +22,8 @@ func TestFencedAttemptEndsItsAgent(t *testing.T) {
 		return r.body, nil
 	})
 	_, err := agentOf.Launch(s.Context(), agent.Job{Address: address("demo")})
-	require.ErrorIs(t, err, trace.ErrFenced)
-	require.ErrorIs(t, s.Fault(), trace.ErrFenced)
+	require.ErrorIs(t, err, record.ErrFenced)
+	require.ErrorIs(t, s.Fault(), record.ErrFenced)
 	require.Equal(t, http.StatusGone, ask(t.Context(), s, "another").status)
 	require.Len(t, g.asked, 1, "the gateway is left alone")
 }

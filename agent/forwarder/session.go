@@ -15,14 +15,14 @@ import (
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/internal/protocol"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // Session is one attempt's use of a Forwarder, and its record of faults. All methods are
 // safe for concurrent use.
 type Session struct {
 	forwarder *Forwarder
-	address   trace.Address
+	address   record.Address
 	key       string // of the attempt
 	external  bool   // see OpenExternal
 	log       *zap.Logger
@@ -49,7 +49,7 @@ type Session struct {
 	stalledBefore time.Duration // the total of earlier stalls
 }
 
-func newSession(ctx context.Context, f *Forwarder, address trace.Address, key string) *Session {
+func newSession(ctx context.Context, f *Forwarder, address record.Address, key string) *Session {
 	parent := ctx
 	ctx, cancel := context.WithCancelCause(parent)
 	return &Session{
@@ -83,7 +83,7 @@ func (s *Session) Progress() uint64 {
 
 // Context returns a context that ends with the session: when it is closed, when the
 // context that it was opened in ends, when the gateway says that the attempt is fenced
-// (the cause wraps trace.ErrFenced), and when the agent asks for more although it has
+// (the cause wraps record.ErrFenced), and when the agent asks for more although it has
 // made all its calls. An agent that was launched in it then ends, too.
 func (s *Session) Context() context.Context { return s.ctx }
 

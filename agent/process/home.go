@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/fulgurite/fulgurite/internal/wait"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // wasteMark is between the name of a home and the rest of the name of a directory that
@@ -38,7 +38,7 @@ type Home struct {
 // OpenHome makes the home of a rollout below scratch for an attempt. It waits for an
 // earlier attempt that has the home, or takes it over (see lockHome). An empty scratch
 // means a directory of the user below the system's directory for temporary files.
-func OpenHome(ctx context.Context, scratch string, me Owner, rollout trace.RolloutID) (*Home, error) {
+func OpenHome(ctx context.Context, scratch string, me Owner, rollout record.RolloutID) (*Home, error) {
 	if scratch == "" {
 		scratch = filepath.Join(os.TempDir(), "fulgurite-"+strconv.Itoa(os.Getuid()))
 	}
@@ -196,7 +196,7 @@ func readOwner(lock *os.File) (o Owner, ok bool) {
 //     may be stopped forever. Its shim is asked to end it at once, which takes at most
 //     the agent's grace period. If the lock isn't free releaseTime after that, or after
 //     homeWait if there is no shim, the home is taken over all the same.
-//   - If it is a later attempt of the same execution, the error is trace.ErrFenced.
+//   - If it is a later attempt of the same execution, the error is record.ErrFenced.
 //   - Any other owner, such as another run of the same name, has homeWait to release the
 //     home. After that the error is errHomeInUse.
 func lockHome(ctx context.Context, name string, me Owner) (*os.File, error) {
@@ -236,7 +236,7 @@ func (w *homeWaiter) act(lock *os.File) error {
 		}
 		return nil
 	case other.Attempt > w.me.Attempt:
-		return fmt.Errorf("%w: attempt %d holds the home", trace.ErrFenced, other.Attempt)
+		return fmt.Errorf("%w: attempt %d holds the home", record.ErrFenced, other.Attempt)
 	case late:
 		return takeOver(lock, other)
 	}

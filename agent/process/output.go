@@ -6,7 +6,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // StderrBytes is the most of the end of standard error that is kept.
@@ -34,7 +34,7 @@ func NewOutput(limit int64, progress, exceeded func()) *Output {
 }
 
 // LastLine returns the last line of standard output that isn't blank, and its length in
-// bytes. A line of more than trace.MaxResultBytes is not kept as a whole.
+// bytes. A line of more than record.MaxResultBytes is not kept as a whole.
 func (o *Output) LastLine() (line string, length int) { return o.result.text() }
 
 // LinesBefore returns how many lines that aren't blank come before the last one.
@@ -44,8 +44,8 @@ func (o *Output) LinesBefore() int { return o.result.before() }
 func (o *Output) StderrEnd() string { return o.stderrEnd.tail() }
 
 // Record returns the beginning and the end of both outputs.
-func (o *Output) Record() trace.Output {
-	return trace.Output{Stdout: o.stdout.text(), Stderr: o.stderr.text()}
+func (o *Output) Record() record.Output {
+	return record.Output{Stdout: o.stdout.text(), Stderr: o.stderr.text()}
 }
 
 // headTail keeps the first headBytes and the last tailBytes of its input. One goroutine
@@ -107,7 +107,7 @@ func (l *textLine) add(part []byte) {
 	if l.length == 0 {
 		part = bytes.TrimLeft(part, " \t\v\f\r")
 	}
-	if room := trace.MaxResultBytes + 1 - len(l.text); room > 0 {
+	if room := record.MaxResultBytes + 1 - len(l.text); room > 0 {
 		l.text = append(l.text, part[:min(room, len(part))]...)
 	}
 	l.length += len(part)

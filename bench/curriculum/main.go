@@ -28,7 +28,6 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workers/stack"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -154,7 +153,7 @@ func measure(ctx context.Context, o options, kind string, seed uint64) (out outc
 }
 
 func outcomeOf(o options, s spec.Spec, evaluations []record.Evaluation, steps []record.Step) outcome {
-	evaluations = slices.DeleteFunc(evaluations, func(e record.Evaluation) bool { return e.Kind != trace.Gate })
+	evaluations = slices.DeleteFunc(evaluations, func(e record.Evaluation) bool { return e.Kind != record.Gate })
 	out := outcome{before: evaluations[0].Mean, after: evaluations[len(evaluations)-1].Mean, rollouts: -1}
 	for _, e := range evaluations {
 		if e.Mean >= o.goal && out.rollouts < 0 {

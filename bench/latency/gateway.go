@@ -20,8 +20,8 @@ import (
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/sampler/remote"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // key is the key of every attempt.
@@ -30,8 +30,8 @@ const key = "sk-latency"
 // agents is how many attempts make the calls, one after the other: agents do not share one.
 const agents = 128
 
-func address(i int) trace.Address {
-	return trace.Address{RolloutID: trace.RolloutID{Run: "latency", Kind: trace.Train, Step: 1, Task: i % agents}, Attempt: 1}
+func address(i int) record.Address {
+	return record.Address{RolloutID: record.RolloutID{Run: "latency", Kind: record.Train, Step: 1, Task: i % agents}, Attempt: 1}
 }
 
 // newGateway returns a gateway in front of the upstream, with one attempt begun for each
@@ -39,7 +39,7 @@ func address(i int) trace.Address {
 // answered. Otherwise nothing is kept.
 func newGateway(ctx context.Context, upstream, directory string, durable bool) (http.Handler, error) {
 	sum := sha256.Sum256([]byte(key))
-	terms := trace.Terms{Policy: "main", Codec: "compact", Temperature: 1, MaxTokens: 64}
+	terms := record.Terms{Policy: "main", Codec: "compact", Temperature: 1, MaxTokens: 64}
 	config := gateway.Config{Sampler: remote.NewClient(upstream, remote.Options{}), Log: zap.NewNop(), Journal: discardJournal{terms, hex.EncodeToString(sum[:])}}
 	if durable {
 		db, err := store.Open(ctx, filepath.Join(directory, "store.db"), zap.NewNop())
@@ -61,27 +61,27 @@ func newGateway(ctx context.Context, upstream, directory string, durable bool) (
 
 // discardJournal is a journal that keeps nothing.
 type discardJournal struct {
-	terms trace.Terms
+	terms record.Terms
 	hash  string
 }
 
-func (o discardJournal) Attempt(_ context.Context, a trace.Address) (trace.Attempt, error) {
-	return trace.Attempt{Address: a, Terms: o.terms, KeyHash: o.hash}, nil
+func (o discardJournal) Attempt(_ context.Context, a record.Address) (record.Attempt, error) {
+	return record.Attempt{Address: a, Terms: o.terms, KeyHash: o.hash}, nil
 }
-func (discardJournal) AppendCall(context.Context, *trace.Exchange) error { return nil }
-func (discardJournal) Exchanges(context.Context, trace.Address) ([]trace.Exchange, error) {
+func (discardJournal) AppendCall(context.Context, *record.Exchange) error { return nil }
+func (discardJournal) Exchanges(context.Context, record.Address) ([]record.Exchange, error) {
 	return nil, nil
 }
-func (discardJournal) EarlierExchanges(context.Context, trace.Address) ([]trace.Exchange, error) {
+func (discardJournal) EarlierExchanges(context.Context, record.Address) ([]record.Exchange, error) {
 	return nil, nil
 }
-func (discardJournal) PutReward(context.Context, trace.Reward) error { return nil }
-func (discardJournal) PutEvent(context.Context, trace.Event) error   { return nil }
-func (discardJournal) PutSpans(context.Context, trace.Address, []trace.Span) error {
+func (discardJournal) PutReward(context.Context, record.Reward) error { return nil }
+func (discardJournal) PutEvent(context.Context, record.Event) error   { return nil }
+func (discardJournal) PutSpans(context.Context, record.Address, []record.Span) error {
 	return nil
 }
 
-func (discardJournal) AddRefusal(context.Context, trace.Refusal) error { return nil }
+func (discardJournal) AddRefusal(context.Context, record.Refusal) error { return nil }
 
 // serial makes each request different, because the gateway treats equal requests as the
 // same dialog.

@@ -17,7 +17,6 @@ import (
 	"github.com/fulgurite/fulgurite/store/blob"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/stream"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
@@ -49,7 +48,7 @@ func (f *filler) fill(ctx context.Context) error {
 		return nil // it was filled before
 	case err == nil:
 		return fmt.Errorf("its run %s has %d steps: give another -dir or -store", name, last.Step)
-	case !errors.Is(err, trace.ErrNotFound):
+	case !errors.Is(err, record.ErrNotFound):
 		return err
 	}
 	began := time.Now()
@@ -77,7 +76,7 @@ func (f *filler) fill(ctx context.Context) error {
 	}
 	for sample := range samplesPerTask {
 		for task := range tasksPerStep {
-			if err := f.attempt(ctx, trace.RolloutID{Run: name, Kind: trace.Gate, Task: task, Sample: sample}, float64((sample+task)%2)); err != nil {
+			if err := f.attempt(ctx, record.RolloutID{Run: name, Kind: record.Gate, Task: task, Sample: sample}, float64((sample+task)%2)); err != nil {
 				return err
 			}
 		}
@@ -107,7 +106,7 @@ func (f *filler) run(ctx context.Context) (record.Run, error) {
 	}
 	digest, err := f.blobs.Put(ctx, data)
 	split := record.Split{Digest: digest, Count: len(f.tasks)}
-	return record.Run{Name: name, WorkflowID: name, ExecutionID: "e", Spec: text, Splits: map[trace.Kind]record.Split{trace.Train: split, trace.Gate: split}}, err
+	return record.Run{Name: name, WorkflowID: name, ExecutionID: "e", Spec: text, Splits: map[record.Kind]record.Split{record.Train: split, record.Gate: split}}, err
 }
 
 // step makes the attempts and the batch of the first step.
@@ -116,7 +115,7 @@ func (f *filler) step(ctx context.Context) error {
 	for task := range tasksPerStep {
 		g := activities.Group{Task: task}
 		for sample := range samplesPerTask {
-			id := trace.RolloutID{Run: name, Kind: trace.Train, Step: 1, Task: task, Sample: sample}
+			id := record.RolloutID{Run: name, Kind: record.Train, Step: 1, Task: task, Sample: sample}
 			reward := float64((sample*7 + task) % 3 / 2)
 			if err := f.attempt(ctx, id, reward); err != nil {
 				return err
@@ -130,12 +129,12 @@ func (f *filler) step(ctx context.Context) error {
 	return err
 }
 
-func (f *filler) begin(ctx context.Context, id trace.RolloutID) (trace.Address, error) {
+func (f *filler) begin(ctx context.Context, id record.RolloutID) (record.Address, error) {
 	index, _ := stream.At(seed, len(f.tasks), id.Task)
-	return f.store.BeginAttempt(ctx, id, f.tasks[index].ID, trace.Terms{Policy: model.DefaultPolicy, Version: max(0, id.Step-1), Codec: dialog.CompactName, Temperature: 1}, "c0ffee")
+	return f.store.BeginAttempt(ctx, id, f.tasks[index].ID, record.Terms{Policy: model.DefaultPolicy, Version: max(0, id.Step-1), Codec: dialog.CompactName, Temperature: 1}, "c0ffee")
 }
 
-func (f *filler) attempt(ctx context.Context, id trace.RolloutID, reward float64) error {
+func (f *filler) attempt(ctx context.Context, id record.RolloutID, reward float64) error {
 	a, err := f.begin(ctx, id)
 	if err != nil {
 		return err
@@ -150,12 +149,12 @@ func (f *filler) attempt(ctx context.Context, id trace.RolloutID, reward float64
 			return err
 		}
 	}
-	return f.store.SealAttempt(ctx, trace.Attempt{Address: a, Outcome: trace.Completed, Reward: &reward, Result: "42"})
+	return f.store.SealAttempt(ctx, record.Attempt{Address: a, Outcome: record.OutcomeCompleted, Reward: &reward, Result: "42"})
 }
 
 // long makes the attempt with many turns.
 func (f *filler) long(ctx context.Context) error {
-	a, err := f.begin(ctx, trace.RolloutID{Run: name, Kind: trace.Try, Step: 1})
+	a, err := f.begin(ctx, record.RolloutID{Run: name, Kind: record.Try, Step: 1})
 	if err != nil {
 		return err
 	}
@@ -170,18 +169,18 @@ func (f *filler) long(ctx context.Context) error {
 		}
 	}
 	one := 1.0
-	return f.store.SealAttempt(ctx, trace.Attempt{Address: a, Outcome: trace.Completed, Reward: &one, Result: "42"})
+	return f.store.SealAttempt(ctx, record.Attempt{Address: a, Outcome: record.OutcomeCompleted, Reward: &one, Result: "42"})
 }
 
 // conversation is an agent that asks a model and a tool in turn.
 type conversation struct {
-	address  trace.Address
+	address  record.Address
 	messages []map[string]any
 	seq      int
 	last     []int32
 }
 
-func (d *conversation) next(tokens int) (trace.Exchange, error) {
+func (d *conversation) next(tokens int) (record.Exchange, error) {
 	codec := dialog.Compact()
 	role := map[string]any{"role": "user", "content": fmt.Sprintf("turn %d of %s", d.seq, d.address)}
 	if d.seq > 0 {
@@ -190,7 +189,7 @@ func (d *conversation) next(tokens int) (trace.Exchange, error) {
 	d.messages = append(d.messages, role)
 	request, err := json.Marshal(map[string]any{"model": "m", "messages": d.messages})
 	if err != nil {
-		return trace.Exchange{}, err
+		return record.Exchange{}, err
 	}
 	text := make([]byte, tokens)
 	for i := range text {
@@ -200,7 +199,7 @@ func (d *conversation) next(tokens int) (trace.Exchange, error) {
 	d.messages = append(d.messages, said)
 	response, err := json.Marshal(map[string]any{"choices": []any{map[string]any{"message": said}}})
 	if err != nil {
-		return trace.Exchange{}, err
+		return record.Exchange{}, err
 	}
 	completion := codec.Encode(string(text))
 	logprobs := make([]float32, len(completion))
@@ -208,7 +207,7 @@ func (d *conversation) next(tokens int) (trace.Exchange, error) {
 		logprobs[i] = -float32(i%40) / 10
 	}
 	prompt := append(append([]int32{}, d.last...), codec.Encode("1+1")...)
-	call := trace.Exchange{Call: trace.Call{
+	call := record.Exchange{Call: record.Call{
 		Address: d.address, Seq: d.seq, ID: fmt.Sprintf("chatcmpl-%d", d.seq), Parent: d.seq - 1, Agent: "solo", Policy: model.DefaultPolicy, Version: max(0, d.address.Step-1),
 		Key: fmt.Sprint(d.seq), Prompt: prompt, Completion: completion, Logprobs: logprobs, Temperature: 1, Finish: "stop", Started: time.Unix(int64(10*d.seq), 0), Duration: time.Second,
 	}, Request: request, Response: response}

@@ -15,7 +15,6 @@ import (
 	"github.com/fulgurite/fulgurite/model/files/hf"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/tasks/stream"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // multiply copies the rows of the first step and of the first evaluation to all others,
@@ -60,7 +59,7 @@ func (f *filler) places(ctx context.Context, db *sql.DB) error {
 	if err != nil {
 		return err
 	}
-	add := func(kind trace.Kind, step, task, origin, ordinal int) error {
+	add := func(kind record.Kind, step, task, origin, ordinal int) error {
 		index, _ := stream.At(seed, len(f.tasks), ordinal)
 		_, err := tx.ExecContext(ctx, `INSERT INTO places VALUES ($1, $2, $3, $4, $5)`, string(kind), step, task, origin, f.tasks[index].ID)
 		return err
@@ -68,9 +67,9 @@ func (f *filler) places(ctx context.Context, db *sql.DB) error {
 	for step := 2; step <= f.steps && err == nil; step++ {
 		for task := range tasksPerStep {
 			ordinal := (step-1)*tasksPerStep + task
-			err = errors.Join(err, add(trace.Train, step, ordinal, task, ordinal))
+			err = errors.Join(err, add(record.Train, step, ordinal, task, ordinal))
 			if step%gateEvery == 0 {
-				err = errors.Join(err, add(trace.Gate, step, task, task, task))
+				err = errors.Join(err, add(record.Gate, step, task, task, task))
 			}
 		}
 	}
@@ -122,7 +121,7 @@ func (f *filler) versions(ctx context.Context) error {
 			continue
 		}
 		if err := f.store.PutEvaluation(ctx, record.Evaluation{Run: name, Policy: model.DefaultPolicy, At: at(number), EvaluationResult: record.EvaluationResult{
-			Kind: trace.Gate, Version: number, Tasks: tasksPerStep, Rollouts: tasksPerStep * samplesPerTask, Mean: 0.5, StdError: 0.02,
+			Kind: record.Gate, Version: number, Tasks: tasksPerStep, Rollouts: tasksPerStep * samplesPerTask, Mean: 0.5, StdError: 0.02,
 		}}); err != nil {
 			return err
 		}
@@ -159,9 +158,9 @@ func (f *filler) finished(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	origins := make([]trace.Address, len(batch.Trajectories))
+	origins := make([]record.Address, len(batch.Trajectories))
 	for i, t := range batch.Trajectories {
-		if origins[i], err = trace.ParseAddress(t.Attempt); err != nil {
+		if origins[i], err = record.ParseAddress(t.Attempt); err != nil {
 			return err
 		}
 	}
@@ -186,7 +185,7 @@ func (f *filler) finished(ctx context.Context) error {
 }
 
 // batch puts the batch of a step on record.
-func (f *filler) batch(ctx context.Context, first record.Batch, b model.Batch, origins []trace.Address, step int) (record.Batch, error) {
+func (f *filler) batch(ctx context.Context, first record.Batch, b model.Batch, origins []record.Address, step int) (record.Batch, error) {
 	b.Step = step
 	for i, a := range origins {
 		a.Step, a.Task = step, a.Task+(step-1)*tasksPerStep

@@ -61,6 +61,7 @@ class Clock(TrainerCallback):
             print(json.dumps({"seconds": time.time() - self.began, "reward": logs["reward"], "peak": peak}), flush=True)
 
 
+micro = min(samples, 2)  # of 8 attempts at once, F32 needs more than 22 GB for the logits of 152,000 tokens
 torch.set_num_threads(len(os.sched_getaffinity(0)))
 trainer = GRPOTrainer(
     model=AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16 if bf16 else torch.float32),
@@ -71,8 +72,8 @@ trainer = GRPOTrainer(
     callbacks=[Clock()],
     args=GRPOConfig(
         output_dir=directory, use_cpu=True, bf16=bf16, fp16=False, max_steps=steps, logging_steps=1, save_strategy="no", report_to=[],
-        disable_tqdm=True, learning_rate=1e-4, lr_scheduler_type="constant", max_grad_norm=1.0, per_device_train_batch_size=samples,
-        gradient_accumulation_steps=tasks, num_generations=samples, max_completion_length=96, temperature=1.0, beta=0.0,
+        disable_tqdm=True, learning_rate=1e-4, lr_scheduler_type="constant", max_grad_norm=1.0, per_device_train_batch_size=micro,
+        gradient_accumulation_steps=tasks * samples // micro, num_generations=samples, max_completion_length=96, temperature=1.0, beta=0.0,
         gradient_checkpointing=False, shuffle_dataset=False,
     ),
 )

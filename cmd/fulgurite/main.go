@@ -26,9 +26,9 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/shell"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store/blob"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func main() {
@@ -156,7 +156,7 @@ func failed(ctx context.Context, place shell.Place, t *terminal.Terminal, err er
 // isUnknown reports whether a run, a version or an attempt that the command line names is
 // not on record. A blob that is on record and was lost is a failure instead.
 func isUnknown(err error) bool {
-	return errors.Is(err, trace.ErrNotFound) && !errors.Is(err, blob.ErrNotFound)
+	return errors.Is(err, record.ErrNotFound) && !errors.Is(err, blob.ErrNotFound)
 }
 
 // interrupted reports an interruption. The command itself has already printed what

@@ -15,7 +15,6 @@ import (
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/store/blob"
 	"github.com/fulgurite/fulgurite/tasks"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workers/stack"
 )
 
@@ -35,7 +34,7 @@ func newUnaccountedRun(t *testing.T) string {
 	require.NoError(t, err)
 	_, _, err = db.CreateRun(t.Context(), record.Run{
 		Name: "demo", Spec: json.RawMessage(`{"training":{"steps":1,"tasks_per_step":2,"samples_per_task":2}}`),
-		Splits: map[trace.Kind]record.Split{trace.Train: {Digest: digest, Count: 1}},
+		Splits: map[record.Kind]record.Split{record.Train: {Digest: digest, Count: 1}},
 	})
 	require.NoError(t, err)
 	require.NoError(t, db.PutStep(t.Context(), record.Step{Run: "demo", Policy: model.DefaultPolicy, Step: 1, Batch: digest}))

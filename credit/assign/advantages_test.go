@@ -9,18 +9,18 @@ import (
 	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/credit/assign"
 	"github.com/fulgurite/fulgurite/credit/signals"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // sample returns an attempt whose calls were made in these states.
 func sample(group, i int, reward float64, states ...string) assign.Sample {
 	var s assign.Sample
-	s.Address = trace.Address{RolloutID: trace.RolloutID{Run: "r", Kind: trace.Train, Step: 1, Task: group, Sample: i}, Attempt: 1}
-	s.Outcome, s.Reward = trace.Completed, &reward
+	s.Address = record.Address{RolloutID: record.RolloutID{Run: "r", Kind: record.Train, Step: 1, Task: group, Sample: i}, Attempt: 1}
+	s.Outcome, s.Reward = record.OutcomeCompleted, &reward
 	for seq, state := range states {
 		prompt := []int32{int32(len(state)), int32(state[0]), int32(seq)}
-		s.History = append(s.History, trace.Call{
+		s.History = append(s.History, record.Call{
 			Seq: seq, Agent: "solo", Prompt: prompt, Completion: []int32{1, 2}, Untrained: []bool{false, true},
 		})
 		s.Calls = append(s.Calls, signals.Call{Agent: "solo", State: state})
@@ -122,8 +122,8 @@ func TestRepliesThatWereCutOffAreMaskedIfTheSpecSaysSo(t *testing.T) {
 	t.Parallel()
 	group := func() [][]assign.Sample {
 		g := [][]assign.Sample{{sample(0, 0, 1, "a", "b"), sample(0, 1, 0, "a"), sample(0, 2, 0, "a", "b")}}
-		g[0][0].History[1].Finish, g[0][1].History[0].Finish = trace.FinishLength, trace.FinishLength
-		g[0][2].Calls[1].Agent, g[0][2].History[1].Finish = "other", trace.FinishLength
+		g[0][0].History[1].Finish, g[0][1].History[0].Finish = record.FinishLength, record.FinishLength
+		g[0][2].Calls[1].Agent, g[0][2].History[1].Finish = "other", record.FinishLength
 		return g
 	}
 	advantages := func(c spec.Credit) ([][]float64, [][]bool) {
@@ -157,12 +157,12 @@ func TestAnAttemptThatFailedBecauseAReplyWasCutOffHasNoOtherReward(t *testing.T)
 	of.Agent.FailureReward = -2
 	failed := func(failure string) map[string]float64 {
 		one := sample(0, 0, -2, "a")
-		one.Outcome, one.Failure, one.Rewards = trace.AgentFailed, failure, []trace.Reward{{Address: one.Address, Name: "style", Value: 5}}
+		one.Outcome, one.Failure, one.Rewards = record.AgentFailed, failure, []record.Reward{{Address: one.Address, Name: "style", Value: 5}}
 		got, err := assign.Trajectories(of, [][]assign.Sample{{one}})
 		require.NoError(t, err)
 		return got[0][0].Rewards
 	}
-	require.Equal(t, map[string]float64{"final": -2, "style": -2}, failed(trace.FailureTruncated))
+	require.Equal(t, map[string]float64{"final": -2, "style": -2}, failed(record.FailureTruncated))
 	require.Equal(t, map[string]float64{"final": -2, "style": 5}, failed("exit"))
 }
 

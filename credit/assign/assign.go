@@ -24,7 +24,6 @@ import (
 	"github.com/fulgurite/fulgurite/model/files/hf"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // learnedSteps is the number of earlier steps from which a step's estimates are learned,
@@ -33,11 +32,11 @@ const learnedSteps = 4
 
 // Attempts are the records of attempts.
 type Attempts interface {
-	Trajectories(ctx context.Context, addresses []trace.Address) ([]trace.Trajectory, error)
+	Trajectories(ctx context.Context, addresses []record.Address) ([]record.Trajectory, error)
 	// Exchanges reads the calls of an attempt with their bodies.
-	Exchanges(ctx context.Context, a trace.Address) ([]trace.Exchange, error)
-	Spans(ctx context.Context, a trace.Address) ([]trace.Span, error)
-	Events(ctx context.Context, a trace.Address) ([]trace.Event, error)
+	Exchanges(ctx context.Context, a record.Address) ([]record.Exchange, error)
+	Spans(ctx context.Context, a record.Address) ([]record.Span, error)
+	Events(ctx context.Context, a record.Address) ([]record.Event, error)
 }
 
 // Batches reads the records of the batches of earlier steps.
@@ -65,10 +64,10 @@ func (s Source) Step(ctx context.Context, step int) ([][]Sample, model.Batch, er
 	if err != nil {
 		return nil, b, err
 	}
-	addresses := make([]trace.Address, len(b.Trajectories))
+	addresses := make([]record.Address, len(b.Trajectories))
 	last := -1
 	for i, t := range b.Trajectories {
-		if addresses[i], err = trace.ParseAddress(t.Attempt); err != nil {
+		if addresses[i], err = record.ParseAddress(t.Attempt); err != nil {
 			return nil, b, fmt.Errorf("batch of step %d of %s: %w", step, s.Run, err)
 		}
 		last = max(last, t.Group)
@@ -166,7 +165,7 @@ func (s Source) observe(ctx context.Context, one *Sample) error {
 
 // Sample is one attempt of a group that counts.
 type Sample struct {
-	trace.Trajectory
+	record.Trajectory
 	// Calls are the signals of each call. They are nil if the credit does not use them.
 	Calls []signals.Call
 	// Before is the estimated reward of the attempt before each call. It is nil if the
@@ -186,7 +185,7 @@ type Sample struct {
 // NewSample returns an attempt with the final reward that its step counts. That reward
 // replaces the one on record. An attempt without a reward on record stays without one,
 // and Trajectories returns an error for it.
-func NewSample(t trace.Trajectory, reward float64) Sample {
+func NewSample(t record.Trajectory, reward float64) Sample {
 	if t.Reward != nil {
 		t.Reward = &reward
 	}

@@ -6,8 +6,8 @@ import (
 
 	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/credit/signals"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
@@ -72,7 +72,7 @@ func examples(p credit.Plan, groups [][]Sample, trajectories [][]credit.Trajecto
 // features returns features by which calls can differ in the reward that they may expect:
 // the agent, the number of the call, the state, the last two together, and the end of the
 // prompt, as single tokens and in pairs.
-func features(c trace.Call, seen signals.Call, index int) []uint64 {
+func features(c record.Call, seen signals.Call, index int) []uint64 {
 	index = min(index, lastNumber)
 	state := text(seen.State)
 	out := []uint64{

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/credit"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Sentinels for attempts that can't be given credit, in addition to those of package
@@ -121,8 +121,8 @@ func (b *builder) count(name string, c credit.Call) {
 // because a reply was cut off, its agent had no reason to post less, so it gets
 // agent.failure_reward under each name.
 func (b *builder) rewards(one Sample) (map[string]float64, error) {
-	failed := one.Outcome == trace.AgentFailed
-	if !failed && one.Outcome != trace.Completed {
+	failed := one.Outcome == record.AgentFailed
+	if !failed && one.Outcome != record.OutcomeCompleted {
 		return nil, fmt.Errorf("%w: the outcome of %s is %q", ErrOutcome, one.Address, one.Outcome)
 	}
 	if one.Reward == nil {
@@ -136,7 +136,7 @@ func (b *builder) rewards(one Sample) (map[string]float64, error) {
 	}
 	out[credit.Final] = *one.Reward
 	for name := range b.spec.Credit.Rewards {
-		if _, ok := out[name]; failed && (!ok || one.Failure == trace.FailureTruncated) {
+		if _, ok := out[name]; failed && (!ok || one.Failure == record.FailureTruncated) {
 			out[name] = b.spec.Agent.FailureReward
 		}
 	}
@@ -168,7 +168,7 @@ func (b *builder) checkLimits(one Sample, rewards map[string]float64, failed boo
 	return nil
 }
 
-func trainedTokens(c trace.Call) int {
+func trainedTokens(c record.Call) int {
 	n := len(c.Completion)
 	for _, no := range c.Untrained {
 		if no {
@@ -179,7 +179,7 @@ func trainedTokens(c trace.Call) int {
 }
 
 // trainedValues returns the values before the trained tokens.
-func trainedValues(c trace.Call, values []float32) []float64 {
+func trainedValues(c record.Call, values []float32) []float64 {
 	out := make([]float64, 0, len(values))
 	for i, v := range values {
 		if c.Untrained == nil || !c.Untrained[i] {
@@ -245,9 +245,9 @@ func withRewards(c spec.Credit, groups [][]Sample, reward func(int) float64) [][
 		out[g] = slices.Clone(samples)
 		for i := range out[g] {
 			one, value := &out[g][i], reward(i)
-			one.Outcome, one.Reward, one.Rewards = trace.Completed, &value, nil
+			one.Outcome, one.Reward, one.Rewards = record.OutcomeCompleted, &value, nil
 			for _, name := range names {
-				one.Rewards = append(one.Rewards, trace.Reward{Address: one.Address, Name: name, Value: value})
+				one.Rewards = append(one.Rewards, record.Reward{Address: one.Address, Name: name, Value: value})
 			}
 		}
 	}

@@ -20,7 +20,7 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
@@ -45,12 +45,12 @@ type Name struct {
 // Of returns the name of the agent that made each call of an attempt, in order. ignore is
 // replay.ignore of the attempt's terms: text that matches these patterns is ignored when
 // instructions are compared.
-func Of(calls []trace.Exchange, spans []trace.Span, ignore []string) []Name {
+func Of(calls []record.Exchange, spans []record.Span, ignore []string) []Name {
 	return OfRequests(calls, Requests(calls), spans, ignore)
 }
 
 // Requests returns the decoded request of each call, and nil for one that can't be read.
-func Requests(calls []trace.Exchange) []*wire.Request {
+func Requests(calls []record.Exchange) []*wire.Request {
 	out := make([]*wire.Request, len(calls))
 	for i, c := range calls {
 		out[i] = request(c)
@@ -59,7 +59,7 @@ func Requests(calls []trace.Exchange) []*wire.Request {
 }
 
 // OfRequests works like Of, for requests that were decoded already.
-func OfRequests(calls []trace.Exchange, requests []*wire.Request, spans []trace.Span, ignore []string) []Name {
+func OfRequests(calls []record.Exchange, requests []*wire.Request, spans []record.Span, ignore []string) []Name {
 	bySpan, ignored := inSpans(Join(calls, requests, spans)), Compile(ignore)
 	out := make([]Name, len(calls))
 	for i, c := range calls {
@@ -75,7 +75,7 @@ func OfRequests(calls []trace.Exchange, requests []*wire.Request, spans []trace.
 	// An agent's messages may have its name. Its first call then has no such message yet,
 	// but the call that continues it has one.
 	for i := len(calls) - 1; i >= 0; i-- {
-		parent := slices.IndexFunc(calls, func(c trace.Exchange) bool { return c.Seq == calls[i].Parent })
+		parent := slices.IndexFunc(calls, func(c record.Exchange) bool { return c.Seq == calls[i].Parent })
 		if out[i].Source == Message && parent >= 0 && out[parent].Source == Instructions && ignored.sameAgent(requests[i], requests[parent]) {
 			out[parent] = out[i]
 		}
@@ -83,7 +83,7 @@ func OfRequests(calls []trace.Exchange, requests []*wire.Request, spans []trace.
 	return out
 }
 
-func request(c trace.Exchange) *wire.Request {
+func request(c record.Exchange) *wire.Request {
 	api := wire.API(c.API)
 	if api == "" {
 		api = wire.Chat
@@ -97,7 +97,7 @@ func request(c trace.Exchange) *wire.Request {
 
 // inSpans returns the agent of each reply that has a span: the one that the span names,
 // or the closest agent or step around the span.
-func inSpans(spans []trace.Span) map[string]string {
+func inSpans(spans []record.Span) map[string]string {
 	all := byID(spans)
 	out := map[string]string{}
 	for _, s := range spans {
@@ -110,8 +110,8 @@ func inSpans(spans []trace.Span) map[string]string {
 
 type spanID struct{ trace, span string }
 
-func byID(spans []trace.Span) map[spanID]trace.Span {
-	all := map[spanID]trace.Span{}
+func byID(spans []record.Span) map[spanID]record.Span {
+	all := map[spanID]record.Span{}
 	for _, s := range spans {
 		all[spanID{s.Trace, s.ID}] = s
 	}
@@ -121,13 +121,13 @@ func byID(spans []trace.Span) map[spanID]trace.Span {
 // around returns the agent that s or else the closest span around it names. If none does,
 // it returns the name of the closest step. The agent comes first, because some
 // instrumentations put a nameless step for each turn inside the span of an agent.
-func around(s trace.Span, all map[spanID]trace.Span) string {
+func around(s record.Span, all map[spanID]record.Span) string {
 	step := ""
 	for range all { // the sender chooses the ids, so parents may form a circle
 		if s.Agent != "" {
 			return s.Agent
 		}
-		if s.Kind == trace.AgentSpan && step == "" {
+		if s.Kind == record.AgentSpan && step == "" {
 			step = s.Name
 		}
 		parent, ok := all[spanID{s.Trace, s.Parent}]

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
@@ -18,7 +18,7 @@ const clockSlack = 100 * time.Millisecond
 // instructions, messages and reply that was in progress at the span's time. They are
 // joined only if no other spans or calls are candidates, or if all candidates belong to
 // one agent. If the result could be wrong, Join does not join them.
-func Join(calls []trace.Exchange, requests []*wire.Request, spans []trace.Span) []trace.Span {
+func Join(calls []record.Exchange, requests []*wire.Request, spans []record.Span) []record.Span {
 	j := newCandidates(calls, requests, spans)
 	if len(j.spans) == 0 {
 		return spans
@@ -44,7 +44,7 @@ type candidates struct {
 	calls map[int][]int // the spans that may belong to each call
 }
 
-func newCandidates(calls []trace.Exchange, requests []*wire.Request, spans []trace.Span) candidates {
+func newCandidates(calls []record.Exchange, requests []*wire.Request, spans []record.Span) candidates {
 	j := candidates{spans: map[int][]int{}, calls: map[int][]int{}}
 	named := map[string]bool{}
 	for _, s := range spans {
@@ -53,7 +53,7 @@ func newCandidates(calls []trace.Exchange, requests []*wire.Request, spans []tra
 	var ofCalls map[int]fingerprints // computed only if a span needs it
 	for i, s := range spans {
 		t := fingerprintsOfSpan(s)
-		if s.Kind != trace.ModelSpan || s.CallID != "" || s.Failed || t.dialog == "" || t.reply == "" {
+		if s.Kind != record.ModelSpan || s.CallID != "" || s.Failed || t.dialog == "" || t.reply == "" {
 			continue
 		}
 		if ofCalls == nil {
@@ -103,7 +103,7 @@ func (j candidates) removeComponent() (spans, calls []int) {
 	return spans, calls
 }
 
-func oneAgent(group []int, spans []trace.Span) bool {
+func oneAgent(group []int, spans []record.Span) bool {
 	all := byID(spans)
 	name := around(spans[group[0]], all)
 	return name != "" && !slices.ContainsFunc(group, func(s int) bool { return around(spans[s], all) != name })
@@ -112,15 +112,15 @@ func oneAgent(group []int, spans []trace.Span) bool {
 // fingerprints are the fingerprints of the messages of one call.
 type fingerprints struct{ instructions, dialog, reply string }
 
-func fingerprintsOfSpan(s trace.Span) fingerprints {
+func fingerprintsOfSpan(s record.Span) fingerprints {
 	text := func(name string) string {
 		v, _ := s.Attributes[name].(string)
 		return v
 	}
-	return fingerprints{text(trace.InstructionsFingerprint), text(trace.DialogFingerprint), text(trace.ReplyFingerprint)}
+	return fingerprints{text(record.InstructionsFingerprint), text(record.DialogFingerprint), text(record.ReplyFingerprint)}
 }
 
-func fingerprintsOfCall(c trace.Exchange, r *wire.Request) fingerprints {
+func fingerprintsOfCall(c record.Exchange, r *wire.Request) fingerprints {
 	instructions, rest := dialog.Instructions(r.Dialog)
 	return fingerprints{dialog.Fingerprint(instructions), dialog.Fingerprint(rest), dialog.Fingerprint(Replies(c.Response))}
 }
@@ -132,7 +132,7 @@ func (f fingerprints) same(call fingerprints) bool {
 }
 
 // within reports whether the call lies in the time of the span.
-func within(s trace.Span, c trace.Exchange) bool {
+func within(s record.Span, c record.Exchange) bool {
 	return !s.Started.IsZero() && !s.Ended.IsZero() &&
 		!c.Started.Before(s.Started.Add(-clockSlack)) && !c.Started.Add(c.Duration).After(s.Ended.Add(clockSlack))
 }

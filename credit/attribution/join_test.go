@@ -11,15 +11,15 @@ import (
 
 	"github.com/fulgurite/fulgurite/credit/attribution"
 	"github.com/fulgurite/fulgurite/gateway/otlp"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 const toolCall = `{"role":"assistant","content":null,"tool_calls":[{"id":"call_0123456789abcdef01234567_0","type":"function","function":{"name":"count","arguments":"{\"text\": \"Rivers run.\"}"}}]}`
 
 // graph returns the calls of the graph in examples/openinference, as the gateway records
 // them.
-func graph() []trace.Exchange {
-	var out []trace.Exchange
+func graph() []record.Exchange {
+	var out []record.Exchange
 	for i, c := range [][2]string{
 		{`{"role":"system","content":"Write a line about the topic."},{"role":"user","content":"rivers"}`, `{"role":"assistant","content":"Rivers run."}`},
 		{`{"role":"system","content":"Count the words, then say whether the line is good."},{"role":"user","content":"Rivers run."}`, toolCall},
@@ -40,7 +40,7 @@ func graph() []trace.Exchange {
 
 // recorded returns the spans that an instrumentation sent for the streamed graph, and the
 // indices of those that are model calls.
-func recorded(t *testing.T, of string) (spans []trace.Span, ofModel []int) {
+func recorded(t *testing.T, of string) (spans []record.Span, ofModel []int) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", of+"-stream.json"))
 	require.NoError(t, err)
@@ -49,7 +49,7 @@ func recorded(t *testing.T, of string) (spans []trace.Span, ofModel []int) {
 	batch, err := encoding.Decode(data)
 	require.NoError(t, err)
 	for i, s := range batch.Spans {
-		if s.Kind == trace.ModelSpan {
+		if s.Kind == record.ModelSpan {
 			require.Empty(t, s.CallID, "what streams has an id of LangChain's own")
 			ofModel = append(ofModel, i)
 		}
@@ -58,7 +58,7 @@ func recorded(t *testing.T, of string) (spans []trace.Span, ofModel []int) {
 }
 
 // during sets a call's time to lie within a span.
-func during(c *trace.Exchange, s trace.Span) {
+func during(c *record.Exchange, s record.Span) {
 	c.Started, c.Duration = s.Started.Add(time.Millisecond), s.Ended.Sub(s.Started)-2*time.Millisecond
 }
 
@@ -89,7 +89,7 @@ func TestStreamedCallsOfAGraphAreThoseOfTheirNodes(t *testing.T) {
 }
 
 // said returns a span and a call with the same dialog, at the given second.
-func said(id, agent string, second int, seq int) (trace.Span, trace.Exchange) {
+func said(id, agent string, second int, seq int) (record.Span, record.Exchange) {
 	at := time.Date(2026, 11, 21, 12, 0, second, 0, time.UTC)
 	c := graph()[0]
 	c.Seq, c.ID = seq, "chatcmpl-"+string(rune('a'+seq))
@@ -120,52 +120,52 @@ func TestAJoinThatMayBeWrongIsNone(t *testing.T) {
 	t.Parallel()
 	const other = "another agent"
 	for name, c := range map[string]struct {
-		change func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange)
+		change func(s []record.Span, c []record.Exchange) ([]record.Span, []record.Exchange)
 		joined []string // by span
 	}{
-		"one and one":      {func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange) { return s[:1], c[:1] }, []string{"chatcmpl-a"}},
-		"two at two times": {func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange) { return s, c }, []string{"chatcmpl-a", "chatcmpl-b"}},
-		"two at once, of two agents": {func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange) {
+		"one and one":      {func(s []record.Span, c []record.Exchange) ([]record.Span, []record.Exchange) { return s[:1], c[:1] }, []string{"chatcmpl-a"}},
+		"two at two times": {func(s []record.Span, c []record.Exchange) ([]record.Span, []record.Exchange) { return s, c }, []string{"chatcmpl-a", "chatcmpl-b"}},
+		"two at once, of two agents": {func(s []record.Span, c []record.Exchange) ([]record.Span, []record.Exchange) {
 			s[1].Started, s[1].Ended, c[1].Started = s[0].Started, s[0].Ended, c[0].Started
 			return s, c
 		}, []string{"", ""}},
-		"two at once, of one agent": {func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange) {
+		"two at once, of one agent": {func(s []record.Span, c []record.Exchange) ([]record.Span, []record.Exchange) {
 			s[1].Started, s[1].Ended, c[1].Started, s[1].Agent = s[0].Started, s[0].Ended, c[0].Started, s[0].Agent
 			return s, c
 		}, []string{"chatcmpl-a", "chatcmpl-b"}},
-		"two calls, one of them told": {func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange) {
+		"two calls, one of them told": {func(s []record.Span, c []record.Exchange) ([]record.Span, []record.Exchange) {
 			c[1].Started = c[0].Started
 			return s[:1], c
 		}, []string{""}},
-		"two spans, one call": {func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange) {
+		"two spans, one call": {func(s []record.Span, c []record.Exchange) ([]record.Span, []record.Exchange) {
 			s[1].Started, s[1].Ended, s[1].Agent = s[0].Started, s[0].Ended, s[0].Agent
 			return s, c[:1]
 		}, []string{"", ""}},
-		"another time": {func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange) {
+		"another time": {func(s []record.Span, c []record.Exchange) ([]record.Span, []record.Exchange) {
 			c[0].Started = c[0].Started.Add(2 * time.Second)
 			return s[:1], c[:1]
 		}, []string{""}},
-		"another reply": {func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange) {
+		"another reply": {func(s []record.Span, c []record.Exchange) ([]record.Span, []record.Exchange) {
 			c[0].Response = json.RawMessage(`{"choices":[{"message":{"content":"Rivers ran."}}]}`)
 			return s[:1], c[:1]
 		}, []string{""}},
-		"other messages": {func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange) {
+		"other messages": {func(s []record.Span, c []record.Exchange) ([]record.Span, []record.Exchange) {
 			c[0].Request = graph()[3].Request
 			return s[:1], c[:1]
 		}, []string{""}},
-		"other instructions": {func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange) {
+		"other instructions": {func(s []record.Span, c []record.Exchange) ([]record.Span, []record.Exchange) {
 			c[0].Request = json.RawMessage(`{"messages":[{"role":"system","content":"Be brief."},{"role":"user","content":"rivers"}]}`)
 			return s[:1], c[:1]
 		}, []string{""}},
-		"a span that failed": {func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange) {
+		"a span that failed": {func(s []record.Span, c []record.Exchange) ([]record.Span, []record.Exchange) {
 			s[0].Failed = true
 			return s[:1], c[:1]
 		}, []string{""}},
-		"a call that another span names": {func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange) {
+		"a call that another span names": {func(s []record.Span, c []record.Exchange) ([]record.Span, []record.Exchange) {
 			s[1].CallID = "chatcmpl-a"
 			return s, c[:1]
 		}, []string{"", "chatcmpl-a"}},
-		"a request that can't be read": {func(s []trace.Span, c []trace.Exchange) ([]trace.Span, []trace.Exchange) {
+		"a request that can't be read": {func(s []record.Span, c []record.Exchange) ([]record.Span, []record.Exchange) {
 			c[0].Request = json.RawMessage(`no`)
 			return s[:1], c[:1]
 		}, []string{""}},
@@ -174,7 +174,7 @@ func TestAJoinThatMayBeWrongIsNone(t *testing.T) {
 			t.Parallel()
 			s1, c1 := said("1", "writer", 0, 0)
 			s2, c2 := said("2", other, 10, 1)
-			spans, calls := c.change([]trace.Span{s1, s2}, []trace.Exchange{c1, c2})
+			spans, calls := c.change([]record.Span{s1, s2}, []record.Exchange{c1, c2})
 			var got []string
 			for _, s := range attribution.Join(calls, attribution.Requests(calls), spans) {
 				got = append(got, s.CallID)

@@ -23,7 +23,6 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/store/blob"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // trainedRun is a run "r" with one trained step. In each of its groups, two attempts go
@@ -87,25 +86,25 @@ func newRunWithout(t *testing.T, unnamed int, c spec.Credit, groups int, values 
 func (b *trainedRun) attempt(task, i int, way string, reward float64) int {
 	b.t.Helper()
 	ctx := b.t.Context()
-	id := trace.RolloutID{Run: "r", Kind: trace.Train, Step: 1, Task: task, Sample: i}
-	a, err := b.store.BeginAttempt(ctx, id, "a", trace.Terms{Policy: model.DefaultPolicy, Temperature: 1}, "key")
+	id := record.RolloutID{Run: "r", Kind: record.Train, Step: 1, Task: task, Sample: i}
+	a, err := b.store.BeginAttempt(ctx, id, "a", record.Terms{Policy: model.DefaultPolicy, Temperature: 1}, "key")
 	require.NoError(b.t, err)
 	for seq, sees := range []string{"door", way} {
 		request := fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":%q}]}`, sees)
-		require.NoError(b.t, b.store.AppendCall(ctx, &trace.Exchange{Call: trace.Call{
+		require.NoError(b.t, b.store.AppendCall(ctx, &record.Exchange{Call: record.Call{
 			Address: a, Seq: seq, ID: fmt.Sprintf("chatcmpl-%d", seq), Parent: -1, Agent: "solo", Policy: model.DefaultPolicy, Key: sees,
 			Prompt: []int32{1, int32(sees[0]) % 50}, Completion: []int32{5, 6}, Logprobs: []float32{-0.5, -1}, Temperature: 1, Finish: "stop", Started: time.Unix(int64(10*seq), 0),
 		}, Request: json.RawMessage(request), Response: json.RawMessage(`{}`)}))
 	}
 	if b.unnamed > 0 && task != b.unnamed {
-		require.NoError(b.t, b.store.PutReward(ctx, trace.Reward{Address: a, Name: "style", Value: reward, Source: "agent"}))
+		require.NoError(b.t, b.store.PutReward(ctx, record.Reward{Address: a, Name: "style", Value: reward, Source: "agent"}))
 	}
 	if way == "right" {
-		require.NoError(b.t, b.store.PutSpans(ctx, a, []trace.Span{{
-			Trace: "t", ID: "1", Kind: trace.ToolSpan, Failed: true, Started: time.Unix(15, 0), Ended: time.Unix(16, 0),
+		require.NoError(b.t, b.store.PutSpans(ctx, a, []record.Span{{
+			Trace: "t", ID: "1", Kind: record.ToolSpan, Failed: true, Started: time.Unix(15, 0), Ended: time.Unix(16, 0),
 		}}))
 	}
-	require.NoError(b.t, b.store.SealAttempt(ctx, trace.Attempt{Address: a, Outcome: trace.Completed, Reward: &reward}))
+	require.NoError(b.t, b.store.SealAttempt(ctx, record.Attempt{Address: a, Outcome: record.OutcomeCompleted, Reward: &reward}))
 	return a.Attempt
 }
 
@@ -161,7 +160,7 @@ func TestGroupsThatWereLeftOutHaveNoPartInAComparison(t *testing.T) {
 			require.Equal(t, []int{3, 12, 24, 48}, []int{r.Groups, r.Attempts, r.Calls, r.Tokens})
 			require.InDelta(t, 0, r.Difference, 1e-6)
 			require.Contains(t, text, "1 of the step's 4 groups was left out of its batch and earned no credit")
-			_, err := b.open().Calls(trace.Address{RolloutID: trace.RolloutID{Run: "r", Kind: trace.Train, Step: 1, Task: 1}, Attempt: 1}, nil)
+			_, err := b.open().Calls(record.Address{RolloutID: record.RolloutID{Run: "r", Kind: record.Train, Step: 1, Task: 1}, Attempt: 1}, nil)
 			require.ErrorIs(t, err, compare.ErrNotTrained)
 		})
 	}
@@ -252,7 +251,7 @@ func TestTheCallsOfAnAttemptShowWhyTheyGotTheirCredit(t *testing.T) {
 	step := b.open()
 	settings, err := compare.Settings(step.Spec, []string{"identical"})
 	require.NoError(t, err)
-	address, err := trace.ParseAddress("r/train-1/2/1/1")
+	address, err := record.ParseAddress("r/train-1/2/1/1")
 	require.NoError(t, err)
 	got, err := step.Calls(address, settings)
 	require.NoError(t, err)
@@ -280,7 +279,7 @@ func TestStepsAndNamesThatAreNotThereAreSaid(t *testing.T) {
 	require.ErrorIs(t, err, compare.ErrNoBatch)
 	require.ErrorContains(t, err, "the last one is that of step 1")
 	_, err = compare.Open(t.Context(), b.store, b.blobs, "s", model.DefaultPolicy, 1)
-	require.ErrorIs(t, err, trace.ErrNotFound)
+	require.ErrorIs(t, err, record.ErrNotFound)
 	_, _, err = b.store.CreateRun(context.Background(), record.Run{Name: "s", Spec: json.RawMessage(`{}`)})
 	require.NoError(t, err)
 	_, err = compare.Open(t.Context(), b.store, b.blobs, "s", model.DefaultPolicy, 0)
@@ -299,10 +298,10 @@ func TestRecordsThatCameLaterAreNoticed(t *testing.T) {
 	b := newRun(t, spec.Credit{Assignment: "discounted", Signals: map[string]float64{"tool_error": -0.5}}, 2, false)
 	r, _ := b.compare()
 	require.Less(t, r.Difference, 1e-6)
-	a, err := trace.ParseAddress("r/train-1/0/0/1")
+	a, err := record.ParseAddress("r/train-1/0/0/1")
 	require.NoError(t, err)
-	require.NoError(t, b.store.PutSpans(t.Context(), a, []trace.Span{{
-		Trace: "t", ID: "late", Kind: trace.ToolSpan, Failed: true, Started: time.Unix(5, 0), Ended: time.Unix(6, 0),
+	require.NoError(t, b.store.PutSpans(t.Context(), a, []record.Span{{
+		Trace: "t", ID: "late", Kind: record.ToolSpan, Failed: true, Started: time.Unix(5, 0), Ended: time.Unix(6, 0),
 	}}))
 	r, text := b.compare()
 	require.Greater(t, r.Difference, 0.01)

@@ -17,7 +17,6 @@ import (
 	"github.com/fulgurite/fulgurite/model/files/hf"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Store reads the records that a comparison needs.
@@ -260,7 +259,7 @@ func (s *Step) difference(o outcome) (float64, error) {
 }
 
 // indices returns the group and the sample of an attempt.
-func (s *Step) indices(a trace.Address) (group, sample int, err error) {
+func (s *Step) indices(a record.Address) (group, sample int, err error) {
 	for g, samples := range s.groups {
 		for i, one := range samples {
 			if one.Address == a {
@@ -299,7 +298,7 @@ type Call struct {
 }
 
 // Calls lists the calls of an attempt that the step was trained on.
-func (s *Step) Calls(a trace.Address, settings []Setting) (Calls, error) {
+func (s *Step) Calls(a record.Address, settings []Setting) (Calls, error) {
 	g, i, err := s.indices(a)
 	if err != nil {
 		return Calls{}, err

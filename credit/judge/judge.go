@@ -34,7 +34,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
@@ -153,7 +152,7 @@ func (j *Judge) stored(ctx context.Context, requests []request) (scores map[stri
 			continue
 		}
 		switch known, err := j.store.Judgment(ctx, r.key); {
-		case errors.Is(err, trace.ErrNotFound):
+		case errors.Is(err, record.ErrNotFound):
 			open = append(open, r)
 		case err != nil:
 			return nil, nil, err
@@ -218,8 +217,8 @@ func (j *Judge) ask(ctx context.Context, open []request) ([][]float64, error) {
 // judgments: a change of it needs another promptVersion.
 type Attempt struct {
 	// Address is for errors; the judge does not see it.
-	Address trace.Address `json:"-"`
-	Task    string        `json:"task"`
+	Address record.Address `json:"-"`
+	Task    string         `json:"task"`
 	// Expected is the right answer; empty if the task has none.
 	Expected string `json:"expected_answer,omitempty"`
 	Calls    []Call `json:"calls"`

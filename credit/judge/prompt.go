@@ -21,7 +21,6 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/tasks"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
@@ -159,7 +158,7 @@ func values(numbers []*float64) []float64 {
 type request struct {
 	prompt
 	key     string
-	address trace.Address
+	address record.Address
 	// nonsense is how many answers could not be read before.
 	nonsense int
 }
@@ -173,7 +172,7 @@ func (j *Judge) request(a Attempt) (request, error) {
 // another run with the same request, or a worker that took over while this one hung, may
 // have stored its scores first. If they are already stored, no request is made.
 func (j *Judge) judge(ctx context.Context, r request) ([]float64, error) {
-	if known, err := j.store.Judgment(ctx, r.key); !errors.Is(err, trace.ErrNotFound) {
+	if known, err := j.store.Judgment(ctx, r.key); !errors.Is(err, record.ErrNotFound) {
 		return known.Scores, err
 	}
 	messages := r.messages()
@@ -267,7 +266,7 @@ func (t retrying) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // Of makes a judge's Attempt from the record of an attempt. codec is the codec of its
 // policy. Spans are left out, since a span that arrives later would change the prompt.
-func Of(t trace.Attempt, history []trace.Exchange, task tasks.Task, reward float64, codec dialog.Codec) Attempt {
+func Of(t record.Attempt, history []record.Exchange, task tasks.Task, reward float64, codec dialog.Codec) Attempt {
 	a := Attempt{
 		Address: t.Address, Task: truncate(task.Input), Expected: truncate(task.Answer), Calls: make([]Call, len(history)),
 		Result: truncate(t.Result), Failure: t.Failure, Reward: reward,
@@ -284,7 +283,7 @@ func Of(t trace.Attempt, history []trace.Exchange, task tasks.Task, reward float
 }
 
 // asked returns the new messages of a request.
-func asked(c trace.Exchange, r *wire.Request, codec dialog.Codec) []Message {
+func asked(c record.Exchange, r *wire.Request, codec dialog.Codec) []Message {
 	if r == nil || len(r.Dialog) == 0 {
 		text := codec.Text(c.Prompt)
 		if r != nil && r.Text != "" {
@@ -305,7 +304,7 @@ func asked(c trace.Exchange, r *wire.Request, codec dialog.Codec) []Message {
 
 // answered returns the reply of the policy. It parses the tokens, which are the same for
 // every API.
-func answered(c trace.Exchange, r *wire.Request, codec dialog.Codec) Message {
+func answered(c record.Exchange, r *wire.Request, codec dialog.Codec) Message {
 	var tools []dialog.Tool
 	if r != nil {
 		tools = r.Tools

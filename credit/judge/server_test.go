@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/credit/judge"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // judgeServer speaks the API of a judge, and has a real store.
@@ -97,7 +97,7 @@ func (c *judgeServer) judgeOf(run string, edit func(*judge.Options)) *judge.Judg
 // attempt returns an attempt at task k with the given number of calls.
 func attempt(k, calls int) judge.Attempt {
 	a := judge.Attempt{
-		Address: trace.Address{RolloutID: trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 3, Task: k}, Attempt: 1},
+		Address: record.Address{RolloutID: record.RolloutID{Run: "demo", Kind: record.Train, Step: 3, Task: k}, Attempt: 1},
 		Task:    fmt.Sprintf("task %d.", k), Calls: []judge.Call{}, Result: "42", Reward: 1,
 	}
 	for i := range calls {

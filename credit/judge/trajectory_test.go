@@ -15,8 +15,8 @@ import (
 	"github.com/fulgurite/fulgurite/credit/judge"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/tasks"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 const tools = `"tools":[{"type":"function","function":{"name":"calculator","parameters":{"type":"object","properties":{"expression":{"type":"string"}},"required":["expression"]}}}]`
@@ -33,29 +33,29 @@ func said(parts ...string) []int32 {
 	return append(ids, tokenizer.End)
 }
 
-type record struct {
-	trace.Attempt
-	History []trace.Exchange
+type attemptRecord struct {
+	record.Attempt
+	History []record.Exchange
 }
 
 // recorded returns an attempt that used a tool, asked another agent through another API,
 // and completed a plain text.
-func recorded() record {
-	t := record{Attempt: trace.Attempt{
-		Address: trace.Address{RolloutID: trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 3, Task: 1, Sample: 2}, Attempt: 1},
+func recorded() attemptRecord {
+	t := attemptRecord{Attempt: record.Attempt{
+		Address: record.Address{RolloutID: record.RolloutID{Run: "demo", Kind: record.Train, Step: 3, Task: 1, Sample: 2}, Attempt: 1},
 		Result:  "3315", Failure: "timeout",
 	}}
 	first := `{"role":"system","content":"Be brief."},{"role":"user","content":"123+456*7"}`
-	for seq, c := range []trace.Exchange{
-		{Call: trace.Call{Parent: -1, Agent: "solver", Completion: said("so", "→123+456*7")}, Request: json.RawMessage(`{"model":"m",` + tools + `,"messages":[` + first + `]}`)},
-		{Call: trace.Call{Parent: 0, Agent: "solver", Completion: said("3315"), ParseError: "cut off"}, Request: json.RawMessage(`{"model":"m",` + tools + `,"messages":[` + first +
+	for seq, c := range []record.Exchange{
+		{Call: record.Call{Parent: -1, Agent: "solver", Completion: said("so", "→123+456*7")}, Request: json.RawMessage(`{"model":"m",` + tools + `,"messages":[` + first + `]}`)},
+		{Call: record.Call{Parent: 0, Agent: "solver", Completion: said("3315"), ParseError: "cut off"}, Request: json.RawMessage(`{"model":"m",` + tools + `,"messages":[` + first +
 			`,{"role":"assistant","content":"so","tool_calls":[{"id":"call_9","type":"function","function":{"name":"calculator","arguments":"{}"}}]},` +
 			`{"role":"tool","tool_call_id":"call_9","content":"3315"}]}`)},
-		{Call: trace.Call{Parent: -1, Agent: "checker", API: "messages", Completion: said("yes")}, Request: json.RawMessage(
+		{Call: record.Call{Parent: -1, Agent: "checker", API: "messages", Completion: said("yes")}, Request: json.RawMessage(
 			`{"model":"m","max_tokens":9,"system":"Check.","messages":[{"role":"user","content":[{"type":"text","text":"3315?"}]}]}`)},
-		{Call: trace.Call{Parent: -1, API: "completions", Completion: said(" more")}, Request: json.RawMessage(`{"model":"m","prompt":"Once"}`)},
-		{Call: trace.Call{Parent: -1, Prompt: said("old"), Completion: said("new")}, Request: json.RawMessage(`{"of":"another release"}`)},
-		{Call: trace.Call{Parent: -1, Completion: said("4")}, Request: json.RawMessage(`{"model":"m","messages":[{"role":"user","content":"1"},{"role":"assistant","content":"2"},{"role":"user","content":"3"}]}`)},
+		{Call: record.Call{Parent: -1, API: "completions", Completion: said(" more")}, Request: json.RawMessage(`{"model":"m","prompt":"Once"}`)},
+		{Call: record.Call{Parent: -1, Prompt: said("old"), Completion: said("new")}, Request: json.RawMessage(`{"of":"another release"}`)},
+		{Call: record.Call{Parent: -1, Completion: said("4")}, Request: json.RawMessage(`{"model":"m","messages":[{"role":"user","content":"1"},{"role":"assistant","content":"2"},{"role":"user","content":"3"}]}`)},
 	} {
 		c.Address, c.Seq, c.ID, c.Started = t.Address, seq, "chatcmpl-7", time.Date(2026, 11, 21, 0, 0, seq, 0, time.UTC)
 		t.History = append(t.History, c)
@@ -63,7 +63,7 @@ func recorded() record {
 	return t
 }
 
-func read(t record) judge.Attempt {
+func read(t attemptRecord) judge.Attempt {
 	return judge.Of(t.Attempt, t.History, tasks.Task{ID: "x", Input: "123+456*7", Answer: "3315"}, 0.5, dialog.Compact())
 }
 

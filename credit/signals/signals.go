@@ -24,18 +24,18 @@ import (
 
 	"github.com/fulgurite/fulgurite/credit/attribution"
 	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
 // Attempt is the record of an attempt.
 type Attempt struct {
-	trace.Attempt
-	History []trace.Exchange
-	Rewards []trace.Reward
-	Spans   []trace.Span
-	Events  []trace.Event
+	record.Attempt
+	History []record.Exchange
+	Rewards []record.Reward
+	Spans   []record.Span
+	Events  []record.Event
 }
 
 // Call describes a single call.
@@ -110,7 +110,7 @@ func newReader(a Attempt) *reader {
 	}
 	ended := map[string]time.Time{} // end of model calls, by the id of their reply
 	for _, s := range a.Spans {
-		if s.CallID != "" && s.Kind == trace.ModelSpan {
+		if s.CallID != "" && s.Kind == record.ModelSpan {
 			ended[s.CallID] = s.Ended
 		}
 	}
@@ -232,7 +232,7 @@ func (r *reader) tools() {
 		}
 	}
 	for _, s := range r.Spans {
-		if s.Kind != trace.ToolSpan {
+		if s.Kind != record.ToolSpan {
 			continue
 		}
 		i, ok := asker[s.ToolCallID]
@@ -255,7 +255,7 @@ func (r *reader) tools() {
 
 // failedResults returns the ids of the tool calls that a request reports as failed. Only
 // Anthropic's API has a field for that.
-func failedResults(c trace.Exchange) []string {
+func failedResults(c record.Exchange) []string {
 	if c.API != "messages" {
 		return nil
 	}
@@ -308,7 +308,7 @@ type spanID struct{ trace, span string }
 // error, and a failed model call is not the policy's fault. The exception is set on the
 // last call before the span's end.
 func (r *reader) exceptions() {
-	all, explained := map[spanID]trace.Span{}, map[spanID]bool{}
+	all, explained := map[spanID]record.Span{}, map[spanID]bool{}
 	for _, s := range r.Spans {
 		all[spanID{s.Trace, s.ID}] = s
 		if s.Failed {
@@ -316,7 +316,7 @@ func (r *reader) exceptions() {
 		}
 	}
 	for _, s := range r.Spans {
-		own := s.Kind == trace.AgentSpan || s.Kind == trace.OtherSpan
+		own := s.Kind == record.AgentSpan || s.Kind == record.OtherSpan
 		if !s.Failed || !own || explained[spanID{s.Trace, s.ID}] || withinTool(s, all) {
 			continue
 		}
@@ -327,13 +327,13 @@ func (r *reader) exceptions() {
 }
 
 // withinTool reports whether a span lies within the span of a tool.
-func withinTool(s trace.Span, all map[spanID]trace.Span) bool {
+func withinTool(s record.Span, all map[spanID]record.Span) bool {
 	for range all { // the sender chooses the ids, so parents may form a circle
 		parent, ok := all[spanID{s.Trace, s.Parent}]
 		if !ok {
 			return false
 		}
-		if parent.Kind == trace.ToolSpan {
+		if parent.Kind == record.ToolSpan {
 			return true
 		}
 		s = parent

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/credit/signals"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // at returns a moment of the attempt.
@@ -20,7 +20,7 @@ func at(second int) time.Time {
 
 // call returns a call that asks for the tool f with arguments, unless they are empty.
 // Call seq takes one second and begins 10·seq + 2 seconds after the attempt's beginning.
-func call(seq int, arguments string) trace.Exchange {
+func call(seq int, arguments string) record.Exchange {
 	message := map[string]any{"role": "assistant", "content": "so"}
 	if arguments != "" {
 		message["tool_calls"] = []any{map[string]any{
@@ -31,7 +31,7 @@ func call(seq int, arguments string) trace.Exchange {
 	if err != nil {
 		panic(err) // plain values
 	}
-	return trace.Exchange{Call: trace.Call{
+	return record.Exchange{Call: record.Call{
 		Seq: seq, Parent: -1, ID: fmt.Sprintf("chatcmpl-%d", seq), Agent: "solo", Key: fmt.Sprint(seq), Prompt: []int32{int32(seq)},
 		Started: at(10*seq + 2), Duration: time.Second,
 	}, Request: json.RawMessage(`{"model":"m","messages":[{"role":"user","content":"go"}]}`), Response: reply}
@@ -47,9 +47,9 @@ func attempt(arguments ...string) signals.Attempt {
 }
 
 // tool returns the span of a tool that ran after call seq.
-func tool(seq int, id string, failed bool) trace.Span {
-	return trace.Span{
-		Trace: "t", ID: fmt.Sprintf("tool-%d-%s", seq, id), Kind: trace.ToolSpan, Name: "f", ToolCallID: id, Failed: failed,
+func tool(seq int, id string, failed bool) record.Span {
+	return record.Span{
+		Trace: "t", ID: fmt.Sprintf("tool-%d-%s", seq, id), Kind: record.ToolSpan, Name: "f", ToolCallID: id, Failed: failed,
 		Started: at(10*seq + 4), Ended: at(10*seq + 5),
 	}
 }
@@ -70,15 +70,15 @@ func names(a signals.Attempt) [][]string {
 func TestAFailedToolIsTheErrorOfTheCallThatAskedForIt(t *testing.T) {
 	t.Parallel()
 	a := attempt(`{"x":1}`, `{"x":2}`, `{"x":3}`)
-	a.Spans = []trace.Span{tool(2, "call_0", true), tool(1, "call_1", false)} // the tool of the first call ran for a long time
+	a.Spans = []record.Span{tool(2, "call_0", true), tool(1, "call_1", false)} // the tool of the first call ran for a long time
 	require.Equal(t, [][]string{{spec.SignalToolError}, {spec.SignalRecovered}, nil}, names(a))
 
-	a.Spans = []trace.Span{tool(1, "", true), tool(1, "unknown", true)}
+	a.Spans = []record.Span{tool(1, "", true), tool(1, "unknown", true)}
 	require.Equal(t, [][]string{nil, {spec.SignalToolError}, nil}, names(a), "without a known id it is the last call before it, once")
 
 	early := tool(0, "", true)
 	early.Started = at(1)
-	a.Spans = []trace.Span{early}
+	a.Spans = []record.Span{early}
 	require.Equal(t, [][]string{nil, nil, nil}, names(a), "no call came before it")
 }
 
@@ -86,16 +86,16 @@ func TestSpansOfModelCallsSetTheClock(t *testing.T) {
 	t.Parallel()
 	a := attempt(`{"x":1}`, `{"x":2}`)
 	const ahead = time.Hour // how far the agent's clock is ahead
-	late := func(s trace.Span) trace.Span {
+	late := func(s record.Span) record.Span {
 		s.Started, s.Ended = s.Started.Add(ahead), s.Ended.Add(ahead)
 		return s
 	}
 	failed := late(tool(0, "", true))
-	a.Spans = []trace.Span{failed}
+	a.Spans = []record.Span{failed}
 	require.Equal(t, [][]string{nil, {spec.SignalToolError}}, names(a), "as far as our own clock can tell")
 	for seq := range 2 {
-		a.Spans = append(a.Spans, late(trace.Span{
-			Trace: "t", ID: fmt.Sprint(seq), Kind: trace.ModelSpan, CallID: a.History[seq].ID, Started: at(10*seq + 2), Ended: at(10*seq + 3),
+		a.Spans = append(a.Spans, late(record.Span{
+			Trace: "t", ID: fmt.Sprint(seq), Kind: record.ModelSpan, CallID: a.History[seq].ID, Started: at(10*seq + 2), Ended: at(10*seq + 3),
 		}))
 	}
 	require.Equal(t, [][]string{{spec.SignalToolError}, nil}, names(a))
@@ -115,7 +115,7 @@ func TestAnthropicsResultsSayThatAToolFailed(t *testing.T) {
 func TestRecoveryIsTheFirstToolThatRunsAfterAnErrorOfTheSameAgent(t *testing.T) {
 	t.Parallel()
 	a := attempt(`1`, `2`, ``, `3`, `4`)
-	a.Spans = []trace.Span{tool(0, "call_0", true), tool(1, "call_1", true), tool(3, "call_3", false), tool(4, "call_4", false)}
+	a.Spans = []record.Span{tool(0, "call_0", true), tool(1, "call_1", true), tool(3, "call_3", false), tool(4, "call_4", false)}
 	require.Equal(t, [][]string{{spec.SignalToolError}, {spec.SignalToolError}, nil, {spec.SignalRecovered}, nil}, names(a))
 	a.History[3].Agent = "other"
 	require.Equal(t, [][]string{{spec.SignalToolError}, {spec.SignalToolError}, nil, nil, {spec.SignalRecovered}}, names(a))
@@ -123,21 +123,21 @@ func TestRecoveryIsTheFirstToolThatRunsAfterAnErrorOfTheSameAgent(t *testing.T) 
 
 func TestAnExceptionIsWhereItBegan(t *testing.T) {
 	t.Parallel()
-	span := func(id, parent string, kind trace.SpanKind, failed bool, end int) trace.Span {
-		return trace.Span{Trace: "t", ID: id, Parent: parent, Kind: kind, Failed: failed, Started: at(0), Ended: at(end)}
+	span := func(id, parent string, kind record.SpanKind, failed bool, end int) record.Span {
+		return record.Span{Trace: "t", ID: id, Parent: parent, Kind: kind, Failed: failed, Started: at(0), Ended: at(end)}
 	}
 	a := attempt("", "", "")
-	a.Spans = []trace.Span{
-		span("run", "", trace.AgentSpan, true, 29),
-		span("node", "run", trace.AgentSpan, true, 17),
+	a.Spans = []record.Span{
+		span("run", "", record.AgentSpan, true, 29),
+		span("node", "run", record.AgentSpan, true, 17),
 	}
 	require.Equal(t, [][]string{nil, {spec.SignalException}, nil}, names(a), "what passes it on is no other one")
-	a.Spans = append(a.Spans, span("tool", "node", trace.ToolSpan, true, 17), span("http", "tool", trace.OtherSpan, true, 17))
+	a.Spans = append(a.Spans, span("tool", "node", record.ToolSpan, true, 17), span("http", "tool", record.OtherSpan, true, 17))
 	a.Spans[2].Started = at(14)
 	require.Equal(t, [][]string{nil, {spec.SignalToolError}, nil}, names(a), "a tool's error is no exception as well")
-	a.Spans = []trace.Span{span("run", "", trace.AgentSpan, true, 29), span("llm", "run", trace.ModelSpan, true, 17)}
+	a.Spans = []record.Span{span("run", "", record.AgentSpan, true, 29), span("llm", "run", record.ModelSpan, true, 17)}
 	require.Equal(t, [][]string{nil, nil, nil}, names(a), "a model call that failed is not the policy's")
-	a.Spans = []trace.Span{span("x", "y", trace.OtherSpan, true, 29), span("y", "x", trace.AgentSpan, false, 29)}
+	a.Spans = []record.Span{span("x", "y", record.OtherSpan, true, 29), span("y", "x", record.AgentSpan, false, 29)}
 	require.Equal(t, [][]string{nil, nil, {spec.SignalException}}, names(a), "parents in a circle end somewhere")
 }
 
@@ -166,11 +166,11 @@ func TestAgentsCanSayItThemselves(t *testing.T) {
 	t.Parallel()
 	a := attempt(``, ``, ``)
 	a.History[1].ParseError = "no tool call"
-	a.Rewards = []trace.Reward{
+	a.Rewards = []record.Reward{
 		{Name: "a", Value: 0.5, CallID: "chatcmpl-2"}, {Name: "b", Value: -2, CallID: "chatcmpl-2"}, {Name: "final", Value: 9},
 		{Name: "c", Value: 9, CallID: "chatcmpl-9"},
 	}
-	a.Events = []trace.Event{
+	a.Events = []record.Event{
 		{Name: spec.SignalException, At: at(19)},
 		{Name: spec.SignalToolError, At: at(29), Fields: map[string]any{"call_id": "chatcmpl-0"}},
 		{Name: spec.SignalToolError, At: at(29), Fields: map[string]any{"call_id": "nobody's"}},
@@ -213,12 +213,12 @@ func FuzzRecordsOfAnythingAreRead(f *testing.F) {
 		c.API, c.Request, c.Response, c.RequestName = api, json.RawMessage(request), json.RawMessage(response), id
 		a.Terms.Ignore = []string{"(", parent}
 		for i, k := range kinds[:min(len(kinds), 16)] {
-			kind := []trace.SpanKind{trace.ModelSpan, trace.ToolSpan, trace.AgentSpan, trace.OtherSpan}[k%4]
-			a.Spans = append(a.Spans, trace.Span{
+			kind := []record.SpanKind{record.ModelSpan, record.ToolSpan, record.AgentSpan, record.OtherSpan}[k%4]
+			a.Spans = append(a.Spans, record.Span{
 				Trace: "t", ID: id + fmt.Sprint(i%3), Parent: parent + fmt.Sprint(k%3), Kind: kind, Failed: k%8 > 3,
 				ToolCallID: toolCall, CallID: toolCall, Started: at(int(k)), Ended: at(int(k)),
 			})
-			a.Events = append(a.Events, trace.Event{Name: spec.Signals()[k%6], At: at(int(k)), Fields: map[string]any{"call_id": any(toolCall)}})
+			a.Events = append(a.Events, record.Event{Name: spec.Signals()[k%6], At: at(int(k)), Fields: map[string]any{"call_id": any(toolCall)}})
 		}
 		got := signals.Of(a)
 		require.Len(t, got, 2)

@@ -9,11 +9,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/credit/signals"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // asking returns a call whose dialog has these messages, each written as "role: content".
-func asking(messages ...string) trace.Exchange {
+func asking(messages ...string) record.Exchange {
 	var all []map[string]any
 	for i, m := range messages {
 		role, content, _ := strings.Cut(m, ": ")
@@ -32,10 +32,10 @@ func asking(messages ...string) trace.Exchange {
 	if err != nil {
 		panic(err) // plain values
 	}
-	return trace.Exchange{Call: trace.Call{Agent: "solo"}, Request: request, Response: json.RawMessage(`{}`)}
+	return record.Exchange{Call: record.Call{Agent: "solo"}, Request: request, Response: json.RawMessage(`{}`)}
 }
 
-func states(ignore string, calls ...trace.Exchange) []string {
+func states(ignore string, calls ...record.Exchange) []string {
 	var a signals.Attempt
 	if ignore != "" {
 		a.Terms.Ignore = []string{ignore}
@@ -82,9 +82,9 @@ func TestSpansDoNotTellStatesApart(t *testing.T) {
 	t.Parallel()
 	c := asking("user: a hall")
 	c.Agent, c.ID = "", "chatcmpl-0"
-	a := signals.Attempt{History: []trace.Exchange{c}}
+	a := signals.Attempt{History: []record.Exchange{c}}
 	before := signals.Of(a)[0]
-	a.Spans = []trace.Span{{Trace: "t", ID: "1", Kind: trace.ModelSpan, CallID: c.ID, Agent: "writer"}}
+	a.Spans = []record.Span{{Trace: "t", ID: "1", Kind: record.ModelSpan, CallID: c.ID, Agent: "writer"}}
 	after := signals.Of(a)[0]
 	require.Equal(t, "writer", after.Agent)
 	require.NotEqual(t, before.Agent, after.Agent)
@@ -93,7 +93,7 @@ func TestSpansDoNotTellStatesApart(t *testing.T) {
 
 func TestWhatARunIgnoresTellsNoStatesApart(t *testing.T) {
 	t.Parallel()
-	calls := []trace.Exchange{asking("user: a hall at 10:15"), asking("user: a hall at 10:16")}
+	calls := []record.Exchange{asking("user: a hall at 10:15"), asking("user: a hall at 10:16")}
 	got := states("", calls...)
 	require.NotEqual(t, got[0], got[1])
 	got = states(`\d\d:\d\d`, calls...)
@@ -108,8 +108,8 @@ func TestADialogThatEndsWithTheAssistantIsNewAsAWhole(t *testing.T) {
 
 func TestAPromptWithoutMessagesIsItsTokens(t *testing.T) {
 	t.Parallel()
-	bare := func(prompt ...int32) trace.Exchange {
-		return trace.Exchange{Call: trace.Call{Agent: "solo", API: "completions", Prompt: prompt}, Request: json.RawMessage(`{"prompt":"x"}`)}
+	bare := func(prompt ...int32) record.Exchange {
+		return record.Exchange{Call: record.Call{Agent: "solo", API: "completions", Prompt: prompt}, Request: json.RawMessage(`{"prompt":"x"}`)}
 	}
 	got := states("", bare(1, 2), bare(1, 2), bare(1, 3))
 	require.Equal(t, got[0], got[1])

@@ -18,8 +18,8 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func TestMain(m *testing.M) {
@@ -73,8 +73,8 @@ func requireReward(t *testing.T, command []string) {
 
 	const key = "sk-test"
 	sum := sha256.Sum256([]byte(key))
-	rollout := trace.RolloutID{Run: "lightning", Kind: trace.Train, Step: 1}
-	terms := trace.Terms{Policy: "main", Codec: "compact", Temperature: 1, MaxTokens: 16, MaxCalls: 4}
+	rollout := record.RolloutID{Run: "lightning", Kind: record.Train, Step: 1}
+	terms := record.Terms{Policy: "main", Codec: "compact", Temperature: 1, MaxTokens: 16, MaxCalls: 4}
 	address, err := db.BeginAttempt(t.Context(), rollout, "t0", terms, hex.EncodeToString(sum[:]))
 	require.NoError(t, err)
 	session, err := forwarder.Open(t.Context(), address, key)
@@ -91,7 +91,7 @@ func requireReward(t *testing.T, command []string) {
 	require.False(t, result.Failed(), "%s: %s", result.Message, result.Stderr)
 	rewards, err := db.Rewards(t.Context(), address)
 	require.NoError(t, err)
-	require.Equal(t, []trace.Reward{{Address: address, Name: "final", Value: 0.75, Source: "agent"}}, rewards)
+	require.Equal(t, []record.Reward{{Address: address, Name: "final", Value: 0.75, Source: "agent"}}, rewards)
 	calls, err := db.Calls(t.Context(), address)
 	require.NoError(t, err)
 	require.Len(t, calls, 1)

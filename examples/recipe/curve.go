@@ -14,7 +14,6 @@ import (
 
 	"github.com/fulgurite/fulgurite/internal/chart"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func main() {
@@ -38,7 +37,7 @@ func draw(report, svg string, controls []string) error {
 	}
 	agent, last := chart.Series{Name: "the agent, temperature 1"}, 1.0
 	for _, e := range run.Evaluations {
-		if e.Kind == trace.Gate {
+		if e.Kind == record.Gate {
 			agent.Points = append(agent.Points, chart.Point{X: float64(e.Version), Y: e.Mean})
 			last = max(last, float64(e.Version))
 		}

@@ -15,15 +15,15 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
 // Call is a sampled call and the content of its reply. It is a recorded call of an
 // attempt, or a served one outside attempts.
 type Call struct {
-	trace.Exchange        // as recorded, without the body of the request
-	stem           string // the part that its ids share
+	record.Exchange        // as recorded, without the body of the request
+	stem            string // the part that its ids share
 	content
 	created time.Time
 
@@ -45,8 +45,8 @@ type Call struct {
 }
 
 // newCall returns the call of a record; r is the request that the call answers.
-func newCall(record *trace.Exchange, stem string, r *Request, created time.Time) *Call {
-	c := &Call{Exchange: *record, stem: stem, created: created}
+func newCall(exchange *record.Exchange, stem string, r *Request, created time.Time) *Call {
+	c := &Call{Exchange: *exchange, stem: stem, created: created}
 	c.parse(r)
 	return c
 }
@@ -61,18 +61,18 @@ func (c *Call) parse(r *Request) {
 
 // restore returns the call of a record, and the request that it answered. A call that is
 // returned with an error can't be continued, but is otherwise valid.
-func (c *Conversation) restore(record *trace.Exchange) (*Call, *Request, error) {
-	call := &Call{Exchange: *record, stem: stemOf(record.Seed), created: createdOf(record), delivered: true}
+func (c *Conversation) restore(exchange *record.Exchange) (*Call, *Request, error) {
+	call := &Call{Exchange: *exchange, stem: stemOf(exchange.Seed), created: createdOf(exchange), delivered: true}
 	call.Request = nil
-	request, err := wire.Decode(call.api(), record.Request)
+	request, err := wire.Decode(call.api(), exchange.Request)
 	if err != nil {
 		return call, nil, err
 	}
-	r, err := recordedRequest(c.codec, request, record.Form)
+	r, err := recordedRequest(c.codec, request, exchange.Form)
 	if err != nil {
 		return call, nil, err
 	}
-	r.Agent = record.Agent
+	r.Agent = exchange.Agent
 	if err := c.resume(r); err != nil {
 		return call, nil, err
 	}
@@ -81,40 +81,40 @@ func (c *Conversation) restore(record *trace.Exchange) (*Call, *Request, error) 
 }
 
 // commit writes a call to the journal as the attempt's next one and adds it. An error that
-// wraps trace.ErrConflict says that another gateway has recorded calls meanwhile. The
+// wraps record.ErrConflict says that another gateway has recorded calls meanwhile. The
 // caller has set the parent of a call that is not replayed.
-func (c *Conversation) commit(ctx context.Context, r *Request, form canonicalRequest, record *trace.Exchange, created time.Time) (*Call, error) {
-	record.Seq = len(c.calls)
-	replayed := record.ReplayedFrom != 0
+func (c *Conversation) commit(ctx context.Context, r *Request, form canonicalRequest, exchange *record.Exchange, created time.Time) (*Call, error) {
+	exchange.Seq = len(c.calls)
+	replayed := exchange.ReplayedFrom != 0
 	if replayed {
-		record.Parent = c.longestPrefix(record.Prompt)
+		exchange.Parent = c.longestPrefix(exchange.Prompt)
 	} else {
-		record.Divergence = c.divergence(ctx, form)
+		exchange.Divergence = c.divergence(ctx, form)
 	}
-	call := newCall(record, stemOf(record.Seed), r, created)
-	record.ParseError = call.problem
+	call := newCall(exchange, stemOf(exchange.Seed), r, created)
+	exchange.ParseError = call.problem
 	if !replayed {
 		var err error
-		if record.Response, err = r.response(call); err != nil {
+		if exchange.Response, err = r.response(call); err != nil {
 			return nil, err
 		}
 	}
-	err := c.maker.config.Journal.AppendCall(ctx, record)
+	err := c.maker.config.Journal.AppendCall(ctx, exchange)
 	switch {
-	case errors.Is(err, trace.ErrConflict):
+	case errors.Is(err, record.ErrConflict):
 		return nil, err
-	case errors.Is(err, trace.ErrFenced):
+	case errors.Is(err, record.ErrFenced):
 		c.fence()
 		return nil, err
 	case err != nil:
 		// The journal may have committed it nevertheless.
 		c.loaded = false
-		c.maker.config.Log.Warn("call not recorded", zap.Stringer("rollout", c.address), zap.String("call", record.ID), zap.Error(err))
-		return nil, &Fault{fmt.Errorf("append call %s: %w", record.ID, err)}
+		c.maker.config.Log.Warn("call not recorded", zap.Stringer("rollout", c.address), zap.String("call", exchange.ID), zap.Error(err))
+		return nil, &Fault{fmt.Errorf("append call %s: %w", exchange.ID, err)}
 	}
-	call.Exchange = *record
+	call.Exchange = *exchange
 	call.Request = nil
-	c.diverged = c.diverged || record.Divergence != nil
+	c.diverged = c.diverged || exchange.Divergence != nil
 	c.add(call)
 	c.tree.add(call, form)
 	return call, nil
@@ -139,14 +139,14 @@ func recordedAPI(api wire.API) string {
 
 // createdOf returns the creation time in the reply of a call, or when the call began if
 // the reply has none.
-func createdOf(record *trace.Exchange) time.Time {
+func createdOf(exchange *record.Exchange) time.Time {
 	var times struct {
 		Created   float64 `json:"created"`
 		CreatedAt float64 `json:"created_at"`
 	}
 	// A response is ours; if it can't be read, it has no time.
-	if err := json.Unmarshal(record.Response, &times); err != nil || times.Created+times.CreatedAt == 0 {
-		return record.Started
+	if err := json.Unmarshal(exchange.Response, &times); err != nil || times.Created+times.CreatedAt == 0 {
+		return exchange.Started
 	}
 	return time.Unix(int64(times.Created+times.CreatedAt), 0)
 }
@@ -171,7 +171,7 @@ func (c *Conversation) longestPrefix(prompt []int32) int {
 
 // seedOf returns the seed of a call. It does not depend on the run's name or the
 // attempt's number, so equal runs and repeated attempts sample the same.
-func seedOf(runSeed uint64, r trace.RolloutID, key string, occurrence int) uint64 {
+func seedOf(runSeed uint64, r record.RolloutID, key string, occurrence int) uint64 {
 	sum := sha256.Sum256(fmt.Appendf(nil, "fulgurite call\n%d\n%s\n%d\n%d\n%d\n%s\n%d\n",
 		runSeed, r.Kind, r.Step, r.Task, r.Sample, key, occurrence))
 	return binary.BigEndian.Uint64(sum[:])
@@ -204,7 +204,7 @@ type pendingCall struct {
 	occurrence int
 	seed       uint64
 	maxTokens  int
-	source     *trace.Exchange // the call of an earlier attempt to replay; nil to sample
+	source     *record.Exchange // the call of an earlier attempt to replay; nil to sample
 	history    history
 
 	// The parts of the reply, other than the prompt, that are known in advance.

@@ -45,7 +45,7 @@ import (
 	"sync/atomic"
 
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // Conversation is what a gateway knows of an attempt: its terms, the message tree of its
@@ -56,13 +56,13 @@ import (
 // lock it. Unexported methods expect that it is held, unless they say that they lock it.
 type Conversation struct {
 	maker   *Maker
-	address trace.Address
+	address record.Address
 
 	mu     sync.Mutex
 	known  bool // the fields that depend on the terms are set; it stays true
 	loaded bool // the fields below agree with the journal
 	fenced bool // the journal accepts no more calls
-	begun  trace.Attempt
+	begun  record.Attempt
 	codec  dialog.Codec
 	ignore patterns
 
@@ -100,18 +100,18 @@ func (r *repeats) at(occurrence int) *Call {
 }
 
 // Open returns the conversation of an attempt. It has not read the journal yet.
-func (m *Maker) Open(address trace.Address) *Conversation {
+func (m *Maker) Open(address record.Address) *Conversation {
 	c := &Conversation{maker: m, address: address, pending: map[string][]*pendingCall{}}
 	c.weigh()
 	return c
 }
 
 // Address returns the address of the attempt.
-func (c *Conversation) Address() trace.Address { return c.address }
+func (c *Conversation) Address() record.Address { return c.address }
 
 // Begun returns the record of the attempt. It locks nothing, because the record does not
 // change any more once Enter has returned. Call it only then.
-func (c *Conversation) Begun() trace.Attempt { return c.begun }
+func (c *Conversation) Begun() record.Attempt { return c.begun }
 
 // Codec returns the codec of the attempt's terms; see Begun.
 func (c *Conversation) Codec() dialog.Codec { return c.codec }
@@ -134,7 +134,7 @@ func (c *Conversation) Enter(ctx context.Context, key string) error {
 		if err != nil {
 			return &Fault{fmt.Errorf("terms of attempt %s: %w", c.address, err)}
 		}
-		c.begun, c.codec, c.ignore, c.known, c.fenced = begun, codec, ignore, true, begun.Outcome != trace.Running
+		c.begun, c.codec, c.ignore, c.known, c.fenced = begun, codec, ignore, true, begun.Outcome != record.OutcomeRunning
 	}
 	sum := sha256.Sum256([]byte(key))
 	if subtle.ConstantTimeCompare([]byte(hex.EncodeToString(sum[:])), []byte(c.begun.KeyHash)) != 1 {
@@ -159,7 +159,7 @@ func (c *Conversation) Exists() bool {
 func (c *Conversation) ready(ctx context.Context) error {
 	switch {
 	case c.fenced:
-		return fmt.Errorf("attempt %s: %w", c.address, trace.ErrFenced)
+		return fmt.Errorf("attempt %s: %w", c.address, record.ErrFenced)
 	case c.loaded:
 		return nil
 	}

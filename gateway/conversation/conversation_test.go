@@ -16,30 +16,30 @@ import (
 	"github.com/fulgurite/fulgurite/gateway/conversation"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
 // journal has one attempt, and keeps its calls.
 type journal struct {
-	attempt trace.Attempt
-	calls   []trace.Exchange
+	attempt record.Attempt
+	calls   []record.Exchange
 }
 
-func (j *journal) Attempt(context.Context, trace.Address) (trace.Attempt, error) {
+func (j *journal) Attempt(context.Context, record.Address) (record.Attempt, error) {
 	return j.attempt, nil
 }
 
-func (j *journal) AppendCall(_ context.Context, c *trace.Exchange) error {
+func (j *journal) AppendCall(_ context.Context, c *record.Exchange) error {
 	j.calls = append(j.calls, *c)
 	return nil
 }
 
-func (j *journal) Exchanges(context.Context, trace.Address) ([]trace.Exchange, error) {
-	return append([]trace.Exchange{}, j.calls...), nil
+func (j *journal) Exchanges(context.Context, record.Address) ([]record.Exchange, error) {
+	return append([]record.Exchange{}, j.calls...), nil
 }
 
-func (j *journal) EarlierExchanges(context.Context, trace.Address) ([]trace.Exchange, error) {
+func (j *journal) EarlierExchanges(context.Context, record.Address) ([]record.Exchange, error) {
 	return nil, nil
 }
 
@@ -63,9 +63,9 @@ const key = "sk-1"
 func newTestEnv(t *testing.T, history string, ignore ...string) *testEnv {
 	t.Helper()
 	sum := sha256.Sum256([]byte(key))
-	j := &journal{attempt: trace.Attempt{
-		Address: trace.Address{RolloutID: trace.RolloutID{Run: "demo", Kind: trace.Train}, Attempt: 1}, KeyHash: hex.EncodeToString(sum[:]),
-		Terms: trace.Terms{Policy: "main", Codec: "compact", MaxTokens: 32, History: history, Ignore: ignore},
+	j := &journal{attempt: record.Attempt{
+		Address: record.Address{RolloutID: record.RolloutID{Run: "demo", Kind: record.Train}, Attempt: 1}, KeyHash: hex.EncodeToString(sum[:]),
+		Terms: record.Terms{Policy: "main", Codec: "compact", MaxTokens: 32, History: history, Ignore: ignore},
 	}}
 	e := &testEnv{journal: j}
 	e.restore(t)
@@ -164,7 +164,7 @@ func TestIgnoredTextTellsNoRequestsApartButIsRead(t *testing.T) {
 
 func TestADialogContinuesTheRecordedCallThatSaidMostOfIt(t *testing.T) {
 	t.Parallel()
-	for _, history := range []string{"", trace.HistoryTemplate} {
+	for _, history := range []string{"", record.HistoryTemplate} {
 		t.Run("history "+history, func(t *testing.T) {
 			t.Parallel()
 			e := newTestEnv(t, history)

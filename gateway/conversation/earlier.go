@@ -11,14 +11,14 @@ import (
 
 	"go.uber.org/zap"
 
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
 // earlier holds the calls that previous attempts sampled and this one has not asked for
 // yet. A nil earlier is empty.
 type earlier struct {
-	calls map[string][]*trace.Exchange // by key, attempt after attempt; without their requests
+	calls map[string][]*record.Exchange // by key, attempt after attempt; without their requests
 	left  int
 	bytes int // memory that the calls take
 }
@@ -33,7 +33,7 @@ func (c *Conversation) readEarlier(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read calls before %s: %w", c.address, err)
 	}
-	e := &earlier{calls: map[string][]*trace.Exchange{}}
+	e := &earlier{calls: map[string][]*record.Exchange{}}
 	longest := map[*int32]int{} // the tokens counted for each array that prompts share
 	for _, r := range records {
 		if !c.alike(&r) {
@@ -54,20 +54,20 @@ func (c *Conversation) readEarlier(ctx context.Context) error {
 }
 
 // bytesOf returns the memory that an earlier call takes, without its prompt.
-func bytesOf(r *trace.Exchange) int {
+func bytesOf(r *record.Exchange) int {
 	return callWeight + 4*len(r.Completion) + 4*cap(r.Logprobs) + cap(r.Untrained) + cap(r.Form) + cap(r.Response)
 }
 
 // alike reports whether the call was sampled under terms equal to this attempt's. The
 // limit on the reply's length is not compared, because it is part of the key.
-func (c *Conversation) alike(r *trace.Exchange) bool {
+func (c *Conversation) alike(r *record.Exchange) bool {
 	terms := c.begun.Terms
 	return r.Policy == terms.Policy && r.Version == terms.Version && r.Temperature == terms.Temperature &&
 		r.Seed == seedOf(terms.RunSeed, c.address.RolloutID, r.Key, r.Occurrence)
 }
 
 // find returns the call that an earlier attempt sampled, or nil.
-func (e *earlier) find(key string, occurrence int) *trace.Exchange {
+func (e *earlier) find(key string, occurrence int) *record.Exchange {
 	if e == nil {
 		return nil
 	}
@@ -84,7 +84,7 @@ func (e *earlier) remove(key string, occurrence int) {
 	if e == nil {
 		return
 	}
-	rest := slices.DeleteFunc(e.calls[key], func(r *trace.Exchange) bool {
+	rest := slices.DeleteFunc(e.calls[key], func(r *record.Exchange) bool {
 		if r.Occurrence != occurrence {
 			return false
 		}
@@ -110,7 +110,7 @@ const (
 // recorded and this attempt has not made yet. It returns nil if no such request is left,
 // if one of them is equal, or if an earlier call of this attempt already has a
 // divergence.
-func (c *Conversation) divergence(ctx context.Context, now canonicalRequest) *trace.Divergence {
+func (c *Conversation) divergence(ctx context.Context, now canonicalRequest) *record.Divergence {
 	e := c.earlier
 	if e == nil || e.left == 0 || c.diverged || len(e.calls[now.key]) > 0 {
 		return nil
@@ -121,10 +121,10 @@ func (c *Conversation) divergence(ctx context.Context, now canonicalRequest) *tr
 		c.maker.config.Log.Warn("divergence not described", zap.Stringer("rollout", c.address), zap.Error(err))
 		return nil
 	}
-	records = slices.DeleteFunc(records, func(r trace.Exchange) bool { return !c.alike(&r) })
+	records = slices.DeleteFunc(records, func(r record.Exchange) bool { return !c.alike(&r) })
 	made := map[int]bool{}
 	nearest, best := canonicalRequest{}, -1
-	var d *trace.Divergence
+	var d *record.Divergence
 	for i, before := range c.formsOf(records) {
 		r := &records[i]
 		if r.Key == now.key {
@@ -138,7 +138,7 @@ func (c *Conversation) divergence(ctx context.Context, now canonicalRequest) *tr
 			score++
 		}
 		if score > best {
-			nearest, best, d = before, score, &trace.Divergence{Earlier: r.Attempt, EarlierSeq: r.Seq}
+			nearest, best, d = before, score, &record.Divergence{Earlier: r.Attempt, EarlierSeq: r.Seq}
 		}
 	}
 	switch {
@@ -153,7 +153,7 @@ func (c *Conversation) divergence(ctx context.Context, now canonicalRequest) *tr
 
 // formsOf returns the canonical forms of recorded requests, leaving out those that can't
 // be read.
-func (c *Conversation) formsOf(records []trace.Exchange) []canonicalRequest {
+func (c *Conversation) formsOf(records []record.Exchange) []canonicalRequest {
 	// The calls are added again, in their order, to a conversation that exists only for this.
 	replica := &Conversation{begun: c.begun, codec: c.codec, ignore: c.ignore, tree: newTree()}
 	forms := make([]canonicalRequest, len(records))

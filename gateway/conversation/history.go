@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
@@ -113,7 +113,7 @@ func (c *Conversation) historyOf(r *Request, form canonicalRequest) (history, er
 		h, err := c.extend(r, form)
 		h.drifted = nil // the server renders the dialog, whatever tokens we keep of it
 		return h, err
-	case c.begun.Terms.History == trace.HistoryTemplate:
+	case c.begun.Terms.History == record.HistoryTemplate:
 		return c.render(r, form)
 	}
 	return c.extend(r, form)

@@ -15,21 +15,21 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// Journal records attempts and their calls. Its errors wrap trace.ErrNotFound,
-// trace.ErrFenced and trace.ErrConflict; any other is a fault of ours.
+// Journal records attempts and their calls. Its errors wrap record.ErrNotFound,
+// record.ErrFenced and record.ErrConflict; any other is a fault of ours.
 type Journal interface {
-	Attempt(ctx context.Context, address trace.Address) (trace.Attempt, error)
+	Attempt(ctx context.Context, address record.Address) (record.Attempt, error)
 	// AppendCall returns once the call is committed.
-	AppendCall(ctx context.Context, call *trace.Exchange) error
+	AppendCall(ctx context.Context, call *record.Exchange) error
 	// Exchanges lists an attempt's calls by Seq.
-	Exchanges(ctx context.Context, address trace.Address) ([]trace.Exchange, error)
+	Exchanges(ctx context.Context, address record.Address) ([]record.Exchange, error)
 	// EarlierExchanges lists the calls that attempts before address sampled at the same
 	// rollout, attempt after attempt, each by Seq.
-	EarlierExchanges(ctx context.Context, address trace.Address) ([]trace.Exchange, error)
+	EarlierExchanges(ctx context.Context, address record.Address) ([]record.Exchange, error)
 }
 
 // Config is the configuration of a Maker. All of it is required.
@@ -66,7 +66,7 @@ type Stats struct {
 	// Rejoined counts retries: requests answered with a call that another request began.
 	Rejoined int64
 	// Drifted counts recorded calls whose dialog continues a recorded call although a
-	// full rendering of it would not begin with that call's tokens, see trace.Call.Drift.
+	// full rendering of it would not begin with that call's tokens, see record.Call.Drift.
 	Drifted int64
 }
 
@@ -289,14 +289,14 @@ func (c *Conversation) start(ctx context.Context, p *pendingCall) (wait func()) 
 // mu once the call is sampled.
 func (c *Conversation) sampleAndRecord(ctx context.Context, p *pendingCall) {
 	r, terms := p.request, c.begun.Terms
-	record := &trace.Exchange{Call: trace.Call{
+	exchange := &record.Exchange{Call: record.Call{
 		Address: c.address, Agent: r.Agent, Policy: terms.Policy, Version: terms.Version, API: recordedAPI(r.API),
 		Key: p.form.key, Occurrence: p.occurrence, Prompt: p.history.prompt, Parent: p.history.parent, Seed: p.seed, Temperature: terms.Temperature,
 		ID: r.API.ReplyID(p.stem), RequestName: p.name, Started: c.maker.config.Now().UTC(),
 	}, Request: r.Body}
 	// This error remains if a sampler or a codec panics, so that no request waits forever.
 	var call *Call
-	var err error = &Fault{Cause: errors.New("call " + record.ID + " was interrupted")}
+	var err error = &Fault{Cause: errors.New("call " + exchange.ID + " was interrupted")}
 	locked := false
 	defer func() {
 		if !locked {
@@ -307,9 +307,9 @@ func (c *Conversation) sampleAndRecord(ctx context.Context, p *pendingCall) {
 	}()
 	waitDrift := func() {}
 	if drifted := p.history.drifted; drifted != nil {
-		waitDrift = GoSafely(func() { record.Drift = drifted() })
+		waitDrift = GoSafely(func() { exchange.Drift = drifted() })
 	}
-	sampling := c.maker.sample(ctx, p, record)
+	sampling := c.maker.sample(ctx, p, exchange)
 	waitDrift()
 	if sampling != nil {
 		err = sampling
@@ -320,21 +320,21 @@ func (c *Conversation) sampleAndRecord(ctx context.Context, p *pendingCall) {
 			c.maker.count.unrecorded.Add(1)
 		}
 	}()
-	if record.Form, err = r.encodedForm(); err != nil {
+	if exchange.Form, err = r.encodedForm(); err != nil {
 		return
 	}
 	c.mu.Lock()
 	locked = true
 	// A sampled completion is recorded even if no request waits for it any more.
-	call, err = c.record(ctx, p, record)
+	call, err = c.record(ctx, p, exchange)
 }
 
 // sample samples the completion that the record describes, and stores it in the record.
-func (m *Maker) sample(ctx context.Context, p *pendingCall, record *trace.Exchange) error {
-	version := model.VersionID{Run: record.Run, Policy: record.Policy, Number: record.Version}
+func (m *Maker) sample(ctx context.Context, p *pendingCall, exchange *record.Exchange) error {
+	version := model.VersionID{Run: exchange.Run, Policy: exchange.Policy, Number: exchange.Version}
 	var timing model.Timing
 	sampled, weights, err := m.config.Sampler.Sample(ctx, version, model.DecodeRequest{
-		Prompt: record.Prompt, MaxTokens: p.maxTokens, Temperature: record.Temperature, Stop: p.request.Codec.Stop(), Seed: p.seed,
+		Prompt: exchange.Prompt, MaxTokens: p.maxTokens, Temperature: exchange.Temperature, Stop: p.request.Codec.Stop(), Seed: p.seed,
 		Form: p.request.Form, Emit: p.feed.emitFor(p.request), Timing: &timing,
 	})
 	if err == nil {
@@ -344,10 +344,10 @@ func (m *Maker) sample(ctx context.Context, p *pendingCall, record *trace.Exchan
 		return samplingError(err, version)
 	}
 	m.count.sampled.Add(1)
-	record.Duration = m.config.Now().Sub(record.Started)
-	record.Completion, record.Logprobs, record.Untrained = sampled.Tokens, sampled.Logprobs, sampled.Forced
-	record.Finish, record.Weights, record.Server = sampled.Finish, weights, sampled.Server
-	record.Sampling = trace.Sampling(timing)
+	exchange.Duration = m.config.Now().Sub(exchange.Started)
+	exchange.Completion, exchange.Logprobs, exchange.Untrained = sampled.Tokens, sampled.Logprobs, sampled.Forced
+	exchange.Finish, exchange.Weights, exchange.Server = sampled.Finish, weights, sampled.Server
+	exchange.Sampling = record.Sampling(timing)
 	return nil
 }
 
@@ -364,18 +364,18 @@ func samplingError(err error, v model.VersionID) error {
 // bytes, now on record as a call of this attempt. The prompt is the recorded one, even if
 // the request differs in ignored text. replay locks mu.
 func (c *Conversation) replay(ctx context.Context, p *pendingCall) {
-	record := *p.source
-	record.Address, record.ReplayedFrom, record.Request, record.RequestName = c.address, p.source.Attempt, p.request.Body, p.name
-	record.Started, record.Duration, record.Divergence, record.PartlyRead = c.maker.config.Now().UTC(), 0, nil, false
-	record.Sampling = trace.Sampling{}
+	exchange := *p.source
+	exchange.Address, exchange.ReplayedFrom, exchange.Request, exchange.RequestName = c.address, p.source.Attempt, p.request.Body, p.name
+	exchange.Started, exchange.Duration, exchange.Divergence, exchange.PartlyRead = c.maker.config.Now().UTC(), 0, nil, false
+	exchange.Sampling = record.Sampling{}
 	var call *Call
-	var err error = &Fault{Cause: errors.New("replay of call " + record.ID + " was interrupted")}
+	var err error = &Fault{Cause: errors.New("replay of call " + exchange.ID + " was interrupted")}
 	c.mu.Lock()
 	defer func() {
 		c.complete(p, call, err)
 		c.mu.Unlock()
 	}()
-	if call, err = c.record(ctx, p, &record); p.committed {
+	if call, err = c.record(ctx, p, &exchange); p.committed {
 		c.maker.count.replayed.Add(1)
 	}
 }
@@ -383,24 +383,24 @@ func (c *Conversation) replay(ctx context.Context, p *pendingCall) {
 // record commits a call and adds it to the attempt. If another gateway recorded calls
 // meanwhile, the call gets a new number. It is given up if the attempt has the same call,
 // or if it should have been sampled after other tokens.
-func (c *Conversation) record(ctx context.Context, p *pendingCall, record *trace.Exchange) (*Call, error) {
+func (c *Conversation) record(ctx context.Context, p *pendingCall, exchange *record.Exchange) (*Call, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RecordLimit)
 	defer cancel()
-	record.PartlyRead = p.closed && p.waiters == 0
+	exchange.PartlyRead = p.closed && p.waiters == 0
 	var conflict error
 	for range recordTries {
 		if err := c.ready(ctx); err != nil {
 			return nil, err
 		}
-		if call := c.repeatsOf(record.Key).at(record.Occurrence); call != nil {
+		if call := c.repeatsOf(exchange.Key).at(exchange.Occurrence); call != nil {
 			return c.adopt(call, p)
 		}
-		if conflict != nil && !c.sameHistory(p, record) {
+		if conflict != nil && !c.sameHistory(p, exchange) {
 			return nil, ErrAgain
 		}
-		call, err := c.commit(ctx, p.request, p.form, record, p.created)
-		if !errors.Is(err, trace.ErrConflict) {
-			if p.committed = err == nil; p.committed && record.Drift {
+		call, err := c.commit(ctx, p.request, p.form, exchange, p.created)
+		if !errors.Is(err, record.ErrConflict) {
+			if p.committed = err == nil; p.committed && exchange.Drift {
 				c.maker.count.drifted.Add(1)
 			}
 			return call, err
@@ -408,7 +408,7 @@ func (c *Conversation) record(ctx context.Context, p *pendingCall, record *trace
 		c.loaded = false
 		conflict = err
 	}
-	return nil, &Fault{Cause: fmt.Errorf("record call %s: %w", record.ID, conflict)}
+	return nil, &Fault{Cause: fmt.Errorf("record call %s: %w", exchange.ID, conflict)}
 }
 
 // adopt answers p with the call on record in its place, if that call is for the same
@@ -423,7 +423,7 @@ func (c *Conversation) adopt(call *Call, p *pendingCall) (*Call, error) {
 
 // sameHistory reports whether p would be sampled after the same tokens given the calls
 // that are on record now. If so, it sets the parent in the record accordingly.
-func (c *Conversation) sameHistory(p *pendingCall, record *trace.Exchange) bool {
+func (c *Conversation) sameHistory(p *pendingCall, exchange *record.Exchange) bool {
 	if p.source != nil {
 		return true
 	}
@@ -432,7 +432,7 @@ func (c *Conversation) sameHistory(p *pendingCall, record *trace.Exchange) bool 
 	if err != nil || form.key != p.form.key || !slices.Equal(h.prompt, p.history.prompt) {
 		return false
 	}
-	p.form, record.Parent = form, h.parent
+	p.form, exchange.Parent = form, h.parent
 	return true
 }
 

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
@@ -291,7 +291,7 @@ func (h *servedCalls) sample(ctx context.Context, p *pendingCall, decode model.D
 	if err != nil {
 		return nil, samplingError(err, h.version)
 	}
-	c := newCall(&trace.Exchange{Call: trace.Call{
+	c := newCall(&record.Exchange{Call: record.Call{
 		ID: h.request.API.ReplyID(p.stem), API: recordedAPI(h.request.API), Prompt: decode.Prompt, Completion: sampled.Tokens,
 		Logprobs: sampled.Logprobs, Finish: sampled.Finish,
 	}}, p.stem, h.request, p.created)

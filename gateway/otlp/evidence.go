@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 const (
@@ -40,11 +40,11 @@ func (e evidence) text(names ...string) string {
 }
 
 // describe completes a span with what its attributes say.
-func (e evidence) describe(s *trace.Span) {
+func (e evidence) describe(s *record.Span) {
 	s.Kind = e.kind()
 	s.CallID = e.callID(s.Kind)
 	s.Agent = truncate(e.agent(s.Kind), shortText)
-	if s.Kind == trace.ToolSpan {
+	if s.Kind == record.ToolSpan {
 		s.Tool = truncate(firstText(e.text("gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name"), s.Name), shortText)
 		s.ToolCallID = truncate(firstText(e.text("gen_ai.tool.call.id", "tool_call.id", "tool.id", "ai.toolCall.id"), e.answered()), shortText)
 	}
@@ -57,7 +57,7 @@ func (e evidence) describe(s *trace.Span) {
 }
 
 // kind returns the kind of the span; the first convention that applies decides.
-func (e evidence) kind() trace.SpanKind {
+func (e evidence) kind() record.SpanKind {
 	for _, word := range []string{
 		e.text("openinference.span.kind"), e.text("gen_ai.operation.name"), e.text("traceloop.span.kind"), e.text("ai.operationId"), e.text("llm.request.type"),
 	} {
@@ -66,34 +66,34 @@ func (e evidence) kind() trace.SpanKind {
 			continue
 		case "llm", "chat", "text_completion", "generate_content", "completion",
 			"ai.generatetext.dogenerate", "ai.streamtext.dostream", "ai.generateobject.dogenerate", "ai.streamobject.dostream":
-			return trace.ModelSpan
+			return record.ModelSpan
 		case "tool", "execute_tool", "ai.toolcall":
-			return trace.ToolSpan
+			return record.ToolSpan
 		case "agent", "chain", "invoke_agent", "create_agent", "invoke_workflow", "workflow", "task":
-			return trace.AgentSpan
+			return record.AgentSpan
 		}
-		return trace.OtherSpan
+		return record.OtherSpan
 	}
 	switch {
 	case e.text("gen_ai.response.id", "llm.response.id") != "":
-		return trace.ModelSpan
+		return record.ModelSpan
 	case e.text("gen_ai.tool.name", "tool.name") != "":
-		return trace.ToolSpan
+		return record.ToolSpan
 	case e.text("gen_ai.agent.name", "agent.name") != "":
-		return trace.AgentSpan
+		return record.AgentSpan
 	}
-	return trace.OtherSpan
+	return record.OtherSpan
 }
 
 // callID finds the id of the reply that the span describes. Only model spans describe
 // one: an agent's output may quote several.
-func (e evidence) callID(kind trace.SpanKind) string {
+func (e evidence) callID(kind record.SpanKind) string {
 	for _, name := range []string{"gen_ai.response.id", "llm.response.id", "ai.response.id"} {
 		if id := replyID.FindString(e.text(name)); id != "" {
 			return id
 		}
 	}
-	if kind != trace.ModelSpan {
+	if kind != record.ModelSpan {
 		return ""
 	}
 	names := make([]string, 0, len(e.attributes))
@@ -123,7 +123,7 @@ func (e evidence) answered() string {
 }
 
 // agent returns the name of the agent, or of the node of a graph, that the span has.
-func (e evidence) agent(kind trace.SpanKind) string {
+func (e evidence) agent(kind record.SpanKind) string {
 	if name := e.text("gen_ai.agent.name", "agent.name", "graph.node.id", "langgraph.node"); name != "" {
 		return name
 	}
@@ -136,7 +136,7 @@ func (e evidence) agent(kind trace.SpanKind) string {
 	if node := e.text("langgraph_node", "traceloop.association.properties.langgraph_node"); node != "" {
 		return node
 	}
-	if kind == trace.AgentSpan {
+	if kind == record.AgentSpan {
 		return e.text("traceloop.entity.name", "ai.telemetry.functionId")
 	}
 	return e.text("ai.telemetry.functionId")
@@ -195,11 +195,11 @@ func truncate(text string, n int) string {
 
 // addFingerprints adds the fingerprints of a span's request and reply. It adds none
 // unless it can read both completely: half of a dialog may belong to several calls.
-func (e evidence) addFingerprints(s *trace.Span) {
-	for _, name := range []string{trace.InstructionsFingerprint, trace.DialogFingerprint, trace.ReplyFingerprint} {
+func (e evidence) addFingerprints(s *record.Span) {
+	for _, name := range []string{record.InstructionsFingerprint, record.DialogFingerprint, record.ReplyFingerprint} {
 		delete(s.Attributes, name)
 	}
-	if s.Kind != trace.ModelSpan || s.CallID != "" {
+	if s.Kind != record.ModelSpan || s.CallID != "" {
 		return
 	}
 	asked, reply, ok := e.messages()
@@ -213,9 +213,9 @@ func (e evidence) addFingerprints(s *trace.Span) {
 	if s.Attributes == nil {
 		s.Attributes = map[string]any{}
 	}
-	s.Attributes[trace.DialogFingerprint], s.Attributes[trace.ReplyFingerprint] = dialog.Fingerprint(rest), dialog.Fingerprint(reply)
+	s.Attributes[record.DialogFingerprint], s.Attributes[record.ReplyFingerprint] = dialog.Fingerprint(rest), dialog.Fingerprint(reply)
 	if len(instructions) > 0 {
-		s.Attributes[trace.InstructionsFingerprint] = dialog.Fingerprint(instructions)
+		s.Attributes[record.InstructionsFingerprint] = dialog.Fingerprint(instructions)
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 func TestADialogIsReadAlikeByEveryConvention(t *testing.T) {
@@ -18,9 +18,9 @@ func TestADialogIsReadAlikeByEveryConvention(t *testing.T) {
 		{Role: dialog.ToolReply, ToolCallID: "call_1", Content: "2"},
 	}
 	want := map[string]string{
-		trace.InstructionsFingerprint: dialog.Fingerprint([]dialog.Message{{Role: dialog.System, Content: "Be brief."}}),
-		trace.DialogFingerprint:       dialog.Fingerprint(said),
-		trace.ReplyFingerprint:        dialog.Fingerprint([]dialog.Message{{Role: dialog.Assistant, Content: "two"}}),
+		record.InstructionsFingerprint: dialog.Fingerprint([]dialog.Message{{Role: dialog.System, Content: "Be brief."}}),
+		record.DialogFingerprint:       dialog.Fingerprint(said),
+		record.ReplyFingerprint:        dialog.Fingerprint([]dialog.Message{{Role: dialog.Assistant, Content: "two"}}),
 	}
 	for name, s := range map[string]*tracepb.Span{
 		"OpenTelemetry": span("12345678", "gen_ai.operation.name", "chat", "gen_ai.system_instructions", `[{"type":"text","content":"Be brief."}]`,
@@ -68,12 +68,12 @@ func TestADialogThatIsNotReadWholeIsNotTold(t *testing.T) {
 		"no role known":   all(kind, reply, []any{"llm.input_messages.0.message.role", "oracle"}),
 		"no model call":   all([]any{"openinference.span.kind", "CHAIN"}, asked, reply),
 		"a reply of ours": all(kind, asked, reply, []any{"gen_ai.response.id", replyID}),
-		"a claim":         all([]any{"openinference.span.kind", "CHAIN", trace.DialogFingerprint, "a", trace.ReplyFingerprint, "b", trace.InstructionsFingerprint, "c"}),
+		"a claim":         all([]any{"openinference.span.kind", "CHAIN", record.DialogFingerprint, "a", record.ReplyFingerprint, "b", record.InstructionsFingerprint, "c"}),
 		"broken JSON":     {"gen_ai.operation.name", "chat", "gen_ai.input.messages", "[", "gen_ai.output.messages", "[]"},
 		"parts of images": {"gen_ai.operation.name", "chat", "gen_ai.input.messages", `[{"role":"user","parts":[{"type":"blob"}]}]`, "gen_ai.output.messages", "[]"},
 	} {
 		got := decode(t, span("12345678", pairs...)).Spans[0]
-		for _, key := range []string{trace.InstructionsFingerprint, trace.DialogFingerprint, trace.ReplyFingerprint} {
+		for _, key := range []string{record.InstructionsFingerprint, record.DialogFingerprint, record.ReplyFingerprint} {
 			require.NotContains(t, got.Attributes, key, name)
 		}
 	}

@@ -1,5 +1,5 @@
 // Package otlp reads what agents report through OpenTelemetry. It turns trace exports of
-// the OpenTelemetry protocol, as protobuf or JSON over HTTP or by gRPC, into trace.Span
+// the OpenTelemetry protocol, as protobuf or JSON over HTTP or by gRPC, into record.Span
 // values and rewards.
 //
 // Instrumentations name the same things differently. The package knows the GenAI
@@ -30,7 +30,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // RolloutAttribute is the resource attribute with the address of the attempt, for
@@ -41,7 +41,7 @@ const RolloutAttribute = "fulgurite.rollout"
 type Batch struct {
 	// Rollout is the address that the resources name; empty if they name none.
 	Rollout string
-	Spans   []trace.Span
+	Spans   []record.Span
 	Rewards []Reward
 }
 
@@ -90,7 +90,7 @@ func (b *Batch) add(s *tracepb.Span) error {
 	for _, a := range s.GetAttributes() {
 		e.attributes[a.GetKey()] = value(a.GetValue(), 0)
 	}
-	span := trace.Span{
+	span := record.Span{
 		Trace: hex.EncodeToString(s.GetTraceId()), ID: hex.EncodeToString(s.GetSpanId()), Parent: hex.EncodeToString(s.GetParentSpanId()),
 		Name: truncate(s.GetName(), shortText), Started: at(s.GetStartTimeUnixNano()), Ended: at(s.GetEndTimeUnixNano()),
 		Failed: s.GetStatus().GetCode() == tracepb.Status_STATUS_CODE_ERROR, Message: s.GetStatus().GetMessage(),

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/fulgurite/fulgurite/gateway/otlp"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 var (
@@ -97,8 +97,8 @@ func TestBothEncodingsSayTheSame(t *testing.T) {
 		require.Contains(t, text, base64)
 		text = strings.ReplaceAll(text, base64, hex)
 	}
-	want := otlp.Batch{Rollout: "demo/train-1/0/0/1", Spans: []trace.Span{{
-		Trace: traceHex, ID: "3132333435363738", Parent: "6162636465666768", Kind: trace.ModelSpan, Name: "span 12345678",
+	want := otlp.Batch{Rollout: "demo/train-1/0/0/1", Spans: []record.Span{{
+		Trace: traceHex, ID: "3132333435363738", Parent: "6162636465666768", Kind: record.ModelSpan, Name: "span 12345678",
 		Started: noon, Ended: noon.Add(time.Second), CallID: replyID,
 		Attributes: map[string]any{"gen_ai.operation.name": "chat", "gen_ai.response.id": replyID, "gen_ai.usage.input_tokens": 7.0, "llm.is_streaming": true},
 	}}}
@@ -113,7 +113,7 @@ func TestBothEncodingsSayTheSame(t *testing.T) {
 func TestEachConventionIsUnderstood(t *testing.T) {
 	t.Parallel()
 	type described struct {
-		Kind                          trace.SpanKind
+		Kind                          record.SpanKind
 		Call, Agent, Tool, ToolCallID string
 	}
 	for name, c := range map[string]struct {
@@ -122,40 +122,40 @@ func TestEachConventionIsUnderstood(t *testing.T) {
 	}{
 		"GenAI, model": {
 			[]any{"gen_ai.operation.name", "chat", "gen_ai.response.id", replyID, "gen_ai.agent.name", "writer"},
-			described{Kind: trace.ModelSpan, Call: replyID, Agent: "writer"},
+			described{Kind: record.ModelSpan, Call: replyID, Agent: "writer"},
 		},
 		"GenAI, tool": {
 			[]any{"gen_ai.operation.name", "execute_tool", "gen_ai.tool.name", "calculator", "gen_ai.tool.call.id", "call_1"},
-			described{Kind: trace.ToolSpan, Tool: "calculator", ToolCallID: "call_1"},
+			described{Kind: record.ToolSpan, Tool: "calculator", ToolCallID: "call_1"},
 		},
-		"GenAI, agent": {[]any{"gen_ai.operation.name", "invoke_agent", "gen_ai.agent.name", "triage"}, described{Kind: trace.AgentSpan, Agent: "triage"}},
+		"GenAI, agent": {[]any{"gen_ai.operation.name", "invoke_agent", "gen_ai.agent.name", "triage"}, described{Kind: record.AgentSpan, Agent: "triage"}},
 		"OpenInference, model in a graph": {
 			[]any{"openinference.span.kind", "LLM", "metadata", `{"langgraph_node":"checker","langgraph_step":2}`, "output.value", `{"generations":[[{"message":{"kwargs":{"response_metadata":{"id":"` + replyID + `"}}}}]]}`},
-			described{Kind: trace.ModelSpan, Call: replyID, Agent: "checker"},
+			described{Kind: record.ModelSpan, Call: replyID, Agent: "checker"},
 		},
 		"OpenInference, agent quotes a reply": {
-			[]any{"openinference.span.kind", "CHAIN", "output.value", `{"id":"` + replyID + `"}`}, described{Kind: trace.AgentSpan},
+			[]any{"openinference.span.kind", "CHAIN", "output.value", `{"id":"` + replyID + `"}`}, described{Kind: record.AgentSpan},
 		},
 		"OpenInference, result": {
 			[]any{"openinference.span.kind", "TOOL", "tool.name", "search", "output.value", `{"data":{"tool_call_id":"call_0123456789abcdef01234567_1"}}`},
-			described{Kind: trace.ToolSpan, Tool: "search", ToolCallID: "call_0123456789abcdef01234567_1"},
+			described{Kind: record.ToolSpan, Tool: "search", ToolCallID: "call_0123456789abcdef01234567_1"},
 		},
 		"OpenLLMetry, result": {
 			[]any{"gen_ai.operation.name", "execute_tool", "gen_ai.tool.name", "search", "gen_ai.tool.call.result", `{"tool_call_id":"call_0123456789abcdef01234567_0"}`},
-			described{Kind: trace.ToolSpan, Tool: "search", ToolCallID: "call_0123456789abcdef01234567_0"},
+			described{Kind: record.ToolSpan, Tool: "search", ToolCallID: "call_0123456789abcdef01234567_0"},
 		},
 		"several results": {
 			[]any{"openinference.span.kind", "TOOL", "tool.name", "all", "output.value", `["call_0123456789abcdef01234567_0","call_0123456789abcdef01234567_1"]`},
-			described{Kind: trace.ToolSpan, Tool: "all"},
+			described{Kind: record.ToolSpan, Tool: "all"},
 		},
-		"OpenInference, tool": {[]any{"openinference.span.kind", "TOOL", "tool.name", "search"}, described{Kind: trace.ToolSpan, Tool: "search"}},
-		"Traceloop, model":    {[]any{"llm.request.type", "chat", "gen_ai.response.id", "msg_0123456789abcdef01234567"}, described{Kind: trace.ModelSpan, Call: "msg_0123456789abcdef01234567"}},
-		"Traceloop, tool":     {[]any{"traceloop.span.kind", "tool", "traceloop.entity.name", "fetch"}, described{Kind: trace.ToolSpan, Tool: "fetch"}},
-		"AI SDK, model":       {[]any{"ai.operationId", "ai.generateText.doGenerate", "ai.response.id", "resp_0123456789abcdef01234567", "ai.telemetry.functionId", "answer"}, described{Kind: trace.ModelSpan, Call: "resp_0123456789abcdef01234567", Agent: "answer"}},
-		"AI SDK, tool":        {[]any{"ai.operationId", "ai.toolCall", "ai.toolCall.name", "calc", "ai.toolCall.id", "call_2"}, described{Kind: trace.ToolSpan, Tool: "calc", ToolCallID: "call_2"}},
-		"no convention":       {[]any{"http.method", "GET"}, described{Kind: trace.OtherSpan}},
-		"a reply of others":   {[]any{"gen_ai.operation.name", "chat", "gen_ai.response.id", "chatcmpl-abc"}, described{Kind: trace.ModelSpan}},
-		"a tool without name": {[]any{"gen_ai.operation.name", "execute_tool"}, described{Kind: trace.ToolSpan, Tool: "span 12345678"}},
+		"OpenInference, tool": {[]any{"openinference.span.kind", "TOOL", "tool.name", "search"}, described{Kind: record.ToolSpan, Tool: "search"}},
+		"Traceloop, model":    {[]any{"llm.request.type", "chat", "gen_ai.response.id", "msg_0123456789abcdef01234567"}, described{Kind: record.ModelSpan, Call: "msg_0123456789abcdef01234567"}},
+		"Traceloop, tool":     {[]any{"traceloop.span.kind", "tool", "traceloop.entity.name", "fetch"}, described{Kind: record.ToolSpan, Tool: "fetch"}},
+		"AI SDK, model":       {[]any{"ai.operationId", "ai.generateText.doGenerate", "ai.response.id", "resp_0123456789abcdef01234567", "ai.telemetry.functionId", "answer"}, described{Kind: record.ModelSpan, Call: "resp_0123456789abcdef01234567", Agent: "answer"}},
+		"AI SDK, tool":        {[]any{"ai.operationId", "ai.toolCall", "ai.toolCall.name", "calc", "ai.toolCall.id", "call_2"}, described{Kind: record.ToolSpan, Tool: "calc", ToolCallID: "call_2"}},
+		"no convention":       {[]any{"http.method", "GET"}, described{Kind: record.OtherSpan}},
+		"a reply of others":   {[]any{"gen_ai.operation.name", "chat", "gen_ai.response.id", "chatcmpl-abc"}, described{Kind: record.ModelSpan}},
+		"a tool without name": {[]any{"gen_ai.operation.name", "execute_tool"}, described{Kind: record.ToolSpan, Tool: "span 12345678"}},
 	} {
 		s := decode(t, span("12345678", c.attributes...)).Spans[0]
 		require.Equal(t, c.want, described{s.Kind, s.CallID, s.Agent, s.Tool, s.ToolCallID}, name)
@@ -194,7 +194,7 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 func TestRewardsOfSpans(t *testing.T) {
 	t.Parallel()
 	reward := func(name string, v float64) otlp.Reward {
-		return otlp.Reward{Reward: trace.Reward{Name: name, Value: v, Source: "agent"}}
+		return otlp.Reward{Reward: record.Reward{Name: name, Value: v, Source: "agent"}}
 	}
 	at := func(r otlp.Reward) otlp.Reward {
 		r.Emitted = decode(t, span("12345678")).Spans[0].Started

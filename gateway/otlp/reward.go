@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/credit"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // Attributes of a span that give the attempt a reward.
@@ -28,15 +28,15 @@ const (
 
 // Reward is a reward that a span gives. Refusal says why it is none; then it has no value.
 type Reward struct {
-	trace.Reward
+	record.Reward
 	Refusal string
 }
 
 // rewards returns the rewards that the span gives: by our own attribute, or as emitters
 // of Agent Lightning write them.
-func (e evidence) rewards(s trace.Span) []Reward {
+func (e evidence) rewards(s record.Span) []Reward {
 	if v, ok := e.attributes[RewardAttribute]; ok {
-		r := Reward{Reward: trace.Reward{Name: firstText(truncate(e.text(RewardNameAttribute), shortText), credit.Final), CallID: s.CallID, Source: "agent"}}
+		r := Reward{Reward: record.Reward{Name: firstText(truncate(e.text(RewardNameAttribute), shortText), credit.Final), CallID: s.CallID, Source: "agent"}}
 		if _, truth := v.(bool); truth {
 			v = fmt.Sprint(v) // a truth value is more likely a mistake
 		}
@@ -59,11 +59,11 @@ func (e evidence) rewards(s trace.Span) []Reward {
 //
 // The first of a list is the primary reward, which is what its users know as the reward of
 // the attempt, whatever its name is. It is also given under that name.
-func (e evidence) emitted(s trace.Span) []Reward {
+func (e evidence) emitted(s record.Span) []Reward {
 	var out []Reward
 	for _, i := range e.indices(emittedRewards) {
 		at := fmt.Sprintf("%s.%d.", emittedRewards, i)
-		r := Reward{Reward: trace.Reward{Name: truncate(e.text(at+"name"), shortText)}}
+		r := Reward{Reward: record.Reward{Name: truncate(e.text(at+"name"), shortText)}}
 		r.setValue(at+"value", e.attributes[at+"value"])
 		out = append(out, r)
 	}
@@ -80,7 +80,7 @@ func (e evidence) emitted(s trace.Span) []Reward {
 	}
 	for name, v := range map[string]any{emittedRewards: e.attributes[emittedRewards], "reward": e.attributes["reward"]} {
 		if v != nil && strings.HasPrefix(s.Name, "agentlightning.") {
-			r := Reward{Reward: trace.Reward{Name: credit.Final}}
+			r := Reward{Reward: record.Reward{Name: credit.Final}}
 			r.setValue(name, v)
 			return []Reward{r}
 		}
@@ -91,7 +91,7 @@ func (e evidence) emitted(s trace.Span) []Reward {
 			Value any    `json:"value"`
 		}
 		if json.Unmarshal([]byte(e.text(name)), &output) == nil && output.Type == "reward" && output.Value != nil {
-			r := Reward{Reward: trace.Reward{Name: credit.Final}}
+			r := Reward{Reward: record.Reward{Name: credit.Final}}
 			r.setValue(name, output.Value)
 			return []Reward{r}
 		}

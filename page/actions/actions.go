@@ -24,7 +24,6 @@ import (
 	"github.com/fulgurite/fulgurite/page/access"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // StopNow names the form that stops a run at once. The action is record.ActionStop with its
@@ -274,7 +273,7 @@ func (p *Pages) form(w http.ResponseWriter, r *http.Request) {
 func (p *Pages) ask(w http.ResponseWriter, r *http.Request, run record.Run, b formBody, code int) {
 	k, ok := kindOf(record.ActionName(r.PathValue("action")))
 	if !ok {
-		p.Fail(w, r, http.StatusNotFound, fmt.Errorf("%w: there is no such action", trace.ErrNotFound))
+		p.Fail(w, r, http.StatusNotFound, fmt.Errorf("%w: there is no such action", record.ErrNotFound))
 		return
 	}
 	b.kind, b.Run, b.Path = k, run.Name, Path(run.Name)+"/"+string(k.Name)
@@ -285,7 +284,7 @@ func (p *Pages) ask(w http.ResponseWriter, r *http.Request, run record.Run, b fo
 		switch {
 		case err == nil:
 			b.Promoted = &promotion.Version
-		case !errors.Is(err, trace.ErrNotFound):
+		case !errors.Is(err, record.ErrNotFound):
 			p.Fail(w, r, http.StatusInternalServerError, err)
 			return
 		}

@@ -13,7 +13,6 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // evidence is what is known about the versions that an action would decide on.
@@ -60,12 +59,12 @@ func (p *Pages) progressOf(ctx context.Context, run record.Run) (*progress, erro
 	}
 	out := &progress{Needed: endedWell(run)}
 	last, err := p.Records.LastStep(ctx, run.Name, model.DefaultPolicy)
-	if err != nil && !errors.Is(err, trace.ErrNotFound) {
+	if err != nil && !errors.Is(err, record.ErrNotFound) {
 		return nil, err
 	}
 	out.Finished = last.Step
 	acted, err := p.Records.Actions(ctx, run.Name, maxActions)
-	out.Planned = report.PlannedSteps(sp.Training.Total(run.Splits[trace.Train].Count), acted)
+	out.Planned = report.PlannedSteps(sp.Training.Total(run.Splits[record.Train].Count), acted)
 	return out, err
 }
 
@@ -114,7 +113,7 @@ func (p *Pages) evidence(ctx context.Context, of record.Run, k kind, b formBody)
 			return out, err
 		}
 		for _, e := range all {
-			if e.Kind == trace.Gate {
+			if e.Kind == record.Gate {
 				g.Known, g.Mean = true, e.Mean
 				g.Low, g.High = curves.Interval(e.Mean, e.StdError, fraction)
 				known++
@@ -123,7 +122,7 @@ func (p *Pages) evidence(ctx context.Context, of record.Run, k kind, b formBody)
 		out.Gates = append(out.Gates, g)
 	}
 	if known == 2 {
-		out.Compare = fmt.Sprintf("%s/compare?a=%d&b=%d&split=%s", base, versions[1], versions[0], trace.Gate)
+		out.Compare = fmt.Sprintf("%s/compare?a=%d&b=%d&split=%s", base, versions[1], versions[0], record.Gate)
 	}
 	return out, nil
 }

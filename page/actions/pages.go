@@ -25,7 +25,6 @@ import (
 	"github.com/fulgurite/fulgurite/page/access"
 	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 //go:embed templates/*.html
@@ -160,7 +159,7 @@ func (p *Pages) run(w http.ResponseWriter, r *http.Request) (record.Run, bool) {
 	switch {
 	case err == nil:
 		return run, true
-	case errors.Is(err, trace.ErrNotFound), errors.Is(err, trace.ErrAddress):
+	case errors.Is(err, record.ErrNotFound), errors.Is(err, record.ErrAddress):
 		p.Fail(w, r, http.StatusNotFound, err)
 	default:
 		p.Fail(w, r, http.StatusInternalServerError, err)
@@ -217,7 +216,7 @@ func (p *Pages) history(w http.ResponseWriter, r *http.Request) {
 		case err == nil && a.Run == run.Name:
 			one := rowOf(a)
 			b.Answer = &one
-		case err != nil && !errors.Is(err, trace.ErrNotFound):
+		case err != nil && !errors.Is(err, record.ErrNotFound):
 			p.Fail(w, r, http.StatusInternalServerError, err)
 			return
 		}
@@ -362,7 +361,7 @@ func (p *Pages) changed(ctx context.Context, run record.Run, a *record.Action, s
 	}
 	if _, err := p.Records.Action(ctx, a.ID); err == nil {
 		return "", nil
-	} else if !errors.Is(err, trace.ErrNotFound) {
+	} else if !errors.Is(err, record.ErrNotFound) {
 		return "", err
 	}
 	k, _ := kindOf(a.Name)

@@ -15,7 +15,6 @@ import (
 
 	"github.com/fulgurite/fulgurite/page/access"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
@@ -195,7 +194,7 @@ type startedBody struct{ Name, Path string }
 // started leads to the page of a run, once the run is on record.
 func (p *Pages) started(w http.ResponseWriter, r *http.Request) {
 	name := r.PathValue("run")
-	if err := trace.CheckRunName(name); err != nil {
+	if err := record.CheckRunName(name); err != nil {
 		p.Fail(w, r, http.StatusNotFound, err)
 		return
 	}
@@ -205,7 +204,7 @@ func (p *Pages) started(w http.ResponseWriter, r *http.Request) {
 	case err == nil:
 		http.Redirect(w, r, path, http.StatusSeeOther)
 		return
-	case !errors.Is(err, trace.ErrNotFound):
+	case !errors.Is(err, record.ErrNotFound):
 		p.Fail(w, r, http.StatusInternalServerError, err)
 		return
 	}

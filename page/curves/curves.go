@@ -18,7 +18,6 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // z is how many standard errors an interval reaches to each side: 95 % of a normal
@@ -182,9 +181,9 @@ func evaluationCurves(all []record.Evaluation, fractions bool) []figure.Curve {
 	lines := []figure.Curve{{Name: "gate"}, {Name: "test", Dots: true}}
 	for _, e := range all {
 		i := 0
-		if e.Kind == trace.Test {
+		if e.Kind == record.Test {
 			i = 1
-		} else if e.Kind != trace.Gate {
+		} else if e.Kind != record.Gate {
 			continue
 		}
 		low, high := Interval(e.Mean, e.StdError, fractions)
@@ -246,7 +245,7 @@ func Interruptions(r *report.Report, latest []record.Interruption) []figure.Mark
 	}
 	later := map[int]int{}
 	for _, i := range latest {
-		if (i.Kind == trace.Train || i.Kind == trace.Reserve) && i.Step > counted {
+		if (i.Kind == record.Train || i.Kind == record.Reserve) && i.Step > counted {
 			later[i.Step]++
 		}
 	}

@@ -8,12 +8,11 @@ import (
 
 	"github.com/fulgurite/fulgurite/page/faults"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func cut(sample int, last, again float64, why string) record.Interruption {
 	at := func(s float64) time.Time { return time.Unix(0, int64(s*1e9)) }
-	return record.Interruption{Address: trace.Address{RolloutID: trace.RolloutID{Run: "r", Sample: sample}, Attempt: 1}, Last: at(last), Again: at(again), Error: why}
+	return record.Interruption{Address: record.Address{RolloutID: record.RolloutID{Run: "r", Sample: sample}, Attempt: 1}, Last: at(last), Again: at(again), Error: why}
 }
 
 func TestOneKillIsOneFault(t *testing.T) {

@@ -8,18 +8,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/page/samples"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // said returns the calls of an attempt. Each call repeats the messages so far and adds
 // one.
-func said(turns ...string) []trace.Exchange {
-	var out []trace.Exchange
+func said(turns ...string) []record.Exchange {
+	var out []record.Exchange
 	messages := `{"role":"system","content":"be brief"}`
 	for seq := 0; 2*seq < len(turns); seq++ {
 		messages += fmt.Sprintf(`,{"role":"user","content":%q}`, turns[2*seq])
 		reply := fmt.Sprintf(`{"role":"assistant","content":%q}`, turns[2*seq+1])
-		out = append(out, trace.Exchange{Call: trace.Call{Seq: seq, Parent: seq - 1}, Request: json.RawMessage(`{"model":"m","messages":[` + messages + `]}`), Response: json.RawMessage(`{"choices":[{"message":` + reply + `}]}`)})
+		out = append(out, record.Exchange{Call: record.Call{Seq: seq, Parent: seq - 1}, Request: json.RawMessage(`{"model":"m","messages":[` + messages + `]}`), Response: json.RawMessage(`{"choices":[{"message":` + reply + `}]}`)})
 		messages += "," + reply
 	}
 	return out

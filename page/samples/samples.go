@@ -10,7 +10,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/credit/attribution"
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
@@ -24,7 +24,7 @@ type Line struct {
 // Dialog returns the dialog of an attempt's calls, in order: the messages of each request
 // that are new since the call that it continues, and each reply. It leaves out requests
 // that can't be parsed.
-func Dialog(calls []trace.Exchange) []Line {
+func Dialog(calls []record.Exchange) []Line {
 	var out []Line
 	requests := attribution.Requests(calls)
 	bySeq := map[int]*wire.Request{}
@@ -41,7 +41,7 @@ func Dialog(calls []trace.Exchange) []Line {
 }
 
 // fresh returns the messages of a request that are not in the request which it continues.
-func fresh(call trace.Exchange, bySeq map[int]*wire.Request) []dialog.Message {
+func fresh(call record.Exchange, bySeq map[int]*wire.Request) []dialog.Message {
 	r := bySeq[call.Seq]
 	if r == nil {
 		return nil

@@ -10,7 +10,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/format"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // Attempt is an attempt in the batch of a step.
@@ -42,10 +42,10 @@ func (c Call) Advantage() Mean {
 
 // Group returns the attempts at the task of a that are in a batch, by address and without
 // their calls.
-func Group(batch *model.Batch, a trace.Address) map[string]Attempt {
+func Group(batch *model.Batch, a record.Address) map[string]Attempt {
 	group := map[int]*Attempt{} // by trajectory
 	for i, t := range batch.Trajectories {
-		if one, err := trace.ParseAddress(t.Attempt); err == nil && one.Kind == a.Kind && one.Task == a.Task {
+		if one, err := record.ParseAddress(t.Attempt); err == nil && one.Kind == a.Kind && one.Task == a.Task {
 			group[i] = &Attempt{Tokens: t.Trained}
 		}
 	}
@@ -63,7 +63,7 @@ func Group(batch *model.Batch, a trace.Address) map[string]Attempt {
 
 // Of returns what a batch holds about one attempt, token by token. It returns nil if the
 // attempt is not in the batch. scores may be empty.
-func Of(batch *model.Batch, a trace.Address, scores model.Scores) *Attempt {
+func Of(batch *model.Batch, a record.Address, scores model.Scores) *Attempt {
 	for i, t := range batch.Trajectories {
 		if t.Attempt == a.String() {
 			one := &Attempt{Tokens: t.Trained, Calls: map[int]Call{}}

@@ -13,9 +13,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Verdict describes the outcome of an attempt in words.
@@ -28,15 +28,15 @@ type Verdict struct {
 
 // Of describes the outcome of an attempt at a task under a grader. A task without an id
 // counts as unknown.
-func Of(g spec.Grader, task tasks.Task, a trace.Attempt) Verdict {
+func Of(g spec.Grader, task tasks.Task, a record.Attempt) Verdict {
 	switch {
-	case a.Outcome == trace.AgentFailed && a.Reward != nil:
+	case a.Outcome == record.AgentFailed && a.Reward != nil:
 		return Verdict{Text: fmt.Sprintf("The agent %s: that counts as %g.", Failure(a.Failure), *a.Reward), Cause: Cause(a.Failure, a.Error)}
-	case a.Outcome == trace.AgentFailed:
+	case a.Outcome == record.AgentFailed:
 		return Verdict{Text: fmt.Sprintf("The agent %s.", Failure(a.Failure)), Cause: Cause(a.Failure, a.Error)}
-	case a.Outcome == trace.InfraFault:
+	case a.Outcome == record.InfraFault:
 		return Verdict{Text: "A fault of the machines ended it: it has no reward."}
-	case a.Outcome != trace.Completed || a.Reward == nil:
+	case a.Outcome != record.OutcomeCompleted || a.Reward == nil:
 		return Verdict{}
 	}
 	switch g.Type {
@@ -78,7 +78,7 @@ func compared(g spec.Grader, task tasks.Task, result string) Verdict {
 
 // queried describes how a query fared whose result was compared with that of the task's query:
 // the grader said it when it ran both.
-func queried(a trace.Attempt) Verdict {
+func queried(a record.Attempt) Verdict {
 	switch {
 	case *a.Reward >= 1:
 		return Verdict{Text: "The query returns what the task's query returns.", Good: true}

@@ -6,9 +6,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/page/verdict"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func TestAVerdictSaysWhyAnAttemptGotItsReward(t *testing.T) {
@@ -17,26 +17,26 @@ func TestAVerdictSaysWhyAnAttemptGotItsReward(t *testing.T) {
 	task := tasks.Task{ID: "t", Answer: "29"}
 	for _, c := range []struct {
 		grader  string
-		attempt trace.Attempt
+		attempt record.Attempt
 		want    verdict.Verdict
 	}{
-		{"exact", trace.Attempt{Outcome: trace.Completed, Reward: &none, Result: "9"}, verdict.Verdict{Text: "The answer differs."}},
-		{"exact", trace.Attempt{Outcome: trace.Completed, Reward: &all, Result: " 29\n"}, verdict.Verdict{Text: "The answer is right.", Good: true}},
-		{"numeric", trace.Attempt{Outcome: trace.Completed, Reward: &none, Result: "about 30"}, verdict.Verdict{Text: "The answer differs."}},
-		{"contains", trace.Attempt{Outcome: trace.Completed, Reward: &none, Result: "it is 3"}, verdict.Verdict{Text: "The answer is not in the result."}},
-		{"qa", trace.Attempt{Outcome: trace.Completed, Reward: &half, Result: "29 apples"}, verdict.Verdict{Text: "The answer is right in part."}},
-		{"exact", trace.Attempt{Outcome: trace.Completed, Reward: &none}, verdict.Verdict{Text: "The agent returned nothing."}},
-		{"sql", trace.Attempt{Outcome: trace.Completed, Reward: &none, Result: "SELECT x", Verdict: "The query fails: no such column: x."}, verdict.Verdict{Text: "The query fails: no such column: x."}},
-		{"sql", trace.Attempt{Outcome: trace.Completed, Reward: &all, Result: "SELECT 29"}, verdict.Verdict{Text: "The query returns what the task's query returns.", Good: true}},
-		{"sql", trace.Attempt{Outcome: trace.Completed, Reward: &none}, verdict.Verdict{Text: "The agent returned no query."}},
-		{"agent", trace.Attempt{Outcome: trace.Completed, Reward: &half}, verdict.Verdict{Text: "The agent reported this reward itself.", Good: true}},
-		{"exact", trace.Attempt{Outcome: trace.AgentFailed, Failure: "exit", Reward: &none, Error: "exit code 1\nKeyError: 1"}, verdict.Verdict{Text: "The agent ended with an error: that counts as 0.", Cause: "KeyError: 1"}},
-		{"exact", trace.Attempt{Outcome: trace.InfraFault}, verdict.Verdict{Text: "A fault of the machines ended it: it has no reward."}},
-		{"exact", trace.Attempt{}, verdict.Verdict{}},
+		{"exact", record.Attempt{Outcome: record.OutcomeCompleted, Reward: &none, Result: "9"}, verdict.Verdict{Text: "The answer differs."}},
+		{"exact", record.Attempt{Outcome: record.OutcomeCompleted, Reward: &all, Result: " 29\n"}, verdict.Verdict{Text: "The answer is right.", Good: true}},
+		{"numeric", record.Attempt{Outcome: record.OutcomeCompleted, Reward: &none, Result: "about 30"}, verdict.Verdict{Text: "The answer differs."}},
+		{"contains", record.Attempt{Outcome: record.OutcomeCompleted, Reward: &none, Result: "it is 3"}, verdict.Verdict{Text: "The answer is not in the result."}},
+		{"qa", record.Attempt{Outcome: record.OutcomeCompleted, Reward: &half, Result: "29 apples"}, verdict.Verdict{Text: "The answer is right in part."}},
+		{"exact", record.Attempt{Outcome: record.OutcomeCompleted, Reward: &none}, verdict.Verdict{Text: "The agent returned nothing."}},
+		{"sql", record.Attempt{Outcome: record.OutcomeCompleted, Reward: &none, Result: "SELECT x", Verdict: "The query fails: no such column: x."}, verdict.Verdict{Text: "The query fails: no such column: x."}},
+		{"sql", record.Attempt{Outcome: record.OutcomeCompleted, Reward: &all, Result: "SELECT 29"}, verdict.Verdict{Text: "The query returns what the task's query returns.", Good: true}},
+		{"sql", record.Attempt{Outcome: record.OutcomeCompleted, Reward: &none}, verdict.Verdict{Text: "The agent returned no query."}},
+		{"agent", record.Attempt{Outcome: record.OutcomeCompleted, Reward: &half}, verdict.Verdict{Text: "The agent reported this reward itself.", Good: true}},
+		{"exact", record.Attempt{Outcome: record.AgentFailed, Failure: "exit", Reward: &none, Error: "exit code 1\nKeyError: 1"}, verdict.Verdict{Text: "The agent ended with an error: that counts as 0.", Cause: "KeyError: 1"}},
+		{"exact", record.Attempt{Outcome: record.InfraFault}, verdict.Verdict{Text: "A fault of the machines ended it: it has no reward."}},
+		{"exact", record.Attempt{}, verdict.Verdict{}},
 	} {
 		require.Equal(t, c.want, verdict.Of(spec.Grader{Type: c.grader}, task, c.attempt), c.grader)
 	}
-	require.Equal(t, verdict.Verdict{}, verdict.Of(spec.Grader{Type: "exact"}, tasks.Task{}, trace.Attempt{Outcome: trace.Completed, Reward: &none}), "a task that is not kept")
+	require.Equal(t, verdict.Verdict{}, verdict.Of(spec.Grader{Type: "exact"}, tasks.Task{}, record.Attempt{Outcome: record.OutcomeCompleted, Reward: &none}), "a task that is not kept")
 }
 
 func TestTheCauseOfAnErrorIsOneLine(t *testing.T) {

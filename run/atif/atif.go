@@ -25,7 +25,6 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/tasks"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
@@ -208,7 +207,7 @@ func timestamp(t time.Time) string {
 
 // turn is a model call with what its request says for the first time.
 type turn struct {
-	trace.Exchange
+	record.Exchange
 	request *wire.Request // nil if it can't be read
 	// fresh are the messages after those of the call before and its reply.
 	fresh []dialog.Message
@@ -227,7 +226,7 @@ type conversation struct {
 // belongs to the conversation of its agent whose last call it continues. Of several calls
 // that continue the same one, the first belongs to its conversation, and each of the
 // others begins another.
-func conversations(history []trace.Exchange, requests []*wire.Request, names []attribution.Name) []conversation {
+func conversations(history []record.Exchange, requests []*wire.Request, names []attribution.Name) []conversation {
 	var all []conversation
 	for i, c := range history {
 		t := turn{Exchange: c, request: requests[i]}
@@ -300,10 +299,10 @@ func same(m, reply dialog.Message) bool {
 type Store interface {
 	Run(ctx context.Context, name string) (record.Run, error)
 	Trials(ctx context.Context, run, policy string) ([]record.Trial, error)
-	Attempt(ctx context.Context, address trace.Address) (trace.Attempt, error)
-	Exchanges(ctx context.Context, address trace.Address) ([]trace.Exchange, error)
-	Rewards(ctx context.Context, address trace.Address) ([]trace.Reward, error)
-	Spans(ctx context.Context, address trace.Address) ([]trace.Span, error)
+	Attempt(ctx context.Context, address record.Address) (record.Attempt, error)
+	Exchanges(ctx context.Context, address record.Address) ([]record.Exchange, error)
+	Rewards(ctx context.Context, address record.Address) ([]record.Reward, error)
+	Spans(ctx context.Context, address record.Address) ([]record.Span, error)
 }
 
 // Blobs keeps content under its digest.
@@ -330,10 +329,10 @@ func (s Source) Trajectories(ctx context.Context, yield func(Trajectory) error) 
 	if err != nil {
 		return err
 	}
-	questions := questions{blobs: s.Blobs, splits: run.Splits, known: map[trace.Kind]map[string]string{}}
+	questions := questions{blobs: s.Blobs, splits: run.Splits, known: map[record.Kind]map[string]string{}}
 	for i, t := range trials {
 		replaced := i+1 < len(trials) && trials[i+1].RolloutID == t.RolloutID
-		if replaced || t.Outcome != trace.Completed && t.Outcome != trace.AgentFailed {
+		if replaced || t.Outcome != record.OutcomeCompleted && t.Outcome != record.AgentFailed {
 			continue
 		}
 		question, err := questions.of(ctx, t)
@@ -352,7 +351,7 @@ func (s Source) Trajectories(ctx context.Context, yield func(Trajectory) error) 
 }
 
 // trajectory reads an attempt. question is the input of its task.
-func (s Source) trajectory(ctx context.Context, address trace.Address, question string) (Trajectory, error) {
+func (s Source) trajectory(ctx context.Context, address record.Address, question string) (Trajectory, error) {
 	a, err := s.Store.Attempt(ctx, address)
 	if err != nil {
 		return Trajectory{}, err
@@ -386,16 +385,16 @@ func (s Source) trajectory(ctx context.Context, address trace.Address, question 
 // questions has the inputs of tasks. It reads a split when it needs it.
 type questions struct {
 	blobs  Blobs
-	splits map[trace.Kind]record.Split
-	known  map[trace.Kind]map[string]string // by split and task
+	splits map[record.Kind]record.Split
+	known  map[record.Kind]map[string]string // by split and task
 }
 
 // of returns the input of the task of an attempt, or the task's id if its split is not on
 // record.
 func (q questions) of(ctx context.Context, t record.Trial) (string, error) {
 	split := t.Kind
-	if split == trace.Reserve {
-		split = trace.Train // reserves are further tasks of the split
+	if split == record.Reserve {
+		split = record.Train // reserves are further tasks of the split
 	}
 	if q.known[split] == nil {
 		q.known[split] = map[string]string{}

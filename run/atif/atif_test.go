@@ -21,7 +21,6 @@ import (
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/store/blob"
 	"github.com/fulgurite/fulgurite/tasks"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // recorded is a run in the making.
@@ -29,7 +28,7 @@ type recorded struct {
 	*testing.T
 	db      *store.Store
 	source  atif.Source
-	rewards []trace.Reward // that agents give
+	rewards []record.Reward // that agents give
 }
 
 // begun returns a run without attempts whose train split has one task.
@@ -48,18 +47,18 @@ func begun(t *testing.T) recorded {
 	require.NoError(t, err)
 	_, _, err = db.CreateRun(ctx, record.Run{
 		Name: "demo", WorkflowID: "demo", ExecutionID: "x", Spec: json.RawMessage(`{}`), Status: record.Running, Created: time.Now(),
-		Splits: map[trace.Kind]record.Split{trace.Train: {Digest: digest, Count: 1}},
+		Splits: map[record.Kind]record.Split{record.Train: {Digest: digest, Count: 1}},
 	})
 	require.NoError(t, err)
 	return recorded{t, db, atif.Source{Store: db, Blobs: blobs, Run: "demo", Policy: "main"}, nil}
 }
 
 // attempt records an attempt at a sample with its calls, and its end.
-func (r recorded) attempt(sample int, end trace.Attempt, calls ...trace.Exchange) {
+func (r recorded) attempt(sample int, end record.Attempt, calls ...record.Exchange) {
 	r.Helper()
 	ctx := r.Context()
-	rollout := trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 1, Sample: sample}
-	address, err := r.db.BeginAttempt(ctx, rollout, "four", trace.Terms{Policy: "main", Version: 3}, "hash")
+	rollout := record.RolloutID{Run: "demo", Kind: record.Train, Step: 1, Sample: sample}
+	address, err := r.db.BeginAttempt(ctx, rollout, "four", record.Terms{Policy: "main", Version: 3}, "hash")
 	require.NoError(r, err)
 	for i, c := range calls {
 		c.Address, c.Seq, c.Key = address, i, fmt.Sprintf("k%d", i)
@@ -123,25 +122,25 @@ const (
 	calling    = `{"role":"assistant","content":"","tool_calls":[{"id":"call_1","type":"function","function":{"name":"add","arguments":"{\"a\":2}"}}]}`
 )
 
-func completed(reward float64, result string) trace.Attempt {
-	return trace.Attempt{Outcome: trace.Completed, Reward: &reward, Result: result}
+func completed(reward float64, result string) record.Attempt {
+	return record.Attempt{Outcome: record.OutcomeCompleted, Reward: &reward, Result: result}
 }
 
 func TestAConversationWithToolsIsOneTrajectory(t *testing.T) {
 	t.Parallel()
 	r := begun(t)
-	r.rewards = []trace.Reward{{Name: "style", Value: 1}, {Name: "useful", Value: 2, CallID: "chatcmpl-b"}}
+	r.rewards = []record.Reward{{Name: "style", Value: 1}, {Name: "useful", Value: 2, CallID: "chatcmpl-b"}}
 	end := completed(0.5, "4")
 	end.Verdict = "Half of it."
 	r.attempt(0, end,
-		trace.Exchange{
-			Call: trace.Call{ID: "chatcmpl-a", Parent: -1, Prompt: []int32{1, 2}, Completion: []int32{3, 4}, Logprobs: []float32{-0.5, 0}, Untrained: []bool{false, true},
+		record.Exchange{
+			Call: record.Call{ID: "chatcmpl-a", Parent: -1, Prompt: []int32{1, 2}, Completion: []int32{3, 4}, Logprobs: []float32{-0.5, 0}, Untrained: []bool{false, true},
 				Form: json.RawMessage(`{"codec":"compact","schema":{"type":"object"}}`)},
 			Request:  json.RawMessage(`{"model":"m","messages":[` + instructed + `],"tools":[{"type":"function","function":{"name":"add","description":"Adds.","parameters":{"type":"object"}}}]}`),
 			Response: answered(`{"role":"assistant","content":"","reasoning_content":"I add.","tool_calls":[{"id":"call_1","type":"function","function":{"name":"add","arguments":"{\"a\":2}"}}]}`),
 		},
-		trace.Exchange{
-			Call:     trace.Call{ID: "chatcmpl-b", Parent: 0, Prompt: []int32{1, 2, 3, 4, 5}, Completion: []int32{6}, Logprobs: []float32{-2}, Finish: trace.FinishLength, ParseError: "cut off"},
+		record.Exchange{
+			Call:     record.Call{ID: "chatcmpl-b", Parent: 0, Prompt: []int32{1, 2, 3, 4, 5}, Completion: []int32{6}, Logprobs: []float32{-2}, Finish: record.FinishLength, ParseError: "cut off"},
 			Request:  asked(instructed + `,` + calling + `,{"role":"tool","tool_call_id":"call_1","content":"4"},{"role":"user","content":"so?"}`),
 			Response: answered(`{"role":"assistant","content":"fo"}`),
 		},
@@ -200,9 +199,9 @@ func sayings(t atif.Trajectory) []string {
 	return out
 }
 
-func named(agent string, parent int, id, messages, reply string) trace.Exchange {
-	return trace.Exchange{
-		Call: trace.Call{ID: id, Parent: parent, Agent: agent}, Request: asked(messages), Response: answered(`{"role":"assistant","content":"` + reply + `"}`),
+func named(agent string, parent int, id, messages, reply string) record.Exchange {
+	return record.Exchange{
+		Call: record.Call{ID: id, Parent: parent, Agent: agent}, Request: asked(messages), Response: answered(`{"role":"assistant","content":"` + reply + `"}`),
 	}
 }
 
@@ -270,18 +269,18 @@ func TestRequestsOfEveryAPIAreRead(t *testing.T) {
 	t.Parallel()
 	r := begun(t)
 	r.attempt(0, completed(1, "4"),
-		trace.Exchange{Call: trace.Call{ID: "cmpl-a", API: "completions", Agent: "a", Parent: -1}, Request: json.RawMessage(`{"model":"m","prompt":"2+2="}`), Response: json.RawMessage(`{"choices":[{"text":"4"}]}`)},
-		trace.Exchange{Call: trace.Call{ID: "cmpl-b", API: "completions", Agent: "a", Parent: 0}, Request: json.RawMessage(`{"model":"m","prompt":"2+2=4, 3+3="}`), Response: json.RawMessage(`{"choices":[{"text":"6"}]}`)},
+		record.Exchange{Call: record.Call{ID: "cmpl-a", API: "completions", Agent: "a", Parent: -1}, Request: json.RawMessage(`{"model":"m","prompt":"2+2="}`), Response: json.RawMessage(`{"choices":[{"text":"4"}]}`)},
+		record.Exchange{Call: record.Call{ID: "cmpl-b", API: "completions", Agent: "a", Parent: 0}, Request: json.RawMessage(`{"model":"m","prompt":"2+2=4, 3+3="}`), Response: json.RawMessage(`{"choices":[{"text":"6"}]}`)},
 	)
 	r.attempt(1, completed(1, "4"),
-		trace.Exchange{Call: trace.Call{ID: "resp_a", API: "responses", Agent: "a", Parent: -1}, Request: json.RawMessage(`{"model":"m","instructions":"You add.","input":"2+2?"}`),
+		record.Exchange{Call: record.Call{ID: "resp_a", API: "responses", Agent: "a", Parent: -1}, Request: json.RawMessage(`{"model":"m","instructions":"You add.","input":"2+2?"}`),
 			Response: json.RawMessage(`{"output":[{"type":"function_call","call_id":"call_x","name":"add","arguments":"{}"}]}`)},
-		trace.Exchange{Call: trace.Call{ID: "resp_b", API: "responses", Agent: "a", Parent: 0},
+		record.Exchange{Call: record.Call{ID: "resp_b", API: "responses", Agent: "a", Parent: 0},
 			Request:  json.RawMessage(`{"model":"m","instructions":"You add.","previous_response_id":"resp_a","input":[{"type":"function_call_output","call_id":"call_x","output":"4"}]}`),
 			Response: json.RawMessage(`{"output":[{"type":"message","content":[{"type":"output_text","text":"four"}]}]}`)},
 	)
 	r.attempt(2, completed(1, "4"),
-		trace.Exchange{Call: trace.Call{ID: "msg_a", API: "messages", Agent: "a", Parent: -1}, Request: json.RawMessage(`not JSON`), Response: json.RawMessage(`{`)},
+		record.Exchange{Call: record.Call{ID: "msg_a", API: "messages", Agent: "a", Parent: -1}, Request: json.RawMessage(`not JSON`), Response: json.RawMessage(`{`)},
 	)
 	got := r.documents()
 	require.Len(t, got, 3)
@@ -295,10 +294,10 @@ func TestRequestsOfEveryAPIAreRead(t *testing.T) {
 func TestAttemptsThatCountAreWrittenHoweverTheyEnded(t *testing.T) {
 	t.Parallel()
 	r := begun(t)
-	r.attempt(0, trace.Attempt{Outcome: trace.InfraFault, Error: "the machine went away"}, named("writer", -1, "chatcmpl-a", `{"role":"user","content":"2+2?"}`, "5"))
+	r.attempt(0, record.Attempt{Outcome: record.InfraFault, Error: "the machine went away"}, named("writer", -1, "chatcmpl-a", `{"role":"user","content":"2+2?"}`, "5"))
 	failed := 0.0
-	r.attempt(0, trace.Attempt{Outcome: trace.AgentFailed, Failure: "exit", Error: "exit code 3", Reward: &failed})
-	_, err := r.db.BeginAttempt(t.Context(), trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 1, Sample: 1}, "four", trace.Terms{Policy: "main"}, "hash")
+	r.attempt(0, record.Attempt{Outcome: record.AgentFailed, Failure: "exit", Error: "exit code 3", Reward: &failed})
+	_, err := r.db.BeginAttempt(t.Context(), record.RolloutID{Run: "demo", Kind: record.Train, Step: 1, Sample: 1}, "four", record.Terms{Policy: "main"}, "hash")
 	require.NoError(t, err)
 	got := r.documents()
 	require.Len(t, got, 1, "neither one that was replaced, nor one that is under way")
@@ -314,7 +313,7 @@ type watched struct {
 	read int
 }
 
-func (w *watched) Exchanges(ctx context.Context, address trace.Address) ([]trace.Exchange, error) {
+func (w *watched) Exchanges(ctx context.Context, address record.Address) ([]record.Exchange, error) {
 	w.read++
 	return w.Store.Exchanges(ctx, address)
 }
@@ -339,8 +338,8 @@ func TestAttemptsAreReadOneByOne(t *testing.T) {
 func TestTextFromAModelCantBreakADocument(t *testing.T) {
 	t.Parallel()
 	r := begun(t)
-	r.attempt(0, completed(1, "4"), trace.Exchange{
-		Call: trace.Call{ID: "chatcmpl-a", Parent: -1, Agent: "a"},
+	r.attempt(0, completed(1, "4"), record.Exchange{
+		Call: record.Call{ID: "chatcmpl-a", Parent: -1, Agent: "a"},
 		Request: asked(`{"role":"tool","tool_call_id":"call_9","content":"an answer to nobody"},{"role":"assistant","content":null,"tool_calls":[{"id":"call_1","type":"function","function":{"name":"f","arguments":"[1]"}}]},` +
 			`{"role":"tool","tool_call_id":"call_2","content":"to another call"},{"role":"user","content":"go"}`),
 		Response: answered(`{"role":"assistant","content":"\u2028\"}","function_call":{"name":"f","arguments":"null"}}`),

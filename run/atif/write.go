@@ -12,12 +12,12 @@ import (
 	"github.com/fulgurite/fulgurite/credit/attribution"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // writer makes the document of an attempt.
 type writer struct {
-	attempt trace.Attempt
+	attempt record.Attempt
 	rewards map[string]map[string]float64 // by id of a call, "" for the attempt, and name
 }
 

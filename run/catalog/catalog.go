@@ -21,7 +21,6 @@ import (
 	"github.com/fulgurite/fulgurite/model/files/checkpoint"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Store is the part of a store that the catalog reads.
@@ -66,7 +65,7 @@ func (c Catalog) promoted(ctx context.Context, run string) (model.Version, error
 func (c Catalog) numbered(ctx context.Context, reference, run, number string) (model.Version, error) {
 	n, err := strconv.Atoi(number)
 	if err != nil || n < 0 || strconv.Itoa(n) != number {
-		return model.Version{}, fmt.Errorf("%w: version %q: want RUN@NUMBER, RUN@promoted or RUN@newest", trace.ErrNotFound, reference)
+		return model.Version{}, fmt.Errorf("%w: version %q: want RUN@NUMBER, RUN@promoted or RUN@newest", record.ErrNotFound, reference)
 	}
 	return c.version(ctx, run, n)
 }
@@ -110,7 +109,7 @@ func (c Catalog) List(ctx context.Context) ([]string, error) {
 			if unevaluated {
 				names = append(names, r.Name+"@"+newest)
 			}
-		case !errors.Is(err, trace.ErrNotFound):
+		case !errors.Is(err, record.ErrNotFound):
 			return nil, fmt.Errorf("find the promoted version of run %q: %w", r.Name, err)
 		}
 	}
@@ -164,7 +163,7 @@ func (c Catalog) kept(ctx context.Context, id model.VersionID) (model.Version, e
 	}
 	if !v.Collected.IsZero() {
 		return v, fmt.Errorf("%w: %s: %w since %s, as training.keep of its run says; `%s` lists those that are kept",
-			trace.ErrNotFound, id, model.ErrCollected, readable.Time(v.Collected), shell.Command("versions", id.Run))
+			record.ErrNotFound, id, model.ErrCollected, readable.Time(v.Collected), shell.Command("versions", id.Run))
 	}
 	return v, nil
 }
@@ -224,11 +223,11 @@ func (c Catalog) Unevaluated(ctx context.Context, run string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if r.Splits[trace.Gate].Count > 0 {
+	if r.Splits[record.Gate].Count > 0 {
 		return false, nil
 	}
 	p, err := c.Store.Promoted(ctx, run, model.DefaultPolicy)
-	if errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		return true, nil
 	}
 	return p.Source == "" || p.Source == record.SourceGate, err
@@ -240,7 +239,7 @@ func (c Catalog) newest(ctx context.Context, run string) (model.Version, error) 
 		return model.Version{}, fmt.Errorf("find the newest version of run %q: %w", run, err)
 	}
 	if len(versions) == 0 {
-		return model.Version{}, fmt.Errorf("find the newest version of run %q: %w", run, trace.ErrNotFound)
+		return model.Version{}, fmt.Errorf("find the newest version of run %q: %w", run, record.ErrNotFound)
 	}
 	last := versions[0]
 	for _, v := range versions {

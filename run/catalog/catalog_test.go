@@ -13,7 +13,6 @@ import (
 	"github.com/fulgurite/fulgurite/run/catalog"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/store/blob"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // fakeRecords has run "demo" with a gate split and with versions 0 and 1, of which 0
@@ -43,7 +42,7 @@ func newFakeRecords(t *testing.T) *fakeRecords {
 	s := &fakeRecords{Catalog: catalog.Catalog{Store: st, Blobs: blobs}, store: st}
 	for _, name := range []string{"demo", "fresh"} {
 		_, _, err := st.CreateRun(ctx, record.Run{
-			Name: name, Spec: []byte(`{"model":{"codec":"compact"}}`), Splits: map[trace.Kind]record.Split{trace.Gate: {Digest: "sha256:g", Count: 4}},
+			Name: name, Spec: []byte(`{"model":{"codec":"compact"}}`), Splits: map[record.Kind]record.Split{record.Gate: {Digest: "sha256:g", Count: 4}},
 		})
 		require.NoError(t, err)
 	}
@@ -84,7 +83,7 @@ func TestReferencesMeanVersions(t *testing.T) {
 	}
 	for _, reference := range []string{"", "@", "demo@", "demo@2", "demo@-1", "demo@+1", "demo@01", "demo@x", "demo@1@1", "fresh", "fresh@newest", "fresh@0", "other@promoted"} {
 		_, _, err := s.Resolve(t.Context(), reference)
-		require.ErrorIs(t, err, trace.ErrNotFound, reference)
+		require.ErrorIs(t, err, record.ErrNotFound, reference)
 	}
 }
 
@@ -122,7 +121,7 @@ func TestLoadedWeightsAreThoseOfTheVersion(t *testing.T) {
 	require.Equal(t, s.versions[1].Weights, digest)
 	require.Empty(t, cmp.Diff(architecture().Init(1), c.Weights))
 	_, _, err = s.Load(t.Context(), id(7))
-	require.ErrorIs(t, err, trace.ErrNotFound)
+	require.ErrorIs(t, err, record.ErrNotFound)
 }
 
 func TestAVersionWhoseManifestHasOtherWeightsIsNotLoaded(t *testing.T) {
@@ -152,5 +151,5 @@ func TestTheCanaryIsThatOfTheVersion(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, want, *c)
 	_, err = s.Canary(t.Context(), id(7))
-	require.ErrorIs(t, err, trace.ErrNotFound)
+	require.ErrorIs(t, err, record.ErrNotFound)
 }

@@ -24,7 +24,6 @@ import (
 	"github.com/fulgurite/fulgurite/model/files/hf"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // ErrRecords is wrapped when a batch was not made from the calls on record.
@@ -34,9 +33,9 @@ var ErrRecords = errors.New("batch and calls disagree")
 type Store interface {
 	Run(ctx context.Context, name string) (record.Run, error)
 	Batches(ctx context.Context, run, policy string) ([]record.Batch, error)
-	Trajectories(ctx context.Context, addresses []trace.Address) ([]trace.Trajectory, error)
-	Exchanges(ctx context.Context, address trace.Address) ([]trace.Exchange, error)
-	Spans(ctx context.Context, address trace.Address) ([]trace.Span, error)
+	Trajectories(ctx context.Context, addresses []record.Address) ([]record.Trajectory, error)
+	Exchanges(ctx context.Context, address record.Address) ([]record.Exchange, error)
+	Spans(ctx context.Context, address record.Address) ([]record.Span, error)
 }
 
 // Blobs keeps content under its digest.
@@ -133,10 +132,10 @@ func (s Source) batches(ctx context.Context, use func(digest string, b model.Bat
 
 // attempts returns the records of each trajectory of a batch.
 func (s Source) attempts(ctx context.Context, of spec.Spec, b model.Batch) ([]attempt, error) {
-	addresses := make([]trace.Address, len(b.Trajectories))
+	addresses := make([]record.Address, len(b.Trajectories))
 	for i, t := range b.Trajectories {
 		var err error
-		if addresses[i], err = trace.ParseAddress(t.Attempt); err != nil {
+		if addresses[i], err = record.ParseAddress(t.Attempt); err != nil {
 			return nil, err
 		}
 	}
@@ -163,9 +162,9 @@ func (s Source) attempts(ctx context.Context, of spec.Spec, b model.Batch) ([]at
 // attempt is a trajectory together with the numbers with which each of its calls was
 // trained.
 type attempt struct {
-	trace.Trajectory
+	record.Trajectory
 	// rows are its sequences as the batch has them, in the batch's order.
-	rows    []trace.Sequence
+	rows    []record.Sequence
 	trained []training // by call
 	// rewards are those of the attempt, by name, and shaped is what credit makes of them; nil
 	// if it can't.
@@ -224,7 +223,7 @@ type training struct {
 
 // join finds the calls of a trajectory in its rows of a batch. Only the batch knows what
 // was trained. Only the calls know which of the other tokens were sampled.
-func join(t trace.Trajectory, rows []model.BatchRow) (attempt, error) {
+func join(t record.Trajectory, rows []model.BatchRow) (attempt, error) {
 	a := attempt{Trajectory: t, trained: make([]training, len(t.History))}
 	for k, c := range t.History {
 		a.trained[k] = training{mask: make([]int32, len(c.Completion)), advantages: make([]float32, len(c.Completion))}
@@ -232,9 +231,9 @@ func join(t trace.Trajectory, rows []model.BatchRow) (attempt, error) {
 			a.trained[k].returns = make([]float32, len(c.Completion))
 		}
 	}
-	left := trace.Merge(t.History)
+	left := record.Merge(t.History)
 	for i, r := range rows {
-		at := slices.IndexFunc(left, func(s trace.Sequence) bool { return isRow(s, r, t.History) })
+		at := slices.IndexFunc(left, func(s record.Sequence) bool { return isRow(s, r, t.History) })
 		if at < 0 {
 			return a, fmt.Errorf("%w: its row %d is from no call on record", ErrRecords, i)
 		}
@@ -246,7 +245,7 @@ func join(t trace.Trajectory, rows []model.BatchRow) (attempt, error) {
 }
 
 // isRow reports whether the row was made of the sequence.
-func isRow(s trace.Sequence, r model.BatchRow, calls []trace.Call) bool {
+func isRow(s record.Sequence, r model.BatchRow, calls []record.Call) bool {
 	if s.Temperature != r.Temperature || !slices.Equal(s.Tokens, r.Tokens) {
 		return false
 	}
@@ -259,7 +258,7 @@ func isRow(s trace.Sequence, r model.BatchRow, calls []trace.Call) bool {
 }
 
 // note records, for each call in the row, what the row trained.
-func (a *attempt) note(s trace.Sequence, r model.BatchRow) {
+func (a *attempt) note(s record.Sequence, r model.BatchRow) {
 	next := make([]int, len(a.History)) // token of each call's completion
 	for i, call := range s.Origin {
 		if call < 0 {

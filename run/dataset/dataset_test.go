@@ -22,7 +22,6 @@ import (
 	"github.com/fulgurite/fulgurite/run/dataset"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/store/blob"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // asked is a request in which only instructions and tools could tell which agent made it.
@@ -46,33 +45,33 @@ func demo(t *testing.T) dataset.Source {
 	_, _, err = db.CreateRun(ctx, record.Run{Name: "demo", WorkflowID: "demo", ExecutionID: "x", Spec: json.RawMessage(`{"credit":{"rewards":{"final":2,"style":1},"format_penalty":0.125}}`), Status: record.Running, Created: time.Now()})
 	require.NoError(t, err)
 
-	rollout := trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 1, Task: 4}
-	address, err := db.BeginAttempt(ctx, rollout, "four", trace.Terms{Policy: "main"}, "hash")
+	rollout := record.RolloutID{Run: "demo", Kind: record.Train, Step: 1, Task: 4}
+	address, err := db.BeginAttempt(ctx, rollout, "four", record.Terms{Policy: "main"}, "hash")
 	require.NoError(t, err)
-	first := trace.Exchange{Call: trace.Call{
+	first := record.Exchange{Call: record.Call{
 		Address: address, Seq: 0, ID: "chatcmpl-a", Parent: -1, Policy: "main", Weights: "w", Key: "k0", Temperature: 1,
 		Prompt: []int32{1, 2}, Completion: []int32{3}, Logprobs: []float32{-0.5}, Finish: "stop",
 	}, Request: json.RawMessage(asked), Response: json.RawMessage(`{"id":"chatcmpl-a"}`)}
-	second := trace.Exchange{Call: trace.Call{
+	second := record.Exchange{Call: record.Call{
 		Address: address, Seq: 1, ID: "msg_b", API: "messages", Agent: "writer", Parent: 0, Policy: "main", Weights: "w", Key: "k1", Temperature: 1,
 		Prompt: []int32{1, 2, 3, 4}, Completion: []int32{5, 6}, Logprobs: []float32{-1, -2}, Untrained: []bool{true, false}, Finish: "length",
 		Form:       json.RawMessage(schema),
 		ParseError: "cut off",
 	}, Request: json.RawMessage(`{"b":"<"}`), Response: json.RawMessage(`{}`)}
 	require.NoError(t, db.AppendCall(ctx, &first))
-	third := trace.Exchange{Call: trace.Call{
+	third := record.Exchange{Call: record.Call{
 		Address: address, Seq: 2, ID: "chatcmpl-c", Parent: -1, Policy: "main", Weights: "w", Key: "k2", Temperature: 1,
 		Prompt: []int32{7}, Completion: []int32{8, 9}, Logprobs: []float32{-3, -4}, Finish: "stop", Form: json.RawMessage(`{"codec":"compact","stop":["x"]}`),
 	}, Request: json.RawMessage(`{"messages":[]}`), Response: json.RawMessage(`{}`)}
 	require.NoError(t, db.AppendCall(ctx, &second))
 	require.NoError(t, db.AppendCall(ctx, &third))
-	require.NoError(t, db.PutSpans(ctx, address, []trace.Span{{Trace: "t", ID: "s", Name: "chat", Agent: "critic", CallID: "chatcmpl-c"}}))
-	for _, r := range []trace.Reward{{Name: "style", Value: 0.5}, {Name: "brevity", Value: 3}, {Name: "useful", Value: 1, CallID: "msg_b"}} {
+	require.NoError(t, db.PutSpans(ctx, address, []record.Span{{Trace: "t", ID: "s", Name: "chat", Agent: "critic", CallID: "chatcmpl-c"}}))
+	for _, r := range []record.Reward{{Name: "style", Value: 0.5}, {Name: "brevity", Value: 3}, {Name: "useful", Value: 1, CallID: "msg_b"}} {
 		r.Address, r.Source = address, "agent"
 		require.NoError(t, db.PutReward(ctx, r))
 	}
 	reward := 0.25
-	require.NoError(t, db.SealAttempt(ctx, trace.Attempt{Address: address, Outcome: trace.Completed, Reward: &reward}))
+	require.NoError(t, db.SealAttempt(ctx, record.Attempt{Address: address, Outcome: record.OutcomeCompleted, Reward: &reward}))
 
 	b := model.Batch{
 		Format: model.BatchFormat, Policy: "main", Step: 1, VocabSize: 10,
@@ -200,7 +199,7 @@ func TestAFileAppearsWholeOrNotAtAll(t *testing.T) {
 	require.ErrorIs(t, err, dataset.ErrFormat)
 	source.Run = "other"
 	_, err = dataset.WriteFile(t.Context(), path, source.Sequences)
-	require.ErrorIs(t, err, trace.ErrNotFound)
+	require.ErrorIs(t, err, record.ErrNotFound)
 	left, err := os.ReadDir(directory)
 	require.NoError(t, err)
 	require.Len(t, left, 1, "nothing of the failures is left")

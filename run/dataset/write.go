@@ -16,7 +16,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/credit/attribution"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // ErrFormat is wrapped when the extension of a file's name is no known format.
@@ -187,7 +187,7 @@ type Transition struct {
 	Masked bool   `json:"masked" parquet:"masked"`
 	Form   string `json:"form" parquet:"form"` // empty unless Masked
 
-	Outcome string  `json:"outcome" parquet:"outcome,dict"` // of the attempt, a trace.Outcome
+	Outcome string  `json:"outcome" parquet:"outcome,dict"` // of the attempt, a record.Outcome
 	Failure string  `json:"failure" parquet:"failure,dict"` // how its agent failed, in a word; empty if it did not
 	Reward  float64 `json:"reward" parquet:"reward"`        // of the trajectory, before shaping
 	// Rewards are the attempt's rewards by name, CallRewards those of this call.
@@ -251,7 +251,7 @@ type SequenceForm struct {
 
 // sequence returns a row of the batch for export. merged is the same row, made from its
 // calls.
-func sequence(run, digest string, b model.Batch, r model.BatchRow, a attempt, merged trace.Sequence) (Sequence, error) {
+func sequence(run, digest string, b model.Batch, r model.BatchRow, a attempt, merged record.Sequence) (Sequence, error) {
 	t, n := b.Trajectories[r.Trajectory], len(r.Tokens)
 	out := Sequence{
 		Run: run, Step: b.Step, Group: t.Group, Attempt: t.Attempt, Batch: digest, Temperature: r.Temperature,
@@ -286,7 +286,7 @@ func sequence(run, digest string, b model.Batch, r model.BatchRow, a attempt, me
 }
 
 // transition returns a call with the numbers with which its tokens were trained.
-func transition(b model.Batch, t model.BatchTrajectory, c trace.Exchange, by attribution.Name, a attempt, with training) (Transition, error) {
+func transition(b model.Batch, t model.BatchTrajectory, c record.Exchange, by attribution.Name, a attempt, with training) (Transition, error) {
 	out := Transition{
 		Run: c.Run, Step: b.Step, Group: t.Group, Attempt: t.Attempt, Call: c.Seq, ID: c.ID, API: cmp.Or(c.API, "chat"),
 		Agent: by.Agent, AgentSource: string(by.Source),

@@ -15,9 +15,9 @@ import (
 
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // ErrIncomparable is wrapped when two evaluations differ in their tasks, in their
@@ -58,9 +58,9 @@ type Comparison struct {
 
 // Side is one of the evaluations.
 type Side struct {
-	Run     string     `json:"run"`
-	Version int        `json:"version"`
-	Split   trace.Kind `json:"split"`
+	Run     string      `json:"run"`
+	Version int         `json:"version"`
+	Split   record.Kind `json:"split"`
 	// Estimate is the mean reward with its interval of the comparison's Level, by cluster.
 	Estimate
 	// Model is the evaluated version or server, if it is not a version of the run itself.

@@ -16,13 +16,12 @@ import (
 	"github.com/fulgurite/fulgurite/run/evaluation"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // set returns an evaluation with these rewards by task and sample.
 func set(run string, rewards ...[]float64) evaluation.Set {
 	s := evaluation.Set{Spec: spec.Spec{Grader: spec.Grader{Type: spec.GraderExact}}.WithDefaults(), Rewards: rewards}
-	s.Run, s.Kind, s.Policy = run, trace.Test, "main"
+	s.Run, s.Kind, s.Policy = run, record.Test, "main"
 	s.Mean, s.StdError = evaluation.MeanOf(slices.Concat(rewards...))
 	for i := range rewards {
 		s.Tasks = append(s.Tasks, tasks.Task{ID: fmt.Sprintf("t%d", i)})
@@ -174,14 +173,14 @@ func TestWhatElseDiffersIsRemarked(t *testing.T) {
 // scores are the rewards of one evaluation.
 type scores []record.Score
 
-func (s scores) Scores(context.Context, string, string, trace.Kind, int) ([]record.Score, error) {
+func (s scores) Scores(context.Context, string, string, record.Kind, int) ([]record.Score, error) {
 	return s, nil
 }
 
 func TestRewardsAreCompleteAndWithoutGreedyOnes(t *testing.T) {
 	t.Parallel()
 	var e record.Evaluation
-	e.Run, e.Kind, e.Tasks, e.Rollouts = "a", trace.Test, 2, 4
+	e.Run, e.Kind, e.Tasks, e.Rollouts = "a", record.Test, 2, 4
 	all := scores{{Task: 0, Sample: 0, Reward: 1}, {Task: 0, Sample: 1}, {Task: 0, Sample: 2, Reward: 9}, {Task: 1, Sample: 0}, {Task: 1, Sample: 1, Reward: 1}}
 	rewards, err := evaluation.Rewards(t.Context(), all, e)
 	require.NoError(t, err)

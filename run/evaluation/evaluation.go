@@ -22,7 +22,6 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // ErrNoEvaluation is wrapped when a reference names no evaluation on record.
@@ -35,7 +34,7 @@ var ErrIncomplete = errors.New("rewards are missing")
 // Scores reads the rewards of a version's evaluation. Its step is the number of the
 // version.
 type Scores interface {
-	Scores(ctx context.Context, run, policy string, kind trace.Kind, step int) ([]record.Score, error)
+	Scores(ctx context.Context, run, policy string, kind record.Kind, step int) ([]record.Score, error)
 }
 
 // Store is the part of a store that the package reads.
@@ -117,7 +116,7 @@ func rewards(ctx context.Context, s Scores, e record.Evaluation, first, n int) (
 // Find returns the evaluation of the default policy that a reference means: RUN@NUMBER
 // means that of a version, and RUN alone the only evaluation of the run. If there are
 // several, split selects one; it may be empty.
-func Find(ctx context.Context, s Store, reference string, split trace.Kind) (record.Evaluation, error) {
+func Find(ctx context.Context, s Store, reference string, split record.Kind) (record.Evaluation, error) {
 	run, number, numbered := strings.Cut(reference, "@")
 	all, err := s.Evaluations(ctx, run)
 	if err != nil {
@@ -146,7 +145,7 @@ func Find(ctx context.Context, s Store, reference string, split trace.Kind) (rec
 	return record.Evaluation{}, fmt.Errorf("%w %s: run %s has none on record", ErrNoEvaluation, reference, run)
 }
 
-func on(split trace.Kind) string {
+func on(split record.Kind) string {
 	if split == "" {
 		return ""
 	}

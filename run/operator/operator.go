@@ -31,7 +31,6 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/run/runstate"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -98,7 +97,7 @@ func (o Operator) Record(ctx context.Context, a record.Action, do func(context.C
 	}
 	if o.Store != nil {
 		begun, err := o.Store.BeginAction(ctx, a)
-		if errors.Is(err, trace.ErrConflict) {
+		if errors.Is(err, record.ErrConflict) {
 			return refused(a, Refuse("a request with this id but other contents was done before: send it with a new id"))
 		}
 		if err != nil {
@@ -279,7 +278,7 @@ func (o Operator) end(ctx context.Context, a record.Action) (out record.ActionRe
 // retry makes the run continue where it ended.
 func (o Operator) retry(ctx context.Context, a record.Action) (out record.ActionResult, err error) {
 	run, err := o.Store.Run(ctx, a.Run)
-	if errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		return out, Refuse("there is no run of that name")
 	}
 	if err != nil {
@@ -335,7 +334,7 @@ func (o Operator) move(ctx context.Context, a record.Action) (out record.ActionR
 		p, err = m.Unpin(ctx, a.Reason)
 	}
 	switch {
-	case errors.Is(err, trace.ErrNotFound):
+	case errors.Is(err, record.ErrNotFound):
 		return out, Refuse("there is no run of that name")
 	case err != nil:
 		return out, err

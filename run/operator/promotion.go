@@ -11,7 +11,6 @@ import (
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // mover moves the promoted pointer of one policy for a person: it promotes a version, goes
@@ -179,7 +178,7 @@ func (m mover) move(ctx context.Context, source record.Source, version int, hist
 		Previous: history[len(history)-1].Version, Source: source, By: m.By, Reason: reason, At: time.Now(),
 	}
 	err := m.Store.Promote(ctx, p)
-	if errors.Is(err, trace.ErrConflict) || errors.Is(err, record.ErrPinned) {
+	if errors.Is(err, record.ErrConflict) || errors.Is(err, record.ErrPinned) {
 		return p, Refuse("somebody else moved the pointer of run %s; see `%s` and try again (%s)", m.Run, shell.Command("versions", m.Run), err)
 	}
 	return p, err
@@ -192,12 +191,12 @@ func (m mover) check(ctx context.Context, version int) error {
 	if err != nil {
 		return err
 	}
-	if _, err := m.Store.Version(ctx, model.VersionID{Run: m.Run, Policy: m.Policy, Number: version}); errors.Is(err, trace.ErrNotFound) {
+	if _, err := m.Store.Version(ctx, model.VersionID{Run: m.Run, Policy: m.Policy, Number: version}); errors.Is(err, record.ErrNotFound) {
 		return Refuse("run %s has no version %d: `%s` lists them", m.Run, version, shell.Command("versions", m.Run))
 	} else if err != nil {
 		return err
 	}
-	if run.Splits[trace.Gate].Count == 0 {
+	if run.Splits[record.Gate].Count == 0 {
 		return nil
 	}
 	evaluations, err := m.Store.Evaluations(ctx, m.Run)
@@ -205,7 +204,7 @@ func (m mover) check(ctx context.Context, version int) error {
 		return err
 	}
 	if !slices.ContainsFunc(evaluations, func(e record.Evaluation) bool {
-		return e.Policy == m.Policy && e.Kind == trace.Gate && e.Version == version
+		return e.Policy == m.Policy && e.Kind == record.Gate && e.Version == version
 	}) {
 		return Refuse("version %d of run %s was not evaluated on the gate split: choose one that `%s` shows a gate reward for", version, m.Run, shell.Command("versions", m.Run))
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/operator"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // run returns a mover and the store of a run with versions 0 to 4. Of these, 0, 2 and 4
@@ -23,7 +22,7 @@ func run(t *testing.T, gate int) (operator.Mover, *store.Store) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	require.NoError(t, s.Migrate(t.Context()))
-	_, _, err = s.CreateRun(t.Context(), record.Run{Name: "demo", Splits: map[trace.Kind]record.Split{trace.Gate: {Count: gate}}})
+	_, _, err = s.CreateRun(t.Context(), record.Run{Name: "demo", Splits: map[record.Kind]record.Split{record.Gate: {Count: gate}}})
 	require.NoError(t, err)
 	previous := -1
 	for v := range 5 {
@@ -32,7 +31,7 @@ func run(t *testing.T, gate int) (operator.Mover, *store.Store) {
 		if v%2 == 1 {
 			continue
 		}
-		require.NoError(t, s.PutEvaluation(t.Context(), record.Evaluation{Run: "demo", Policy: "main", Kind: trace.Gate, Version: v}))
+		require.NoError(t, s.PutEvaluation(t.Context(), record.Evaluation{Run: "demo", Policy: "main", Kind: record.Gate, Version: v}))
 		require.NoError(t, s.Promote(t.Context(), record.Promotion{
 			Run: "demo", Policy: "main", DecisionID: "gate-" + string(rune('0'+v)), Version: v, Previous: previous,
 		}))
@@ -110,7 +109,7 @@ func TestARunWithoutAPointerIsSaidSo(t *testing.T) {
 	h, s := run(t, 8)
 	h.Run = "absent"
 	_, err := h.Rollback(t.Context(), nil, "")
-	require.ErrorIs(t, err, trace.ErrNotFound)
+	require.ErrorIs(t, err, record.ErrNotFound)
 	_, _, err = s.CreateRun(t.Context(), record.Run{Name: "fresh"})
 	require.NoError(t, err)
 	h.Run = "fresh"

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Attempts counts attempts by their result, and counts their calls.
@@ -59,7 +58,7 @@ const unknownFailure = "unknown"
 // countAttempts fills in everything that follows from single attempts. Trials are
 // ordered, so the next attempt at a rollout is the next trial.
 func (r *Report) countAttempts(m records) {
-	replays := make(map[trace.Address]record.Replayed, len(m.replays))
+	replays := make(map[record.Address]record.Replayed, len(m.replays))
 	for _, p := range m.replays {
 		replays[p.Address] = p
 	}
@@ -76,10 +75,10 @@ func (r *Report) countAttempts(m records) {
 			a.Calls.add(t, replays[t.Address])
 		}
 		r.ByKind[t.Kind] = kind
-		if next != nil && (t.Outcome == trace.Running || t.Outcome == trace.InfraFault) {
+		if next != nil && (t.Outcome == record.OutcomeRunning || t.Outcome == record.InfraFault) {
 			seconds := lostSeconds(t, *next)
 			lost = append(lost, seconds)
-			if t.Kind == trace.Train || t.Kind == trace.Reserve {
+			if t.Kind == record.Train || t.Kind == record.Reserve {
 				one := r.interrupted[t.Step]
 				one.Count, one.Seconds = one.Count+1, one.Seconds+seconds
 				r.interrupted[t.Step] = one
@@ -121,7 +120,7 @@ func (a *Attempts) add(t record.Trial, state record.AttemptState, replaced bool)
 	case record.AttemptUnfinished:
 		a.Unfinished++
 	}
-	if replaced && (t.Outcome == trace.Completed || t.Outcome == trace.AgentFailed) {
+	if replaced && (t.Outcome == record.OutcomeCompleted || t.Outcome == record.AgentFailed) {
 		a.Repeated++
 	}
 }
@@ -163,13 +162,13 @@ func interruptions(lost []float64) Interruptions {
 
 // Refusal counts the refused calls of a run with one code.
 type Refusal struct {
-	trace.RefusalCount
+	record.RefusalCount
 	// Attempt is the address of the latest attempt that was refused with this code.
 	Attempt string `json:"attempt"`
 }
 
 // Refusals converts a store's counts for a report.
-func Refusals(counts []trace.RefusalCount) []Refusal {
+func Refusals(counts []record.RefusalCount) []Refusal {
 	all := make([]Refusal, len(counts))
 	for i, c := range counts {
 		all[i] = Refusal{c, c.Address.String()}

@@ -6,9 +6,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // One iteration is the report of 200 steps of 64 tasks with 8 samples: 102 400
@@ -26,12 +26,12 @@ func BenchmarkReport(b *testing.B) {
 	for step := 1; step <= steps; step++ {
 		for task := (step - 1) * tasks; task < step*tasks; task++ {
 			for sample := range samples {
-				a := at(step, trace.Train, task, sample, 1)
+				a := at(step, record.Train, task, sample, 1)
 				if (task*samples+sample)%100 == 0 {
 					run.insert(tx, a, "", request)
 					a.Attempt = 2
 				}
-				run.insert(tx, a, trace.Completed, request)
+				run.insert(tx, a, record.OutcomeCompleted, request)
 				_, err = tx.ExecContext(b.Context(), `INSERT INTO rollouts VALUES ('demo', 'train', $1, $2, $3, $4)`, step, task, sample, a.Attempt)
 				require.NoError(b, err)
 				run.batches[step] = append(run.batches[step], a)
@@ -50,7 +50,7 @@ func BenchmarkReport(b *testing.B) {
 }
 
 // insert puts an attempt and a call on record faster than one by one.
-func (run *testRun) insert(tx *sql.Tx, a trace.Address, outcome trace.Outcome, request []byte) {
+func (run *testRun) insert(tx *sql.Tx, a record.Address, outcome record.Outcome, request []byte) {
 	reward := sql.NullFloat64{Float64: 0.5, Valid: outcome != ""}
 	_, err := tx.ExecContext(run.t.Context(), `INSERT INTO attempts (run, kind, step, task, sample, attempt, task_id, policy, version, terms, key_hash,
 outcome, reward, result, error, calls, tokens, begun, ended) VALUES ('demo', 'train', $1, $2, $3, $4, $5, 'main', 0, '{}', '', $6, $7, '', '', 1, 2, $8, 0)`,

@@ -10,7 +10,6 @@ import (
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks/curriculum"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // newChosenRun returns a run of two steps whose tasks a band chooses. In step 1, the
@@ -22,15 +21,15 @@ func newChosenRun(t *testing.T, edit func(*record.Choice)) *testRun {
 	run := newRunWith(t, s)
 	run.choices = map[int]record.Choice{}
 	run.choose(s.WithDefaults(), 1, edit)
-	run.begin(at(1, trace.Train, 0, 0, 1).RolloutID)
+	run.begin(at(1, record.Train, 0, 0, 1).RolloutID)
 	first := run.choices[1].Place(0).Task
-	require.NoError(t, run.store.PutQuarantine(t.Context(), record.Quarantine{Run: "demo", Policy: "main", Step: 1, Kind: trace.Train, Task: 0, Index: first, Reason: "no answer"}))
-	run.rewarded(1, trace.Train, 1, true, 0, 0)
-	run.rewarded(1, trace.Train, 2, true, 0, 1)
-	run.rewarded(1, trace.Reserve, 0, true, 1, 0)
+	require.NoError(t, run.store.PutQuarantine(t.Context(), record.Quarantine{Run: "demo", Policy: "main", Step: 1, Kind: record.Train, Task: 0, Index: first, Reason: "no answer"}))
+	run.rewarded(1, record.Train, 1, true, 0, 0)
+	run.rewarded(1, record.Train, 2, true, 0, 1)
+	run.rewarded(1, record.Reserve, 0, true, 1, 0)
 	run.choose(s.WithDefaults(), 2, edit)
 	for i := range perStep {
-		run.rewarded(2, trace.Train, perStep+i, true, 1, 0)
+		run.rewarded(2, record.Train, perStep+i, true, 1, 0)
 	}
 	return run
 }

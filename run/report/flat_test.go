@@ -8,9 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // newFlatRun returns a run of one step that may replace two flat groups. Of its tasks,
@@ -20,24 +20,24 @@ import (
 func newFlatRun(t *testing.T) *testRun {
 	t.Helper()
 	run := newEmptyRun(t, spec.Training{Steps: 2, TasksPerStep: perStep, SamplesPerTask: samples, DynamicSampling: 2})
-	run.rewarded(1, trace.Train, 0, false, 0.5, 0.5)
-	run.begin(at(1, trace.Train, 1, 0, 1).RolloutID)
-	run.quarantineAt(1, trace.Train, 1)
-	run.rewarded(1, trace.Train, 2, true, 0, 1)
-	run.rewarded(1, trace.Reserve, 0, false, 1, 1) // for the first
-	run.rewarded(1, trace.Reserve, 1, true, 1, 0)  // for the second
-	run.rewarded(1, trace.Reserve, 2, true, 0, 0)  // replaces the replacement of the first; no replacement is left for it
+	run.rewarded(1, record.Train, 0, false, 0.5, 0.5)
+	run.begin(at(1, record.Train, 1, 0, 1).RolloutID)
+	run.quarantineAt(1, record.Train, 1)
+	run.rewarded(1, record.Train, 2, true, 0, 1)
+	run.rewarded(1, record.Reserve, 0, false, 1, 1) // for the first
+	run.rewarded(1, record.Reserve, 1, true, 1, 0)  // for the second
+	run.rewarded(1, record.Reserve, 2, true, 0, 0)  // replaces the replacement of the first; no replacement is left for it
 	return run
 }
 
 // rewarded adds a group with these rewards, and trains on it if train is true. Each
 // sample first has an attempt that a fault ended.
-func (run *testRun) rewarded(step int, kind trace.Kind, task int, train bool, rewards ...float64) {
+func (run *testRun) rewarded(step int, kind record.Kind, task int, train bool, rewards ...float64) {
 	for sample, reward := range rewards {
-		id := trace.RolloutID{Run: "demo", Kind: kind, Step: step, Task: task, Sample: sample}
-		run.seal(run.begin(id), trace.InfraFault)
+		id := record.RolloutID{Run: "demo", Kind: kind, Step: step, Task: task, Sample: sample}
+		run.seal(run.begin(id), record.InfraFault)
 		a := run.begin(id)
-		require.NoError(run.t, run.store.AppendCall(run.t.Context(), &trace.Exchange{Call: trace.Call{
+		require.NoError(run.t, run.store.AppendCall(run.t.Context(), &record.Exchange{Call: record.Call{
 			Address: a, Parent: -1, Policy: "main", Version: step - 1, Key: "k", Prompt: []int32{1}, Completion: []int32{2}, Logprobs: []float32{-1}, Temperature: 1,
 		}}))
 		run.sealWith(a, reward)
@@ -53,10 +53,10 @@ func TestAReplacedGroupThatSampledNothingIsAccountedFor(t *testing.T) {
 	t.Parallel()
 	run := newEmptyRun(t, spec.Training{Steps: 2, TasksPerStep: 2, SamplesPerTask: samples, DynamicSampling: 2})
 	for sample := range samples {
-		run.sealWith(run.begin(trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 1, Sample: sample}), float64(sample))
+		run.sealWith(run.begin(record.RolloutID{Run: "demo", Kind: record.Train, Step: 1, Sample: sample}), float64(sample))
 	}
-	run.rewarded(1, trace.Train, 1, true, 0, 1)
-	run.rewarded(1, trace.Reserve, 0, true, 1, 0)
+	run.rewarded(1, record.Train, 1, true, 0, 1)
+	run.rewarded(1, record.Reserve, 0, true, 1, 0)
 	r := run.report()
 	require.Empty(t, r.Faults)
 	require.Equal(t, 1, r.Prompts.Flat)
@@ -87,10 +87,10 @@ func TestWhatCreditReplacedIsAccountedFor(t *testing.T) {
 		Seed: seed, Credit: spec.Credit{FormatPenalty: 0.5},
 		Training: spec.Training{Steps: 2, TasksPerStep: perStep, SamplesPerTask: samples, DynamicSampling: 1},
 	})
-	run.rewarded(1, trace.Train, 0, true, 1, 1)
-	run.rewarded(1, trace.Train, 1, false, 1, 0.5)
-	run.rewarded(1, trace.Train, 2, true, 0, 1)
-	run.rewarded(1, trace.Reserve, 0, true, 0, 0)
+	run.rewarded(1, record.Train, 0, true, 1, 1)
+	run.rewarded(1, record.Train, 1, false, 1, 0.5)
+	run.rewarded(1, record.Train, 2, true, 0, 1)
+	run.rewarded(1, record.Reserve, 0, true, 0, 0)
 	r := run.report()
 	require.Empty(t, r.Faults)
 	require.Equal(t, report.Prompts{Issued: 3, Refills: 1, Flat: 1, FlatSamples: 2, Trained: 3}, r.Prompts)
@@ -114,15 +114,15 @@ func TestAReportSaysWhatIsWrongWithFlatPrompts(t *testing.T) {
 		"a flat group is trained instead of replaced": {
 			func(run *testRun) {
 				for sample := range samples {
-					run.batches[1] = append(run.batches[1], at(1, trace.Train, 0, sample, 2))
-					run.earned[at(1, trace.Train, 0, sample, 2)] = 0.5
+					run.batches[1] = append(run.batches[1], at(1, record.Train, 0, sample, 2))
+					run.earned[at(1, record.Train, 0, sample, 2)] = 0.5
 				}
 			},
 			report.Prompts{Issued: 3, Refills: 2, Quarantined: 1, Flat: 1, FlatSamples: 2, Trained: 3, Unexpected: 1},
 			"train-1/0 was trained, although its rewards are all equal and the step could still replace 2",
 		},
 		"a replacement for nothing": {
-			func(run *testRun) { run.begin(at(1, trace.Reserve, 3, 0, 1).RolloutID) },
+			func(run *testRun) { run.begin(at(1, record.Reserve, 3, 0, 1).RolloutID) },
 			report.Prompts{Issued: 3, Refills: 3, Quarantined: 1, Flat: 2, FlatSamples: 4, Trained: 3, Unexpected: 1}, "reserve-1/3 was tried, but no stream has it",
 		},
 	} {
@@ -141,9 +141,9 @@ func TestAReportSaysWhatIsWrongWithFlatPrompts(t *testing.T) {
 func TestWithoutDynamicSamplingNoPromptIsFlat(t *testing.T) {
 	t.Parallel()
 	run := newEmptyRun(t, spec.Training{Steps: 1, TasksPerStep: perStep, SamplesPerTask: samples})
-	run.rewarded(1, trace.Train, 0, false, 0.5, 0.5)
-	run.rewarded(1, trace.Train, 1, true, 0, 1)
-	run.rewarded(1, trace.Train, 2, true, 0, 0)
+	run.rewarded(1, record.Train, 0, false, 0.5, 0.5)
+	run.rewarded(1, record.Train, 1, true, 0, 1)
+	run.rewarded(1, record.Train, 2, true, 0, 0)
 	r := run.report()
 	require.Equal(t, report.Prompts{Issued: 3, Trained: 2, Skipped: 1}, r.Prompts)
 }
@@ -151,9 +151,9 @@ func TestWithoutDynamicSamplingNoPromptIsFlat(t *testing.T) {
 func TestAGroupThatLacksARewardIsNotFlat(t *testing.T) {
 	t.Parallel()
 	run := newEmptyRun(t, spec.Training{Steps: 1, TasksPerStep: perStep, SamplesPerTask: samples, DynamicSampling: 3})
-	run.rewarded(1, trace.Train, 0, false, 0.5)
-	run.rewarded(1, trace.Train, 1, true, 0, 1)
-	run.rewarded(1, trace.Train, 2, true, 1, 0)
+	run.rewarded(1, record.Train, 0, false, 0.5)
+	run.rewarded(1, record.Train, 1, true, 0, 1)
+	run.rewarded(1, record.Train, 2, true, 1, 0)
 	r := run.report()
 	require.Equal(t, report.Prompts{Issued: 3, Trained: 2, Skipped: 1}, r.Prompts)
 }
@@ -163,7 +163,7 @@ func TestASingleSampleIsNotFlat(t *testing.T) {
 	run := newEmptyRun(t, spec.Training{Steps: 1, TasksPerStep: perStep, SamplesPerTask: 1, DynamicSampling: 3})
 	run.samples = 1
 	for task := range perStep {
-		run.rewarded(1, trace.Train, task, true, 0.5)
+		run.rewarded(1, record.Train, task, true, 0.5)
 	}
 	r := run.report()
 	require.Empty(t, r.Faults)

@@ -12,12 +12,11 @@ import (
 	"github.com/fulgurite/fulgurite/model/files/hf"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/tasks"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // use is one occurrence of an attempt in a batch.
 type use struct {
-	address trace.Address
+	address record.Address
 	batch   int // the step of the batch
 	leftOut bool
 }
@@ -26,13 +25,13 @@ type use struct {
 type ledger struct {
 	records
 	made        map[int]model.Version // by number
-	trials      map[trace.Address]record.Trial
+	trials      map[record.Address]record.Trial
 	attempts    map[prompt]int
 	rewards     map[prompt]map[int]float64 // by sample: the reward of the last attempt that got one
 	tokens      map[prompt]int             // sampled by the attempts that got a reward
 	taskIDs     map[prompt]string
 	quarantined map[prompt]bool
-	outcomes    map[prompt]map[int]trace.Outcome // by sample: the outcome of the last attempt
+	outcomes    map[prompt]map[int]record.Outcome // by sample: the outcome of the last attempt
 	used        map[prompt][]use
 	faults      []string
 	leftOut     []string // why groups were left out of batches
@@ -72,7 +71,7 @@ func (l *ledger) accountForRest(r *Report) {
 // repeat them, and the run then no longer needed the prompt.
 func (l *ledger) withdrawn(p prompt) bool {
 	for _, outcome := range l.outcomes[p] {
-		if outcome != trace.InfraFault {
+		if outcome != record.InfraFault {
 			return false
 		}
 	}
@@ -87,14 +86,14 @@ func inOrder[V any](m map[prompt]V) []prompt {
 
 func newLedger(m records) *ledger {
 	l := &ledger{
-		records: m, trials: make(map[trace.Address]record.Trial, len(m.trials)), attempts: map[prompt]int{},
-		rewards: map[prompt]map[int]float64{}, tokens: map[prompt]int{}, taskIDs: map[prompt]string{}, quarantined: map[prompt]bool{}, outcomes: map[prompt]map[int]trace.Outcome{}, used: map[prompt][]use{}, made: make(map[int]model.Version, len(m.versions)),
+		records: m, trials: make(map[record.Address]record.Trial, len(m.trials)), attempts: map[prompt]int{},
+		rewards: map[prompt]map[int]float64{}, tokens: map[prompt]int{}, taskIDs: map[prompt]string{}, quarantined: map[prompt]bool{}, outcomes: map[prompt]map[int]record.Outcome{}, used: map[prompt][]use{}, made: make(map[int]model.Version, len(m.versions)),
 	}
 	for _, v := range m.versions {
 		l.made[v.Number] = v
 	}
 	for _, t := range m.trials {
-		if evaluates := m.spec.Evaluation.Only != ""; !evaluates && (t.Kind == trace.Train || t.Kind == trace.Reserve) {
+		if evaluates := m.spec.Evaluation.Only != ""; !evaluates && (t.Kind == record.Train || t.Kind == record.Reserve) {
 			l.add(t)
 		}
 	}
@@ -111,10 +110,10 @@ func (l *ledger) add(t record.Trial) {
 	l.attempts[p]++
 	l.taskIDs[p] = t.TaskID
 	if l.outcomes[p] == nil {
-		l.outcomes[p] = map[int]trace.Outcome{}
+		l.outcomes[p] = map[int]record.Outcome{}
 	}
 	l.outcomes[p][t.Sample] = t.Outcome
-	if t.Reward == nil || t.Outcome != trace.Completed && t.Outcome != trace.AgentFailed {
+	if t.Reward == nil || t.Outcome != record.OutcomeCompleted && t.Outcome != record.AgentFailed {
 		return
 	}
 	if l.rewards[p] == nil {
@@ -166,7 +165,7 @@ func (l *ledger) read(ctx context.Context, blobs Blobs, s record.Step) error {
 		return nil
 	}
 	for i, t := range batch.Trajectories {
-		a, err := trace.ParseAddress(t.Attempt)
+		a, err := record.ParseAddress(t.Attempt)
 		if err != nil || a.Run != l.run.Name {
 			l.fault("trajectory %d in the batch of step %d is %q, no attempt of this run", i, s.Step, t.Attempt)
 			continue
@@ -182,12 +181,12 @@ func (l *ledger) read(ctx context.Context, blobs Blobs, s record.Step) error {
 }
 
 // check reports an attempt that a batch learns from and that does not count.
-func (l *ledger) check(a trace.Address, t model.BatchTrajectory, step int) {
+func (l *ledger) check(a record.Address, t model.BatchTrajectory, step int) {
 	trial, ok := l.trials[a]
 	switch {
 	case !ok:
 		l.fault("%s in the batch of step %d is not a training attempt on record", a, step)
-	case trial.Outcome != trace.Completed && trial.Outcome != trace.AgentFailed:
+	case trial.Outcome != record.OutcomeCompleted && trial.Outcome != record.AgentFailed:
 		l.fault("%s in the batch of step %d does not count: its outcome is %q", a, step, trial.Outcome)
 	case trial.Reward == nil:
 		l.fault("%s in the batch of step %d has no reward on record", a, step)
@@ -205,7 +204,7 @@ func (l *ledger) step(step int) Step {
 		return out
 	}
 	for i := range perStep {
-		p := prompt{trace.Train, step, (step-1)*perStep + i}
+		p := prompt{record.Train, step, (step-1)*perStep + i}
 		out.Issued++
 		l.account(&out, p, l.taskOf(p))
 	}
@@ -214,7 +213,7 @@ func (l *ledger) step(step int) Step {
 	// number.
 	for k := 0; k < out.Quarantined+out.Flat; k++ {
 		out.Refills++
-		p := prompt{trace.Reserve, step, k}
+		p := prompt{record.Reserve, step, k}
 		l.account(&out, p, l.taskOf(p))
 	}
 	return out
@@ -338,7 +337,7 @@ type Step struct {
 
 // prompt is a task at a place of a stream.
 type prompt struct {
-	kind trace.Kind
+	kind record.Kind
 	step int
 	task int // ordinal in its stream
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/curriculum"
 	"github.com/fulgurite/fulgurite/tasks/stream"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Store is the part of a store that a report reads.
@@ -33,8 +32,8 @@ type Store interface {
 	Choices(ctx context.Context, run, policy string) ([]record.Choice, error)
 	Trials(ctx context.Context, run, policy string) ([]record.Trial, error)
 	Replays(ctx context.Context, run, policy string) ([]record.Replayed, error)
-	Divergences(ctx context.Context, run string) ([]trace.Divergence, error)
-	RefusalsOfRun(ctx context.Context, run, policy string) ([]trace.RefusalCount, error)
+	Divergences(ctx context.Context, run string) ([]record.Divergence, error)
+	RefusalsOfRun(ctx context.Context, run, policy string) ([]record.RefusalCount, error)
 }
 
 // MaxActions is how many of the newest actions on a run are read.
@@ -42,7 +41,7 @@ const MaxActions = 1000
 
 // Scores reads the rewards of a step, or of the evaluation of a version.
 type Scores interface {
-	Scores(ctx context.Context, run, policy string, kind trace.Kind, step int) ([]record.Score, error)
+	Scores(ctx context.Context, run, policy string, kind record.Kind, step int) ([]record.Score, error)
 }
 
 // Blobs keeps content under its digest.
@@ -66,8 +65,8 @@ type records struct {
 	actions     []record.Action // by people, the newest first
 	trials      []record.Trial
 	replays     []record.Replayed
-	divergences []trace.Divergence
-	refusals    []trace.RefusalCount
+	divergences []record.Divergence
+	refusals    []record.RefusalCount
 }
 
 func readRecords(ctx context.Context, s Store, blobs Blobs, run, policy string) (m records, err error) {
@@ -80,7 +79,7 @@ func readRecords(ctx context.Context, s Store, blobs Blobs, run, policy string) 
 	if m.spec, err = spec.Stored(m.run.Spec); err != nil {
 		return m, fmt.Errorf("decode its spec: %w", err)
 	}
-	if split := m.run.Splits[trace.Train]; split.Digest != "" {
+	if split := m.run.Splits[record.Train]; split.Digest != "" {
 		data, err := blobs.Get(ctx, split.Digest)
 		if err != nil {
 			return m, fmt.Errorf("read its tasks: %w", err)
@@ -182,7 +181,7 @@ func (l *ledger) taskOf(p prompt) tasks.Task {
 	switch {
 	case l.spec.Training.Chooses():
 		index = l.choices[p.step].DrawOf(p.kind, p.task).Task
-	case p.kind == trace.Reserve:
+	case p.kind == record.Reserve:
 		index = stream.Reserve(l.spec.Seed, len(l.tasks), p.step, p.task)
 	default:
 		index, _ = stream.At(l.spec.Seed, len(l.tasks), p.task)
@@ -211,7 +210,7 @@ func (l *ledger) checkChoices() {
 }
 
 func (l *ledger) checkChoice(made record.Choice, scores []record.StepScore) error {
-	e := curriculum.Evidence{Spec: l.spec, Tasks: l.tasks, Parts: l.run.Splits[trace.Train].Parts, Quarantines: l.quarantines, Evaluations: l.evaluations}
+	e := curriculum.Evidence{Spec: l.spec, Tasks: l.tasks, Parts: l.run.Splits[record.Train].Parts, Quarantines: l.quarantines, Evaluations: l.evaluations}
 	var settings spec.Curriculum
 	if err := json.Unmarshal(made.Settings, &settings); err != nil {
 		return fmt.Errorf("its settings can't be read: %w", err)

@@ -28,7 +28,6 @@ import (
 	"github.com/fulgurite/fulgurite/run/report/agents"
 	"github.com/fulgurite/fulgurite/run/report/timing"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Report is the account of a policy of a run. The keys of its JSON are a public
@@ -46,12 +45,12 @@ type Report struct {
 	// Samples is how many rollouts were trained on.
 	Samples int `json:"samples"`
 	// Replies counts the replies in the batches of finished steps.
-	Replies       Replies                 `json:"replies"`
-	Attempts      Attempts                `json:"attempts"`
-	ByKind        map[trace.Kind]Attempts `json:"attempts_by_kind"`
-	Interruptions Interruptions           `json:"interruptions"`
-	ByStep        []Step                  `json:"by_step"`
-	Quarantines   []record.Quarantine     `json:"quarantines"`
+	Replies       Replies                  `json:"replies"`
+	Attempts      Attempts                 `json:"attempts"`
+	ByKind        map[record.Kind]Attempts `json:"attempts_by_kind"`
+	Interruptions Interruptions            `json:"interruptions"`
+	ByStep        []Step                   `json:"by_step"`
+	Quarantines   []record.Quarantine      `json:"quarantines"`
 	// LeftOut lists why groups are in a batch without being trained.
 	LeftOut []string `json:"left_out,omitempty"`
 	// Warning says that the last steps taught nothing, and what their attempts have in
@@ -74,8 +73,8 @@ type Report struct {
 	Time *timing.Report `json:"time,omitempty"`
 	// Only is the split of a run that trains nothing. Evaluates is the model that it
 	// evaluates, if that is not the run's own.
-	Only      trace.Kind `json:"evaluation_only,omitempty"`
-	Evaluates string     `json:"evaluates,omitempty"`
+	Only      record.Kind `json:"evaluation_only,omitempty"`
+	Evaluates string      `json:"evaluates,omitempty"`
 	// Faults lists what is wrong with the run, each in one line.
 	Faults []string `json:"faults"`
 
@@ -115,7 +114,7 @@ type Evaluation struct {
 type Divergence struct {
 	Attempt string `json:"attempt"`
 	Call    int    `json:"call"`
-	trace.Divergence
+	record.Divergence
 }
 
 // Of makes the report of one policy of a run. It reads the steps first, because
@@ -127,8 +126,8 @@ func Of(ctx context.Context, s Store, blobs Blobs, run, policy string) (Report, 
 	}
 	r := Report{
 		Run: run, Policy: policy, Status: m.run.Status, Error: m.run.Failure().Error, Steps: len(m.steps), Planned: PlannedSteps(m.spec.Training.Total(len(m.tasks)), m.actions),
-		Quarantines: m.quarantines, Versions: len(m.versions), Promotions: m.promotions, Decisions: m.decisions, Only: trace.Kind(m.spec.Evaluation.Only), Evaluates: evaluation.ModelOf(m.spec),
-		Replies: repliesOf(m.steps), Refusals: Refusals(m.refusals), Pointer: map[record.Source]int{}, ByKind: map[trace.Kind]Attempts{},
+		Quarantines: m.quarantines, Versions: len(m.versions), Promotions: m.promotions, Decisions: m.decisions, Only: record.Kind(m.spec.Evaluation.Only), Evaluates: evaluation.ModelOf(m.spec),
+		Replies: repliesOf(m.steps), Refusals: Refusals(m.refusals), Pointer: map[record.Source]int{}, ByKind: map[record.Kind]Attempts{},
 	}
 	for _, v := range m.versions {
 		if !v.Collected.IsZero() {

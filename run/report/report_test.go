@@ -17,7 +17,6 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/store/blob"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 func TestEveryPromptIsAccountedFor(t *testing.T) {
@@ -42,7 +41,7 @@ func TestEveryPromptIsAccountedFor(t *testing.T) {
 // In each of these cases, a store is damaged.
 func TestAReportSaysWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	first := at(1, trace.Train, 0, 0, 1)
+	first := at(1, record.Train, 0, 0, 1)
 	faults := map[string]*string{}
 	t.Cleanup(func() {
 		messages := map[string]string{}
@@ -79,21 +78,21 @@ func TestAReportSaysWhatIsWrong(t *testing.T) {
 			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 5, Skipped: 1}, "train-1/0 ",
 		},
 		"a quarantined task": {
-			func(run *testRun) { run.quarantine(trace.Train, 3) },
+			func(run *testRun) { run.quarantine(record.Train, 3) },
 			report.Prompts{Issued: 6, Refills: 3, Quarantined: 3, Trained: 5, Skipped: 1, Unexpected: 1}, "train-2/3 ",
 		},
 		"a task of no stream": {
-			func(run *testRun) { run.group(2, trace.Train, 0) },
+			func(run *testRun) { run.group(2, record.Train, 0) },
 			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 6, Unexpected: 1}, "train-2/0 ",
 		},
 		"a task that was tried for nothing": {
-			func(run *testRun) { run.begin(at(1, trace.Reserve, 0, 0, 1).RolloutID) },
+			func(run *testRun) { run.begin(at(1, record.Reserve, 0, 0, 1).RolloutID) },
 			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 6, Unexpected: 1}, "reserve-1/0 ",
 		},
 		"an attempt that a fault ended": {
 			func(run *testRun) {
 				a := run.begin(first.RolloutID)
-				run.seal(a, trace.InfraFault)
+				run.seal(a, record.InfraFault)
 				run.batches[1][0] = a
 			},
 			report.Prompts{Issued: 6, Refills: 2, Quarantined: 2, Trained: 6}, `demo/train-1/0/0/2 `,
@@ -150,9 +149,9 @@ func TestAReportSaysWhatIsWrong(t *testing.T) {
 func TestATaskThatTheStreamDoesNotHaveThereIsAFault(t *testing.T) {
 	t.Parallel()
 	run := newTestRun(t)
-	a, err := run.store.BeginAttempt(t.Context(), at(1, trace.Train, 0, 0, 1).RolloutID, "another", trace.Terms{Policy: "main"}, "c0ffee")
+	a, err := run.store.BeginAttempt(t.Context(), at(1, record.Train, 0, 0, 1).RolloutID, "another", record.Terms{Policy: "main"}, "c0ffee")
 	require.NoError(t, err)
-	run.seal(a, trace.Completed)
+	run.seal(a, record.OutcomeCompleted)
 	run.batches[1][0] = a
 	r := run.report()
 	require.Len(t, r.Faults, 1)
@@ -197,26 +196,26 @@ func TestAMissingStepIsAFault(t *testing.T) {
 func TestAttemptsAreCountedByWhatBecameOfThem(t *testing.T) {
 	t.Parallel()
 	run := newTestRun(t)
-	id := at(1, trace.Gate, 0, 0, 1).RolloutID
+	id := at(1, record.Gate, 0, 0, 1).RolloutID
 	lost := run.begin(id)
-	require.NoError(t, run.store.AppendCall(t.Context(), &trace.Exchange{Call: trace.Call{
+	require.NoError(t, run.store.AppendCall(t.Context(), &record.Exchange{Call: record.Call{
 		Address: lost, Parent: -1, Policy: "main", Key: "k", Prompt: []int32{1}, Completion: []int32{2, 3}, Logprobs: []float32{-1, -1}, Temperature: 1,
 	}}))
-	run.seal(run.begin(id), trace.InfraFault)
-	run.seal(run.begin(id), trace.Completed) // its result was lost
+	run.seal(run.begin(id), record.InfraFault)
+	run.seal(run.begin(id), record.OutcomeCompleted) // its result was lost
 	last := run.begin(id)
-	require.NoError(t, run.store.AppendCall(t.Context(), &trace.Exchange{Call: trace.Call{
+	require.NoError(t, run.store.AppendCall(t.Context(), &record.Exchange{Call: record.Call{
 		Address: last, Parent: -1, Policy: "main", Key: "k", Prompt: []int32{1}, Completion: []int32{2, 3}, Logprobs: []float32{-1, -1}, Temperature: 1,
 		ReplayedFrom: 1,
 	}}))
-	run.seal(last, trace.AgentFailed)
+	run.seal(last, record.AgentFailed)
 	r := run.report()
 	require.True(t, r.OK(), "%q", r.Faults)
 	require.Equal(t, report.Attempts{
 		Total: 4, Completed: 1, AgentFailed: 1, Failures: map[string]int{"timeout": 1}, InfraFault: 1, Lost: 1, Repeated: 1,
 		Calls: report.Calls{Recorded: 2, Sampled: 1, Replayed: 1, Tokens: 4, TokensSaved: 2},
-	}, r.ByKind[trace.Gate])
-	require.Equal(t, 1, r.ByKind[trace.Train].Running, "of step 3")
+	}, r.ByKind[record.Gate])
+	require.Equal(t, 1, r.ByKind[record.Train].Running, "of step 3")
 	require.Equal(t, 17, r.Attempts.Total)
 	require.Equal(t, 2, r.Interruptions.Count)
 	require.Less(t, r.Interruptions.Seconds, time.Minute.Seconds())
@@ -228,8 +227,8 @@ func TestRefusedCallsAreReportedByCode(t *testing.T) {
 	none, err := json.Marshal(run.report())
 	require.NoError(t, err)
 	require.Contains(t, string(none), `"refusals":[]`)
-	for i, r := range []trace.Refusal{{Code: "invalid_json", Message: "no JSON"}, {Code: "call_limit", Message: "all of its 8 calls", Count: 2}, {Code: "call_limit", Message: "all of its 8 calls"}} {
-		r.Address, r.Last = at(1, trace.Train, 0, i%2, 1), time.Unix(int64(100+i), 0)
+	for i, r := range []record.Refusal{{Code: "invalid_json", Message: "no JSON"}, {Code: "call_limit", Message: "all of its 8 calls", Count: 2}, {Code: "call_limit", Message: "all of its 8 calls"}} {
+		r.Address, r.Last = at(1, record.Train, 0, i%2, 1), time.Unix(int64(100+i), 0)
 		require.NoError(t, run.store.AddRefusal(t.Context(), r))
 	}
 	r := run.read()
@@ -272,7 +271,7 @@ func TestAReportIsTheSameEachTime(t *testing.T) {
 	t.Parallel()
 	run := newTestRun(t)
 	run.batches[1] = run.batches[1][1:]
-	run.group(2, trace.Train, 0)
+	run.group(2, record.Train, 0)
 	first, err := json.Marshal(run.report())
 	require.NoError(t, err)
 	for range 5 {

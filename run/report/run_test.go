@@ -17,7 +17,6 @@ import (
 	"github.com/fulgurite/fulgurite/store/blob"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/stream"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
@@ -36,9 +35,9 @@ type testRun struct {
 	tasks   []tasks.Task
 	samples int
 	// batches holds the attempts on which each step trains, until they are written.
-	batches map[int][]trace.Address
+	batches map[int][]record.Address
 	// earned holds the rewards of attempts that differ from usual.
-	earned map[trace.Address]float64
+	earned map[record.Address]float64
 	// edit changes the batch of a step before it is written.
 	edit func(step int, b *model.Batch)
 	// versionBatch holds the batch that a version names, if it is not its step's batch.
@@ -53,14 +52,14 @@ func newTestRun(t testing.TB) *testRun {
 	for step := 1; step <= 2; step++ {
 		for i := range perStep {
 			if p := (step-1)*perStep + i; p != 4 {
-				run.group(step, trace.Train, p)
+				run.group(step, record.Train, p)
 			}
 		}
 	}
-	run.quarantine(trace.Train, 4)
-	run.quarantine(trace.Reserve, 0)
-	run.group(2, trace.Reserve, 1)
-	run.begin(trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 3, Task: 6})
+	run.quarantine(record.Train, 4)
+	run.quarantine(record.Reserve, 0)
+	run.group(2, record.Reserve, 1)
+	run.begin(record.RolloutID{Run: "demo", Kind: record.Train, Step: 3, Task: 6})
 	return run
 }
 
@@ -73,7 +72,7 @@ func newEmptyRun(t testing.TB, training spec.Training) *testRun {
 func newRunWith(t testing.TB, s spec.Spec) *testRun {
 	t.Helper()
 	dir := t.TempDir()
-	run := &testRun{t: t, path: filepath.Join(dir, "store.db"), samples: samples, batches: map[int][]trace.Address{}, versionBatch: map[int]string{}, earned: map[trace.Address]float64{}}
+	run := &testRun{t: t, path: filepath.Join(dir, "store.db"), samples: samples, batches: map[int][]record.Address{}, versionBatch: map[int]string{}, earned: map[record.Address]float64{}}
 	var err error
 	run.store, err = store.Open(t.Context(), run.path, nil)
 	require.NoError(t, err)
@@ -91,48 +90,48 @@ func newRunWith(t testing.TB, s spec.Spec) *testRun {
 	digest, err := run.blobs.Put(t.Context(), data)
 	require.NoError(t, err)
 	_, _, err = run.store.CreateRun(t.Context(), record.Run{
-		Name: "demo", Spec: text, Splits: map[trace.Kind]record.Split{trace.Train: {Digest: digest, Count: len(run.tasks)}},
+		Name: "demo", Spec: text, Splits: map[record.Kind]record.Split{record.Train: {Digest: digest, Count: len(run.tasks)}},
 	})
 	require.NoError(t, err)
 	return run
 }
 
 // group makes attempts for all samples of a task and trains on them.
-func (run *testRun) group(step int, kind trace.Kind, task int) {
+func (run *testRun) group(step int, kind record.Kind, task int) {
 	for sample := range samples {
-		a := run.begin(trace.RolloutID{Run: "demo", Kind: kind, Step: step, Task: task, Sample: sample})
-		run.seal(a, trace.Completed)
+		a := run.begin(record.RolloutID{Run: "demo", Kind: kind, Step: step, Task: task, Sample: sample})
+		run.seal(a, record.OutcomeCompleted)
 		run.batches[step] = append(run.batches[step], a)
 	}
 }
 
-func (run *testRun) begin(id trace.RolloutID) trace.Address {
+func (run *testRun) begin(id record.RolloutID) record.Address {
 	run.t.Helper()
-	a, err := run.store.BeginAttempt(run.t.Context(), id, run.task(id).ID, trace.Terms{Policy: "main", Version: id.Step - 1}, "c0ffee")
+	a, err := run.store.BeginAttempt(run.t.Context(), id, run.task(id).ID, record.Terms{Policy: "main", Version: id.Step - 1}, "c0ffee")
 	require.NoError(run.t, err)
 	return a
 }
 
 // task returns the task that the streams have for a rollout.
-func (run *testRun) task(id trace.RolloutID) tasks.Task {
+func (run *testRun) task(id record.RolloutID) tasks.Task {
 	if c, ok := run.choices[id.Step]; ok {
 		return run.tasks[c.DrawOf(id.Kind, id.Task).Task]
 	}
 	index, _ := stream.At(seed, len(run.tasks), id.Task)
-	if id.Kind == trace.Reserve {
+	if id.Kind == record.Reserve {
 		index = stream.Reserve(seed, len(run.tasks), id.Step, id.Task)
 	}
 	return run.tasks[index]
 }
 
-func (run *testRun) seal(a trace.Address, outcome trace.Outcome) {
+func (run *testRun) seal(a record.Address, outcome record.Outcome) {
 	run.t.Helper()
-	s := trace.Attempt{Address: a, Outcome: outcome}
-	if outcome != trace.InfraFault {
+	s := record.Attempt{Address: a, Outcome: outcome}
+	if outcome != record.InfraFault {
 		reward := usual
 		s.Reward = &reward
 	}
-	if outcome == trace.AgentFailed {
+	if outcome == record.AgentFailed {
 		s.Failure = "timeout"
 	}
 	require.NoError(run.t, run.store.SealAttempt(run.t.Context(), s))
@@ -141,21 +140,21 @@ func (run *testRun) seal(a trace.Address, outcome trace.Outcome) {
 // usual is the reward of an attempt unless earned has another.
 const usual = 0.5
 
-func (run *testRun) reward(a trace.Address) float64 {
+func (run *testRun) reward(a record.Address) float64 {
 	if r, ok := run.earned[a]; ok {
 		return r
 	}
 	return usual
 }
 
-func (run *testRun) sealWith(a trace.Address, reward float64) {
+func (run *testRun) sealWith(a record.Address, reward float64) {
 	run.t.Helper()
-	require.NoError(run.t, run.store.SealAttempt(run.t.Context(), trace.Attempt{Address: a, Outcome: trace.Completed, Reward: &reward}))
+	require.NoError(run.t, run.store.SealAttempt(run.t.Context(), record.Attempt{Address: a, Outcome: record.OutcomeCompleted, Reward: &reward}))
 }
 
-func (run *testRun) quarantine(kind trace.Kind, task int) { run.quarantineAt(2, kind, task) }
+func (run *testRun) quarantine(kind record.Kind, task int) { run.quarantineAt(2, kind, task) }
 
-func (run *testRun) quarantineAt(step int, kind trace.Kind, task int) {
+func (run *testRun) quarantineAt(step int, kind record.Kind, task int) {
 	run.t.Helper()
 	require.NoError(run.t, run.store.PutQuarantine(run.t.Context(), record.Quarantine{
 		Run: "demo", Policy: "main", Step: step, Kind: kind, Task: task, Index: 1, Reason: "the grader has no answer",
@@ -202,6 +201,6 @@ func (run *testRun) read() report.Report {
 	return r
 }
 
-func at(step int, kind trace.Kind, task, sample, attempt int) trace.Address {
-	return trace.Address{RolloutID: trace.RolloutID{Run: "demo", Kind: kind, Step: step, Task: task, Sample: sample}, Attempt: attempt}
+func at(step int, kind record.Kind, task, sample, attempt int) record.Address {
+	return record.Address{RolloutID: record.RolloutID{Run: "demo", Kind: kind, Step: step, Task: task, Sample: sample}, Attempt: attempt}
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/store/blob"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // records holds a store and its blobs, as processes open them.
@@ -91,7 +90,7 @@ func (r records) loads(run string, newest int) (whole []int) {
 			whole = append(whole, n)
 			continue
 		}
-		require.ErrorIs(r.t, err, trace.ErrNotFound)
+		require.ErrorIs(r.t, err, record.ErrNotFound)
 		require.False(r.t, v.Collected.IsZero(), "version %d lacks files and is not marked", n)
 	}
 	return whole
@@ -113,7 +112,7 @@ func TestAVersionThatIsNotKeptGivesUpItsFilesAndSaysSo(t *testing.T) {
 	id := model.VersionID{Run: "short", Policy: model.DefaultPolicy, Number: 2}
 	_, _, err := r.Load(t.Context(), id)
 	require.ErrorIs(t, err, model.ErrCollected)
-	require.ErrorIs(t, err, trace.ErrNotFound)
+	require.ErrorIs(t, err, record.ErrNotFound)
 	require.ErrorContains(t, err, "short@2")
 	require.ErrorContains(t, err, "training.keep")
 	_, err = r.Canary(t.Context(), id)
@@ -183,7 +182,7 @@ func TestCollectorsAtOnceAndVersionsBeingMadeLoseNothing(t *testing.T) {
 				if err == nil {
 					break
 				}
-				if !errors.Is(err, store.ErrFileGone) && !errors.Is(err, trace.ErrNotFound) {
+				if !errors.Is(err, store.ErrFileGone) && !errors.Is(err, record.ErrNotFound) {
 					return err
 				}
 			}
@@ -255,7 +254,7 @@ func TestAVersionThatLacksAFileIsNotPutOnRecord(t *testing.T) {
 	require.NoError(t, r.blobs.Remove(t.Context(), v.Weights))
 	require.ErrorIs(t, r.put(v), store.ErrFileGone)
 	_, err := r.store.Version(t.Context(), v.VersionID)
-	require.ErrorIs(t, err, trace.ErrNotFound)
+	require.ErrorIs(t, err, record.ErrNotFound)
 	require.NoError(t, r.put(r.version("short", 1, 7)))
 }
 

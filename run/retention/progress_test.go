@@ -8,8 +8,8 @@ import (
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/checkpoint"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/retention"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // saved stores a state made from seed as the state after some updates towards a version,
@@ -29,7 +29,7 @@ func (r records) whole(manifest string) bool {
 	if err == nil {
 		return true
 	}
-	require.ErrorIs(r.t, err, trace.ErrNotFound)
+	require.ErrorIs(r.t, err, record.ErrNotFound)
 	require.NotEmpty(r.t, m.Files, "the manifest stays")
 	for _, name := range []string{model.WeightsFile, model.OptimizerFile} {
 		has, err := r.blobs.Has(r.t.Context(), m.Files[name].Digest)

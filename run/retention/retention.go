@@ -59,7 +59,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // settled is the default of Collector.Settled.
@@ -203,7 +202,7 @@ func (c *Collector) remove(ctx context.Context, files, kept []string) error {
 func (c *Collector) leftOf(ctx context.Context, manifests []string) (left []string, err error) {
 	for _, manifest := range manifests {
 		text, err := c.Blobs.Get(ctx, manifest)
-		if errors.Is(err, trace.ErrNotFound) {
+		if errors.Is(err, record.ErrNotFound) {
 			continue
 		}
 		if err != nil {
@@ -238,7 +237,7 @@ func (c *Collector) digests(ctx context.Context, manifest string) ([]string, err
 		return known.([]string), nil //nolint:forcetypeassert // nothing else is stored
 	}
 	text, err := c.Blobs.Get(ctx, manifest)
-	if errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		return nil, nil
 	}
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -89,7 +88,7 @@ func (r Reconciler) reconcile(ctx context.Context, run record.Run) error {
 	} else {
 		err = r.Store.ReopenRun(ctx, run)
 	}
-	if errors.Is(err, trace.ErrConflict) {
+	if errors.Is(err, record.ErrConflict) {
 		return nil // another process has corrected it
 	}
 	if err == nil {

@@ -20,7 +20,6 @@ import (
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -84,7 +83,7 @@ func (r Retrier) Retry(ctx context.Context, run record.Run, reason string) (exec
 	if err == nil && current.Status != record.Running && current.Status != record.Refused {
 		err = r.Store.ReopenRun(ctx, current)
 	}
-	if errors.Is(err, trace.ErrConflict) || errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrConflict) || errors.Is(err, record.ErrNotFound) {
 		err = nil // it has ended again already, or was never on record
 	}
 	return execution, err
@@ -382,7 +381,7 @@ func (r Retrier) rebind(ctx context.Context, run record.Run, execution string) e
 			}
 		}
 	}
-	if errors.Is(err, trace.ErrConflict) || errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrConflict) || errors.Is(err, record.ErrNotFound) {
 		err = nil // it has ended again already, or was never on record
 	}
 	return err

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/agent"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 func TestMain(m *testing.M) {
@@ -62,9 +62,9 @@ func serve(t *testing.T, program string, modules map[string]string) (s agent.Ser
 }
 
 func job(task int) agent.Job {
-	rollout := trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 3, Task: task, Sample: 2}
+	rollout := record.RolloutID{Run: "demo", Kind: record.Train, Step: 3, Task: task, Sample: 2}
 	return agent.Job{
-		Address: trace.Address{RolloutID: rollout, Attempt: 4},
+		Address: record.Address{RolloutID: rollout, Attempt: 4},
 		Task:    agent.Task{ID: "t" + strconv.Itoa(task), Input: "6*7 ≠ 41", Metadata: map[string]any{"level": "easy"}},
 		BaseURL: "http://127.0.0.1:1/r/" + rollout.String() + "/4/v1", Key: "secret-of-the-attempt",
 	}

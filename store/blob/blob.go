@@ -41,7 +41,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 const (
@@ -57,7 +57,7 @@ const (
 
 // Errors of this package.
 var (
-	// ErrNotFound is trace.ErrNotFound, too, and tells that it is a blob that is not there.
+	// ErrNotFound is record.ErrNotFound, too, and tells that it is a blob that is not there.
 	ErrNotFound error = notFound{}
 	// ErrCorrupt means that the content of a file does not match its name.
 	ErrCorrupt = errors.New("blob is corrupt")
@@ -71,10 +71,10 @@ var (
 // notFound is the type of ErrNotFound.
 type notFound struct{}
 
-func (notFound) Error() string { return trace.ErrNotFound.Error() }
+func (notFound) Error() string { return record.ErrNotFound.Error() }
 
 // Is reports that a blob that is not there is a thing that is not there.
-func (notFound) Is(target error) bool { return target == trace.ErrNotFound }
+func (notFound) Is(target error) bool { return target == record.ErrNotFound }
 
 var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 

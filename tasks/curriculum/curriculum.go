@@ -24,7 +24,6 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/shuffle"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // ErrNoTasks is returned when every task that a step could attempt is quarantined.
@@ -284,7 +283,7 @@ func (e Evidence) Choose(step int) (record.Choice, error) {
 	}
 	in.Results = Results(scores, index, quarantined, e.Spec.Evaluation.SuccessThreshold())
 	for _, of := range e.Evaluations {
-		if of.Kind == trace.Gate {
+		if of.Kind == record.Gate {
 			in.Evaluations = append(in.Evaluations, of.EvaluationResult)
 		}
 	}
@@ -303,7 +302,7 @@ type Result struct {
 // Group identifies a group of a step, as the addresses of its attempts do.
 type Group struct {
 	Step int
-	Kind trace.Kind
+	Kind record.Kind
 	Task int
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/curriculum"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // listed returns n tasks with difficulties from 0 on.
@@ -72,19 +71,19 @@ func TestAChoiceLooksAtFinishedStepsAlone(t *testing.T) {
 	s := of(spec.Curriculum{Type: spec.CurriculumBand})
 	s.Training.Lag = 1
 	score := func(step, task int, reward float64) record.StepScore {
-		return record.StepScore{Kind: trace.Train, Step: step, TaskID: fmt.Sprintf("t%d", task), Score: record.Score{Task: (step-1)*2 + task%2, Reward: reward}}
+		return record.StepScore{Kind: record.Train, Step: step, TaskID: fmt.Sprintf("t%d", task), Score: record.Score{Task: (step-1)*2 + task%2, Reward: reward}}
 	}
 	e := curriculum.Evidence{Spec: s, Tasks: listed(9), Scores: []record.StepScore{score(1, 0, 1), score(1, 1, 0), score(2, 2, 1), score(2, 3, 0)}}
 	want, err := e.Choose(4)
 	require.NoError(t, err)
 	require.Equal(t, 4, want.Known)
 	e.Scores = append(e.Scores, score(3, 4, 1), score(3, 5, 0), score(4, 6, 1))
-	e.Quarantines = []record.Quarantine{{Step: 3, Kind: trace.Train, Task: 4, Index: 4}}
+	e.Quarantines = []record.Quarantine{{Step: 3, Kind: record.Train, Task: 4, Index: 4}}
 	got, err := e.Choose(4)
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 
-	e.Quarantines = append(e.Quarantines, record.Quarantine{Step: 2, Kind: trace.Train, Task: 2, Index: 2})
+	e.Quarantines = append(e.Quarantines, record.Quarantine{Step: 2, Kind: record.Train, Task: 2, Index: 2})
 	got, err = e.Choose(4)
 	require.NoError(t, err)
 	require.Equal(t, []int{3, 8}, []int{got.Known, got.Left}, "a quarantined group came to nothing")

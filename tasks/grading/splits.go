@@ -6,16 +6,16 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/curriculum"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Splits are the tasks that a spec names.
 type Splits struct {
 	// Tasks has a list for each split that is named: train, gate, test.
-	Tasks map[trace.Kind][]tasks.Task
+	Tasks map[record.Kind][]tasks.Task
 	// Parts has the number of tasks of each source of the train split. It is nil if there
 	// is only one.
 	Parts []int
@@ -41,18 +41,18 @@ type part struct {
 // and wraps sqlmatch.ErrDatabase if a database could not be read. Splits without faults
 // are returned all the same.
 func ReadSplits(ctx context.Context, s spec.Spec) (Splits, error) {
-	out := Splits{Tasks: map[trace.Kind][]tasks.Task{}, spec: s}
+	out := Splits{Tasks: map[record.Kind][]tasks.Task{}, spec: s}
 	var graders Graders
 	defer graders.Close()
 	var faults []error
-	for _, kind := range []trace.Kind{trace.Train, trace.Gate, trace.Test} {
+	for _, kind := range []record.Kind{record.Train, record.Gate, record.Test} {
 		source, _ := s.Tasks.Split(string(kind))
 		if source == "" {
 			continue
 		}
 		var list []tasks.Task
 		var err error
-		if kind == trace.Train {
+		if kind == record.Train {
 			list, err = out.readTrain(ctx, &graders)
 		} else if list, err = graders.Open(ctx, s.Tasks, s.Grader, source); err == nil {
 			err = out.add(string(kind), source, list)
@@ -78,7 +78,7 @@ func (s *Splits) readTrain(ctx context.Context, graders *Graders) (list []tasks.
 	}
 	// The sources may share questions, because they are stages of a curriculum.
 	for i, rest := 0, list; i < len(parts); i, rest = i+1, rest[parts[i]:] {
-		s.warn(string(trace.Train), part{s.spec.TrainSources()[i], rest[:parts[i]]})
+		s.warn(string(record.Train), part{s.spec.TrainSources()[i], rest[:parts[i]]})
 	}
 	s.Pool, err = curriculum.NewPool(s.spec, list, s.Parts)
 	return list, err

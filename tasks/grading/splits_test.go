@@ -9,10 +9,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks/grading"
 	"github.com/fulgurite/fulgurite/tasks/sqlmatch"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // jsonl writes tasks into a file, with a question and an answer each.
@@ -33,7 +33,7 @@ func TestSplitsAreReadAndComparedTogether(t *testing.T) {
 	splits, err := grading.ReadSplits(t.Context(), s)
 	require.NoError(t, err)
 	require.Len(t, splits.Tasks, 3)
-	require.Len(t, splits.Tasks[trace.Train], 3)
+	require.Len(t, splits.Tasks[record.Train], 3)
 	require.Equal(t, 3, splits.Pool.Tasks)
 	require.Nil(t, splits.Parts, "there is one source")
 	require.Len(t, splits.Warnings, 2)
@@ -43,7 +43,7 @@ func TestSplitsAreReadAndComparedTogether(t *testing.T) {
 	s.Tasks.Test = ""
 	splits, err = grading.ReadSplits(t.Context(), s)
 	require.NoError(t, err)
-	require.NotContains(t, splits.Tasks, trace.Test)
+	require.NotContains(t, splits.Tasks, record.Test)
 }
 
 func TestFaultsOfAllSplitsAreReportedTogether(t *testing.T) {
@@ -59,5 +59,5 @@ func TestFaultsOfAllSplitsAreReportedTogether(t *testing.T) {
 	require.ErrorContains(t, err, "tasks.gate: task ")
 	require.ErrorContains(t, err, "agent.temporal takes at most 1048576")
 	require.NotErrorIs(t, err, sqlmatch.ErrDatabase)
-	require.Len(t, splits.Tasks[trace.Test], 1, "the others are read all the same")
+	require.Len(t, splits.Tasks[record.Test], 1, "the others are read all the same")
 }

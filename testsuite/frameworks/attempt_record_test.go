@@ -6,16 +6,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // recordOf returns an attempt with one call, which was answered with the stream.
 func recordOf(attempt, replayedFrom int, response, stream string) attemptRecord {
 	x := &exchange{status: 200, stream: true}
 	x.reply.WriteString(stream)
-	c := trace.Exchange{Call: trace.Call{ID: "chatcmpl-1", ReplayedFrom: replayedFrom}, Response: json.RawMessage(response)}
+	c := record.Exchange{Call: record.Call{ID: "chatcmpl-1", ReplayedFrom: replayedFrom}, Response: json.RawMessage(response)}
 	c.Attempt = attempt
-	return attemptRecord{exchanges: []*exchange{x}, calls: []trace.Exchange{c}}
+	return attemptRecord{exchanges: []*exchange{x}, calls: []record.Exchange{c}}
 }
 
 func TestASecondAttemptIsHeldToTheFirst(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/health"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
@@ -95,8 +95,8 @@ func (w *recordingWriter) Write(p []byte) (int, error) {
 // attemptRecord is the record of one attempt at a walk.
 type attemptRecord struct {
 	exchanges []*exchange
-	calls     []trace.Exchange
-	spans     []trace.Span
+	calls     []record.Exchange
+	spans     []record.Span
 }
 
 // checkAnswered reports requests that failed.
@@ -151,7 +151,7 @@ func (a attemptRecord) requests() string {
 }
 
 // apiOf names the API that a call came by.
-func apiOf(c trace.Exchange) string {
+func apiOf(c record.Exchange) string {
 	if c.API == "" {
 		return "chat"
 	}
@@ -161,7 +161,7 @@ func apiOf(c trace.Exchange) string {
 // checkReplay compares a second attempt with the first: it must have the same calls,
 // from the record, and send the same bytes to the client.
 func (a attemptRecord) checkReplay(second attemptRecord) error {
-	first := map[string]trace.Exchange{}
+	first := map[string]record.Exchange{}
 	for _, c := range a.calls {
 		first[c.ID] = c
 	}

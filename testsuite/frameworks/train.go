@@ -21,7 +21,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/checkpoint"
 	"github.com/fulgurite/fulgurite/model/files/hf"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
@@ -232,7 +232,7 @@ func (l *trainingCheck) batch(ctx context.Context, step int) (model.Batch, error
 // attempts counts what the attempts of a batch did.
 func (l *trainingCheck) attempts(ctx context.Context, b model.Batch) error {
 	for _, t := range b.Trajectories {
-		address, err := trace.ParseAddress(t.Attempt)
+		address, err := record.ParseAddress(t.Attempt)
 		if err != nil {
 			return err
 		}
@@ -247,7 +247,7 @@ func (l *trainingCheck) attempts(ctx context.Context, b model.Batch) error {
 		if a.Calls == 0 {
 			l.silent = append(l.silent, t.Attempt)
 		}
-		if a.Outcome == trace.AgentFailed {
+		if a.Outcome == record.AgentFailed {
 			l.failed = append(l.failed, fmt.Sprintf("%s: %s", t.Attempt, tail(a.Error)))
 		}
 	}

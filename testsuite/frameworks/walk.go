@@ -28,9 +28,9 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
@@ -46,7 +46,7 @@ const (
 type testEnv struct {
 	example example
 	walk    walk
-	rollout trace.RolloutID
+	rollout record.RolloutID
 
 	scratch   string
 	store     *store.Store
@@ -72,7 +72,7 @@ func runWalk(ctx context.Context, e example, number int, w walk, show bool) (r r
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s := &testEnv{
-		example: e, walk: w, rollout: trace.RolloutID{Run: e.Name, Kind: trace.Try, Task: number},
+		example: e, walk: w, rollout: record.RolloutID{Run: e.Name, Kind: record.Try, Task: number},
 		script: &script{replies: w.Replies, abort: cancel},
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
@@ -129,7 +129,7 @@ func (s *testEnv) killTools(ctx context.Context) error {
 	if !errors.Is(err, agent.ErrToolServer) {
 		return fmt.Errorf("the server of tools was killed at call %d, and that is no fault: result %q, failure %q, error %s", s.walk.KillServerAt, result.Text, result.Failure, fmt.Sprint(err))
 	}
-	return s.store.SealAttempt(ctx, trace.Attempt{Address: address, Outcome: trace.InfraFault, Error: err.Error()})
+	return s.store.SealAttempt(ctx, record.Attempt{Address: address, Outcome: record.InfraFault, Error: err.Error()})
 }
 
 // open starts a store, a gateway and a forwarder.
@@ -177,9 +177,9 @@ func (s *testEnv) close() error {
 }
 
 // begin allocates an attempt.
-func (s *testEnv) begin(ctx context.Context) (trace.Address, error) {
+func (s *testEnv) begin(ctx context.Context) (record.Address, error) {
 	hash := sha256.Sum256([]byte(walkKey))
-	return s.store.BeginAttempt(ctx, s.rollout, "walk", trace.Terms{
+	return s.store.BeginAttempt(ctx, s.rollout, "walk", record.Terms{
 		Policy: model.DefaultPolicy, RunSeed: 1, Codec: dialog.CompactName, Temperature: 1, MaxTokens: 8192, Graded: true,
 	}, hex.EncodeToString(hash[:]))
 }
@@ -208,10 +208,10 @@ func (s *testEnv) attempt(ctx context.Context) (attemptRecord, error) {
 	if err := errors.Join(a.checkAnswered(), s.checkResult(result), a.checkRecord(s.walk), a.checkSpans(s.walk)); err != nil {
 		return a, err
 	}
-	return a, s.store.SealAttempt(ctx, trace.Attempt{Address: address, Outcome: trace.InfraFault})
+	return a, s.store.SealAttempt(ctx, record.Attempt{Address: address, Outcome: record.InfraFault})
 }
 
-func (s *testEnv) launch(ctx context.Context, address trace.Address) (agent.Result, error) {
+func (s *testEnv) launch(ctx context.Context, address record.Address) (agent.Result, error) {
 	session, err := s.forwarder.Open(ctx, address, walkKey)
 	if err != nil {
 		return agent.Result{}, err
@@ -245,9 +245,9 @@ func tail(text string) string {
 }
 
 // trained counts the tokens that a loss would see.
-func trained(calls []trace.Exchange) int {
+func trained(calls []record.Exchange) int {
 	n := 0
-	for _, s := range trace.Merge(trace.Calls(calls)) {
+	for _, s := range record.Merge(record.Calls(calls)) {
 		n += s.Trained()
 	}
 	return n
@@ -312,9 +312,9 @@ func (a attemptRecord) checkSpans(w walk) error {
 	if !slices.Equal(agents, w.Agents) {
 		return fmt.Errorf("the calls are of %q, want %q:%s", agents, w.Agents, a.showSpans())
 	}
-	ordered := slices.SortedFunc(slices.Values(a.spans), func(s, t trace.Span) int { return cmp.Compare(s.Started.UnixNano(), t.Started.UnixNano()) })
+	ordered := slices.SortedFunc(slices.Values(a.spans), func(s, t record.Span) int { return cmp.Compare(s.Started.UnixNano(), t.Started.UnixNano()) })
 	for _, s := range ordered {
-		if s.Kind != trace.ToolSpan {
+		if s.Kind != record.ToolSpan {
 			continue
 		}
 		tool := s.Tool
@@ -333,8 +333,8 @@ func (a attemptRecord) checkSpans(w walk) error {
 }
 
 // calls reports whether one of the replies has the tool call.
-func calls(all []trace.Exchange, id string) bool {
-	return id != "" && slices.ContainsFunc(all, func(c trace.Exchange) bool { return bytes.Contains(c.Response, []byte(id)) })
+func calls(all []record.Exchange, id string) bool {
+	return id != "" && slices.ContainsFunc(all, func(c record.Exchange) bool { return bytes.Contains(c.Response, []byte(id)) })
 }
 
 // showSpans returns the content of the spans as readable text.

@@ -17,7 +17,7 @@ import (
 	"go.temporal.io/sdk/client"
 	sdklog "go.temporal.io/sdk/log"
 
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // shutdownTime is how long a worker of Temporal's may take to shut down.
@@ -102,7 +102,7 @@ func awaitCall(ctx context.Context, server, run string, ended <-chan error) (err
 		return err
 	}
 	defer c.Close()
-	first := trace.Address{RolloutID: trace.RolloutID{Run: run, Kind: trace.Train, Step: 1}, Attempt: 1}
+	first := record.Address{RolloutID: record.RolloutID{Run: run, Kind: record.Train, Step: 1}, Attempt: 1}
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {

@@ -18,7 +18,6 @@ import (
 	"github.com/fulgurite/fulgurite/model/sampler/serve"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Builtin is the built-in sampler: it samples each run with the engine that its spec
@@ -88,7 +87,7 @@ func (b *Builtin) newest(ctx context.Context, run record.Run) (v model.VersionID
 		return v, false, err
 	}
 	last, err := b.records.Store.LastVersion(ctx, run.Name, model.DefaultPolicy)
-	if errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		return v, false, nil
 	}
 	return last.VersionID, last.Collected.IsZero(), err

@@ -9,7 +9,6 @@ import (
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
@@ -34,8 +33,8 @@ func TestEachRunIsSampledByTheEngineOfItsSpec(t *testing.T) {
 		_, _, err = sampler.Sample(t.Context(), v, model.DecodeRequest{Prompt: []int32{1}, MaxTokens: 1})
 		published := sampler.Publish(t.Context(), v)
 		if name != "torch" {
-			require.ErrorIs(t, err, trace.ErrNotFound, "the engine looks for the version")
-			require.ErrorIs(t, published, trace.ErrNotFound)
+			require.ErrorIs(t, err, record.ErrNotFound, "the engine looks for the version")
+			require.ErrorIs(t, published, record.ErrNotFound)
 			continue
 		}
 		require.ErrorContains(t, err, "sampling.engine of run torch")

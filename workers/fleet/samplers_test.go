@@ -16,7 +16,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/sampler/remote"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
@@ -36,7 +35,7 @@ var errIll = errors.New("ill")
 
 func (s *sampler) fault() error {
 	if s.absent.Load() {
-		return trace.ErrNotFound
+		return record.ErrNotFound
 	}
 	if s.ill.Load() {
 		return errIll
@@ -200,7 +199,7 @@ func TestAQuestionWithoutAnAnswerIsNoFailureOfTheSampler(t *testing.T) {
 	a.absent.Store(true)
 	for range 10 {
 		if _, err := sample(t, all); err != nil {
-			require.ErrorIs(t, err, trace.ErrNotFound)
+			require.ErrorIs(t, err, record.ErrNotFound)
 		}
 	}
 	require.Equal(t, int32(5), a.requested.Load())
@@ -219,7 +218,7 @@ func TestAVersionIsPublishedAtEverySampler(t *testing.T) {
 	require.NoError(t, all.Publish(t.Context(), v))
 	require.Equal(t, []int32{1, 1}, []int32{a.published.Load(), b.published.Load()})
 	b.absent.Store(true)
-	require.ErrorIs(t, all.Publish(t.Context(), v), trace.ErrNotFound, "every sampler would say so")
+	require.ErrorIs(t, all.Publish(t.Context(), v), record.ErrNotFound, "every sampler would say so")
 }
 
 // One sampler that nobody can reach stops no run.

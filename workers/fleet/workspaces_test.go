@@ -12,10 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/harbor"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
@@ -67,7 +67,7 @@ func attemptIn(t *testing.T, scratch, folder, container, script string) (agent.R
 	launcher, err := fleet.HomeLaunchers{Scratch: scratch}.Launcher(s)
 	require.NoError(t, err)
 	return launcher.Launch(t.Context(), agent.Job{
-		Address:   trace.Address{RolloutID: trace.RolloutID{Run: "r", Kind: trace.Train, Step: 1}, Attempt: 1},
+		Address:   record.Address{RolloutID: record.RolloutID{Run: "r", Kind: record.Train, Step: 1}, Attempt: 1},
 		Execution: "e", Task: agent.Task{ID: list[0].ID, Input: list[0].Input, Metadata: list[0].Metadata},
 		BaseURL: "http://127.0.0.1:1/r/x/v1", Key: "k",
 	})

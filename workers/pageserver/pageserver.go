@@ -32,7 +32,6 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/export"
 	"github.com/fulgurite/fulgurite/run/operator"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
@@ -300,7 +299,7 @@ func (e *exporter) Export(ctx context.Context, a record.Action) (dir string, don
 	}
 	out, err = e.operator.Record(ctx, a, func(context.Context, record.Action) (record.ActionResult, error) {
 		err := write()
-		if errors.Is(err, export.ErrFormat) || errors.Is(err, trace.ErrNotFound) || errors.Is(err, operator.ErrRefused) {
+		if errors.Is(err, export.ErrFormat) || errors.Is(err, record.ErrNotFound) || errors.Is(err, operator.ErrRefused) {
 			return record.ActionResult{}, operator.Refuse("%s", err)
 		}
 		return record.ActionResult{Message: fmt.Sprintf("version %d was given out as %s", *a.Input.Version, a.Input.Format)}, err

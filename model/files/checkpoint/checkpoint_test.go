@@ -18,8 +18,8 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/checkpoint"
 	"github.com/fulgurite/fulgurite/model/files/hf"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store/blob"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // state returns a policy after the given number of updates.
@@ -263,7 +263,7 @@ func TestAnAbsentBlobIsNotFound(t *testing.T) {
 	t.Parallel()
 	b := blobs(t)
 	_, _, err := checkpoint.Load(t.Context(), b, fmt.Sprintf("sha256:%x", sha256.Sum256(nil)))
-	require.ErrorIs(t, err, trace.ErrNotFound)
+	require.ErrorIs(t, err, record.ErrNotFound)
 	digest, err := b.Put(t.Context(), []byte(strings.Repeat("x", 9)))
 	require.NoError(t, err)
 	_, _, err = checkpoint.Load(t.Context(), b, digest)

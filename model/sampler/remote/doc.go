@@ -12,7 +12,7 @@
 //
 // Guarantees:
 //
-//   - Errors with a meaning for the caller (model.ErrPromptTooLong, trace.ErrNotFound,
+//   - Errors with a meaning for the caller (model.ErrPromptTooLong, record.ErrNotFound,
 //     model.ErrWrongWeights, checkpoint.ErrCorrupt) have the same meaning behind HTTP.
 //     [IsFault] distinguishes errors of the request from faults of the machinery, after
 //     which the request may be repeated.

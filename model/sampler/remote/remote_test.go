@@ -26,7 +26,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/checkpoint"
 	"github.com/fulgurite/fulgurite/model/sampler/remote"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -135,7 +135,7 @@ func TestErrorsKeepTheirMeaning(t *testing.T) {
 	t.Parallel()
 	other := errors.New("engine is on fire")
 	for sentinel, fault := range map[error]bool{
-		model.ErrPromptTooLong: false, trace.ErrNotFound: false, model.ErrWrongWeights: true, checkpoint.ErrCorrupt: true, other: true,
+		model.ErrPromptTooLong: false, record.ErrNotFound: false, model.ErrWrongWeights: true, checkpoint.ErrCorrupt: true, other: true,
 	} {
 		s := &sampler{err: fmt.Errorf("sample demo@12: %w: 7", sentinel)}
 		c := connect(t, remote.NewServer(s, nil), remote.Options{})

@@ -14,7 +14,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/checkpoint"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // The paths of a sampler.
@@ -131,7 +131,7 @@ func kinds() []kind {
 		{"prompt_too_long", http.StatusBadRequest, model.ErrPromptTooLong, false},
 		{"bad_row", http.StatusBadRequest, model.ErrRow, false},
 		{"unsupported_form", http.StatusBadRequest, model.ErrForm, false},
-		{"not_found", http.StatusNotFound, trace.ErrNotFound, false},
+		{"not_found", http.StatusNotFound, record.ErrNotFound, false},
 		{"wrong_weights", http.StatusServiceUnavailable, model.ErrWrongWeights, true},
 		{"corrupt", http.StatusServiceUnavailable, checkpoint.ErrCorrupt, true},
 	}

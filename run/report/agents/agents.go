@@ -24,7 +24,6 @@ import (
 	"github.com/fulgurite/fulgurite/run/evaluation"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks/grading"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Report has the contributions of the agents of a run. The keys of its JSON are a public
@@ -45,9 +44,9 @@ type Report struct {
 // Evaluation is about the attempts of an evaluation, either those at the temperature of
 // the spec or those at temperature 0.
 type Evaluation struct {
-	Split   trace.Kind `json:"split"`
-	Version int        `json:"version"`
-	Greedy  bool       `json:"greedy"` // at temperature 0
+	Split   record.Kind `json:"split"`
+	Version int         `json:"version"`
+	Greedy  bool        `json:"greedy"` // at temperature 0
 	// Attempts is how many have a reward. The others are left out.
 	Attempts int `json:"attempts"`
 	// Mean is the mean reward of the attempts.

@@ -22,7 +22,6 @@ import (
 	"github.com/fulgurite/fulgurite/store/blob"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/grading"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
@@ -62,7 +61,7 @@ func newRun(t *testing.T, grader string) *evaluated {
 	require.NoError(t, err)
 	_, _, err = db.CreateRun(ctx, record.Run{
 		Name: "demo", WorkflowID: "demo", ExecutionID: "x", Spec: json.RawMessage(grader), Status: record.Completed, Created: time.Now(),
-		Splits: map[trace.Kind]record.Split{trace.Test: {Digest: digest, Count: len(list)}},
+		Splits: map[record.Kind]record.Split{record.Test: {Digest: digest, Count: len(list)}},
 	})
 	require.NoError(t, err)
 	return e
@@ -83,7 +82,7 @@ func zoo(t *testing.T) string {
 func (e *evaluated) evaluation(version int) {
 	e.Helper()
 	require.NoError(e, e.db.PutEvaluation(e.Context(), record.Evaluation{
-		Run: "demo", Policy: "main", EvaluationResult: record.EvaluationResult{Kind: trace.Test, Version: version, Tasks: 2, Rollouts: 4}, At: time.Now(),
+		Run: "demo", Policy: "main", EvaluationResult: record.EvaluationResult{Kind: record.Test, Version: version, Tasks: 2, Rollouts: 4}, At: time.Now(),
 	}))
 }
 
@@ -95,10 +94,10 @@ type said struct {
 }
 
 // attempt records an attempt at a task by a version, with its calls.
-func (e *evaluated) attempt(version, task, sample int, outcome trace.Outcome, reward float64, result string, calls ...said) {
+func (e *evaluated) attempt(version, task, sample int, outcome record.Outcome, reward float64, result string, calls ...said) {
 	e.Helper()
 	ctx := e.Context()
-	address, err := e.db.BeginAttempt(ctx, trace.RolloutID{Run: "demo", Kind: trace.Test, Step: version, Task: task, Sample: sample}, fmt.Sprintf("t%d", task), trace.Terms{Policy: "main", Version: version}, "hash")
+	address, err := e.db.BeginAttempt(ctx, record.RolloutID{Run: "demo", Kind: record.Test, Step: version, Task: task, Sample: sample}, fmt.Sprintf("t%d", task), record.Terms{Policy: "main", Version: version}, "hash")
 	require.NoError(e, err)
 	for i, c := range calls {
 		request, finish := `{"model":"m","messages":[{"role":"user","content":"go"}]}`, "stop"
@@ -106,20 +105,20 @@ func (e *evaluated) attempt(version, task, sample int, outcome trace.Outcome, re
 			request = `{"model":"m","messages":[{"role":"user","content":"go"}],"tools":[{"type":"function","function":{"name":"run"}}]}`
 		}
 		if c.cut {
-			finish = trace.FinishLength
+			finish = record.FinishLength
 		}
 		content, err := json.Marshal(c.text)
 		require.NoError(e, err)
-		require.NoError(e, e.db.AppendCall(ctx, &trace.Exchange{
-			Call: trace.Call{
+		require.NoError(e, e.db.AppendCall(ctx, &record.Exchange{
+			Call: record.Call{
 				Address: address, Seq: i, ID: fmt.Sprintf("chatcmpl-%d", i), Parent: -1, Agent: c.agent, Policy: "main", Version: version, Weights: "w", Key: fmt.Sprintf("k%d", i), Finish: finish,
 				Prompt: []int32{1}, Completion: []int32{2}, Logprobs: []float32{-1},
 			},
 			Request: json.RawMessage(request), Response: json.RawMessage(`{"choices":[{"message":{"role":"assistant","content":` + string(content) + `}}]}`),
 		}))
 	}
-	end := trace.Attempt{Address: address, Outcome: outcome, Reward: &reward, Result: result}
-	if outcome == trace.InfraFault {
+	end := record.Attempt{Address: address, Outcome: outcome, Reward: &reward, Result: result}
+	if outcome == record.InfraFault {
 		end.Reward = nil
 	}
 	require.NoError(e, e.db.SealAttempt(ctx, end))
@@ -129,12 +128,12 @@ func (e *evaluated) attempt(version, task, sample int, outcome trace.Outcome, re
 func (e *evaluated) fill() {
 	fenced := "```sql\n" + cats + "\n```"
 	e.evaluation(0)
-	e.attempt(0, 0, 0, trace.Completed, 0, fenced, said{agent: "writer", text: fenced, cut: true}, said{agent: "checker", text: "no"})
-	e.attempt(0, 0, 1, trace.Completed, 1, cats, said{agent: "writer", text: "SELECT name FROM animal"}, said{agent: "checker", text: "no"}, said{agent: "writer", text: cats})
-	e.attempt(0, 1, 0, trace.Completed, 0, "SELECT count(", said{agent: "writer", text: "SELECT count(", cut: true})
-	e.attempt(0, 1, 1, trace.AgentFailed, 0, "")
-	e.attempt(0, 0, 2, trace.AgentFailed, 0, "", said{agent: "writer", text: cats})
-	e.attempt(0, 1, 2, trace.Completed, 0, "SELECT 7", said{agent: "writer", text: "I run(count)", tools: true})
+	e.attempt(0, 0, 0, record.OutcomeCompleted, 0, fenced, said{agent: "writer", text: fenced, cut: true}, said{agent: "checker", text: "no"})
+	e.attempt(0, 0, 1, record.OutcomeCompleted, 1, cats, said{agent: "writer", text: "SELECT name FROM animal"}, said{agent: "checker", text: "no"}, said{agent: "writer", text: cats})
+	e.attempt(0, 1, 0, record.OutcomeCompleted, 0, "SELECT count(", said{agent: "writer", text: "SELECT count(", cut: true})
+	e.attempt(0, 1, 1, record.AgentFailed, 0, "")
+	e.attempt(0, 0, 2, record.AgentFailed, 0, "", said{agent: "writer", text: cats})
+	e.attempt(0, 1, 2, record.OutcomeCompleted, 0, "SELECT 7", said{agent: "writer", text: "I run(count)", tools: true})
 }
 
 func estimate(mean, low, high float64) *evaluation.Estimate {
@@ -154,7 +153,7 @@ func TestAgentsAreGradedByThemselvesBesideTheirAttempts(t *testing.T) {
 		Grader: "sql", Level: 0.95,
 		Evaluations: []agents.Evaluation{
 			{
-				Split: trace.Test, Attempts: 4,
+				Split: record.Test, Attempts: 4,
 				Mean: estimate(0.25, 0, 0.5), // t0 earned 0 and 1, t1 nothing
 				Ends: agents.Ends{Right: 1, NoReply: 1, CutOff: 1, Prose: 1},
 				Agents: []agents.Agent{
@@ -171,7 +170,7 @@ func TestAgentsAreGradedByThemselvesBesideTheirAttempts(t *testing.T) {
 				},
 			},
 			{
-				Split: trace.Test, Greedy: true, Attempts: 2, Mean: same(0), Ends: agents.Ends{Failed: 1, NoToolCall: 1},
+				Split: record.Test, Greedy: true, Attempts: 2, Mean: same(0), Ends: agents.Ends{Failed: 1, NoToolCall: 1},
 				Agents: []agents.Agent{{
 					Agent: "writer", Source: "path", Attempts: 2, Replies: 2, Earned: same(0),
 					First: &agents.Reply{AsWritten: estimate(0.5, 0, 1), WithoutProse: estimate(0.5, 0, 1)},
@@ -201,10 +200,10 @@ func TestTheFirstThePromotedAndTheNewestVersionAreTold(t *testing.T) {
 	e := newRun(t, `{"grader":{"type":"sql"}}`)
 	for version := range 4 {
 		e.evaluation(version)
-		e.attempt(version, 0, 0, trace.Completed, 1, cats, said{agent: "writer", text: cats})
-		e.attempt(version, 1, 0, trace.Completed, 0, cats, said{agent: "writer", text: cats})
+		e.attempt(version, 0, 0, record.OutcomeCompleted, 1, cats, said{agent: "writer", text: cats})
+		e.attempt(version, 1, 0, record.OutcomeCompleted, 0, cats, said{agent: "writer", text: cats})
 	}
-	e.attempt(3, 0, 1, trace.InfraFault, 0, "", said{agent: "writer", text: "nothing"}) // does not count
+	e.attempt(3, 0, 1, record.InfraFault, 0, "", said{agent: "writer", text: "nothing"}) // does not count
 	require.NoError(t, e.db.Promote(t.Context(), record.Promotion{Run: "demo", Policy: "main", DecisionID: "d", Version: 2, Previous: -1}))
 	got, err := e.source.Report(t.Context())
 	require.NoError(t, err)
@@ -258,7 +257,7 @@ func TestAReplyThatIsRightAsWrittenStaysRight(t *testing.T) {
 	t.Parallel()
 	e := newRun(t, `{"grader":{"type":"exact","extract":"after ####"}}`)
 	e.evaluation(0)
-	e.attempt(0, 0, 0, trace.Completed, 0, "", said{agent: "writer", text: "#### " + cats + "\nas you asked"})
+	e.attempt(0, 0, 0, record.OutcomeCompleted, 0, "", said{agent: "writer", text: "#### " + cats + "\nas you asked"})
 	got, err := e.source.Report(t.Context())
 	require.NoError(t, err)
 	one := estimate(1, 1, 1)

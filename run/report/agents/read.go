@@ -18,7 +18,6 @@ import (
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/grading"
 	"github.com/fulgurite/fulgurite/tasks/sqlmatch"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
@@ -27,9 +26,9 @@ type Store interface {
 	Run(ctx context.Context, name string) (record.Run, error)
 	Evaluations(ctx context.Context, run string) ([]record.Evaluation, error)
 	Promotions(ctx context.Context, run, policy string) ([]record.Promotion, error)
-	Attempts(ctx context.Context, run string, kind trace.Kind, step int) ([]trace.Attempt, error)
-	Exchanges(ctx context.Context, address trace.Address) ([]trace.Exchange, error)
-	Spans(ctx context.Context, address trace.Address) ([]trace.Span, error)
+	Attempts(ctx context.Context, run string, kind record.Kind, step int) ([]record.Attempt, error)
+	Exchanges(ctx context.Context, address record.Address) ([]record.Exchange, error)
+	Spans(ctx context.Context, address record.Address) ([]record.Span, error)
 }
 
 // Blobs keeps content under its digest.
@@ -77,7 +76,7 @@ func (s Source) Report(ctx context.Context) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("report on the agents of run %s: %w", s.Run, err)
 	}
-	splits := map[trace.Kind]split{}
+	splits := map[record.Kind]split{}
 	for _, e := range chosen {
 		if splits[e.Kind].tasks == nil {
 			if splits[e.Kind], err = s.split(ctx, run.Splits[e.Kind]); err != nil {
@@ -113,7 +112,7 @@ func (s Source) chosen(ctx context.Context) ([]record.Evaluation, error) {
 		promoted = moves[len(moves)-1].Version
 	}
 	var out []record.Evaluation
-	for _, split := range []trace.Kind{trace.Train, trace.Gate, trace.Test} {
+	for _, split := range []record.Kind{record.Train, record.Gate, record.Test} {
 		of := slices.DeleteFunc(slices.Clone(all), func(e record.Evaluation) bool { return e.Kind != split || e.Policy != s.Policy })
 		slices.SortFunc(of, func(a, b record.Evaluation) int { return a.Version - b.Version })
 		for i, e := range of {
@@ -174,10 +173,10 @@ func (s Source) attempts(ctx context.Context, of spec.Spec, e record.Evaluation,
 	if err != nil {
 		return nil, err
 	}
-	var counted []trace.Attempt
+	var counted []record.Attempt
 	for i, a := range all {
 		replaced := i+1 < len(all) && all[i+1].RolloutID == a.RolloutID
-		if replaced || a.Terms.Policy != s.Policy || a.Reward == nil || a.Outcome != trace.Completed && a.Outcome != trace.AgentFailed {
+		if replaced || a.Terms.Policy != s.Policy || a.Reward == nil || a.Outcome != record.OutcomeCompleted && a.Outcome != record.AgentFailed {
 			continue
 		}
 		counted = append(counted, a)
@@ -200,7 +199,7 @@ func (s Source) attempts(ctx context.Context, of spec.Spec, e record.Evaluation,
 }
 
 // attempt reads the replies of an attempt and grades them.
-func (s Source) attempt(ctx context.Context, g *regrader, a trace.Attempt, task tasks.Task) (attempt, error) {
+func (s Source) attempt(ctx context.Context, g *regrader, a record.Attempt, task tasks.Task) (attempt, error) {
 	history, err := s.Store.Exchanges(ctx, a.Address)
 	if err != nil {
 		return attempt{}, err
@@ -339,13 +338,13 @@ const (
 
 // endOf returns how an attempt ended. If its result can't be graded again, it may have been
 // endProse, and the error is an *ungradedError.
-func (g *regrader) endOf(ctx context.Context, a trace.Attempt, task tasks.Task, history []trace.Exchange, requests []*wire.Request) (end, error) {
+func (g *regrader) endOf(ctx context.Context, a record.Attempt, task tasks.Task, history []record.Exchange, requests []*wire.Request) (end, error) {
 	success := g.spec.Evaluation.SuccessThreshold()
 	if spec.Reaches(*a.Reward, success) {
 		return endRight, nil
 	}
 	var ungraded error
-	if a.Outcome == trace.Completed && grading.KnowsProse(g.spec.Grader) {
+	if a.Outcome == record.OutcomeCompleted && grading.KnowsProse(g.spec.Grader) {
 		earned, err := g.grade(ctx, task, a.Result)
 		if err == nil && spec.Reaches(earned.withoutProse, success) {
 			return endProse, nil
@@ -356,7 +355,7 @@ func (g *regrader) endOf(ctx context.Context, a trace.Attempt, task tasks.Task, 
 }
 
 // endInCalls returns how an attempt ended that is not a success in any form.
-func endInCalls(a trace.Attempt, history []trace.Exchange, requests []*wire.Request) end {
+func endInCalls(a record.Attempt, history []record.Exchange, requests []*wire.Request) end {
 	offered, called := false, false
 	for i, c := range history {
 		if c.CutOff() {
@@ -370,7 +369,7 @@ func endInCalls(a trace.Attempt, history []trace.Exchange, requests []*wire.Requ
 	switch {
 	case len(history) == 0:
 		return endNoReply
-	case a.Outcome == trace.AgentFailed:
+	case a.Outcome == record.AgentFailed:
 		return endFailed
 	case offered && !called:
 		return endNoToolCall

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // part is what an attempt does at a moment. Of several, the lowest counts.
@@ -107,7 +106,7 @@ func endOf(t record.AttemptTimes) time.Time {
 		}
 		return end
 	}
-	if t.Outcome == trace.InfraFault {
+	if t.Outcome == record.InfraFault {
 		return end
 	}
 	return later(end, t.Graded)

@@ -21,7 +21,6 @@ import (
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Store is the part of a store that times are read from.
@@ -30,7 +29,7 @@ type Store interface {
 	Batches(ctx context.Context, run, policy string) ([]record.Batch, error)
 	Versions(ctx context.Context, run, policy string) ([]model.Version, error)
 	Evaluations(ctx context.Context, run string) ([]record.Evaluation, error)
-	Times(ctx context.Context, run, policy string, kind trace.Kind, step int) ([]record.AttemptTimes, error)
+	Times(ctx context.Context, run, policy string, kind record.Kind, step int) ([]record.AttemptTimes, error)
 }
 
 // Report is where the time of a policy of a run went. All times are in seconds. The keys of
@@ -111,11 +110,11 @@ type Next struct {
 
 // Evaluation is the time of the attempts of an evaluation.
 type Evaluation struct {
-	Split    trace.Kind `json:"split"`
-	Version  int        `json:"version"`
-	Begun    time.Time  `json:"begun,omitzero"`
-	Rollouts Rollouts   `json:"rollouts"`
-	Attempts Attempts   `json:"attempts"`
+	Split    record.Kind `json:"split"`
+	Version  int         `json:"version"`
+	Begun    time.Time   `json:"begun,omitzero"`
+	Rollouts Rollouts    `json:"rollouts"`
+	Attempts Attempts    `json:"attempts"`
 }
 
 // Of reads the times of a policy of a run.
@@ -212,7 +211,7 @@ func (r *reader) evaluations(ctx context.Context, out *Report) ([]interval, erro
 // time, and the next part has all of it.
 func (r *reader) step(ctx context.Context, s record.Step) (Step, error) {
 	var times []record.AttemptTimes
-	for _, kind := range []trace.Kind{trace.Train, trace.Reserve} {
+	for _, kind := range []record.Kind{record.Train, record.Reserve} {
 		some, err := r.store.Times(ctx, r.run, r.policy, kind, s.Step)
 		if err != nil {
 			return Step{}, err

@@ -12,7 +12,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/report/timing"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // records are those of a policy of a run, as a store returns them.
@@ -21,7 +20,7 @@ type records struct {
 	batches     []record.Batch
 	versions    []model.Version
 	evaluations []record.Evaluation
-	times       map[trace.Kind][]record.AttemptTimes // of all steps
+	times       map[record.Kind][]record.AttemptTimes // of all steps
 }
 
 func (r records) Steps(context.Context, string, string) ([]record.Step, error) { return r.steps, nil }
@@ -38,7 +37,7 @@ func (r records) Evaluations(context.Context, string) ([]record.Evaluation, erro
 	return r.evaluations, nil
 }
 
-func (r records) Times(_ context.Context, _, _ string, kind trace.Kind, step int) (out []record.AttemptTimes, _ error) {
+func (r records) Times(_ context.Context, _, _ string, kind record.Kind, step int) (out []record.AttemptTimes, _ error) {
 	for _, t := range r.times[kind] {
 		if t.Step == step {
 			out = append(out, t)
@@ -54,8 +53,8 @@ func second(n int) time.Time { return time.Unix(1_000_000+int64(n), 0).UTC() }
 // these moments.
 func attempt(step, sample, begun, returned, ended int, calls ...record.CallTimes) record.AttemptTimes {
 	return record.AttemptTimes{
-		Address: trace.Address{RolloutID: trace.RolloutID{Run: "demo", Kind: trace.Train, Step: step, Sample: sample}, Attempt: 1},
-		Outcome: trace.Completed, Begun: second(begun), Returned: second(returned), Ended: second(ended), Calls: calls,
+		Address: record.Address{RolloutID: record.RolloutID{Run: "demo", Kind: record.Train, Step: step, Sample: sample}, Attempt: 1},
+		Outcome: record.OutcomeCompleted, Begun: second(begun), Returned: second(returned), Ended: second(ended), Calls: calls,
 	}
 }
 
@@ -63,7 +62,7 @@ func attempt(step, sample, begun, returned, ended int, calls ...record.CallTimes
 func sampled(started, other, queued, prefill, decode int) record.CallTimes {
 	return record.CallTimes{
 		Started: second(started), Duration: time.Duration(other+queued+prefill+decode) * time.Second,
-		Sampling: trace.Sampling{
+		Sampling: record.Sampling{
 			Queued: time.Duration(queued) * time.Second, Prefill: time.Duration(prefill) * time.Second, Decode: time.Duration(decode) * time.Second, Shared: 7,
 		},
 	}
@@ -80,13 +79,13 @@ func oneStep() records {
 				Load: 2 * time.Second, Score: time.Second, Gradient: 10 * time.Second, Optimizer: 3 * time.Second, Save: time.Second,
 			}},
 		},
-		evaluations: []record.Evaluation{{Policy: "", EvaluationResult: record.EvaluationResult{Kind: trace.Gate, Version: 1}}},
-		times: map[trace.Kind][]record.AttemptTimes{
-			trace.Train: {
+		evaluations: []record.Evaluation{{Policy: "", EvaluationResult: record.EvaluationResult{Kind: record.Gate, Version: 1}}},
+		times: map[record.Kind][]record.AttemptTimes{
+			record.Train: {
 				attempt(1, 0, 0, 35, 40, sampled(5, 1, 2, 3, 4), sampled(20, 0, 0, 0, 5)),
 				attempt(1, 1, 2, 12, 13, sampled(6, 0, 0, 1, 5)),
 			},
-			trace.Gate: {attempt(1, 0, 66, 68, 68), attempt(1, 1, 67, 70, 70)},
+			record.Gate: {attempt(1, 0, 66, 68, 68), attempt(1, 1, 67, 70, 70)},
 		},
 	}
 }
@@ -143,10 +142,10 @@ func TestTimeWithoutAnAttemptIsIdle(t *testing.T) {
 	t.Parallel()
 	r := oneStep()
 	lost := attempt(1, 0, 0, 0, 0, sampled(1, 0, 0, 1, 3))
-	lost.Outcome, lost.Returned, lost.Ended = trace.Running, time.Time{}, time.Time{}
+	lost.Outcome, lost.Returned, lost.Ended = record.OutcomeRunning, time.Time{}, time.Time{}
 	again := attempt(1, 0, 15, 30, 30, record.CallTimes{ReplayedFrom: 1, Started: second(16)}, sampled(20, 0, 0, 0, 10))
 	again.Attempt = 2
-	r.times[trace.Train] = []record.AttemptTimes{lost, again}
+	r.times[record.Train] = []record.AttemptTimes{lost, again}
 	got := timesOf(t, r).Steps[0]
 	require.Equal(t, timing.Rollouts{Seconds: 30, Decode: 3 + 10, Prefill: 1, Between: 4, Starting: 1 + 1, Idle: 10}, got.Rollouts)
 	require.Equal(t, 2, got.Attempts.Calls)
@@ -160,7 +159,7 @@ func TestWhatIsNotOnRecordIsInTheRest(t *testing.T) {
 	r := oneStep()
 	graded := attempt(1, 0, 0, 10, 10, record.CallTimes{Started: second(2), Duration: 8 * time.Second})
 	graded.Graded = second(16)
-	r.times[trace.Train] = []record.AttemptTimes{graded}
+	r.times[record.Train] = []record.AttemptTimes{graded}
 	r.batches[0].Begun = time.Time{}
 	r.versions = []model.Version{{VersionID: model.VersionID{Number: 1}, Created: second(65)}}
 	got := timesOf(t, r)
@@ -177,7 +176,7 @@ func TestStepsMayOverlap(t *testing.T) {
 	r.steps = append(r.steps, record.Step{Step: 2, At: second(140)})
 	r.batches = append(r.batches, record.Batch{Step: 2, Begun: second(100), At: second(110)})
 	r.versions = append(r.versions, model.Version{VersionID: model.VersionID{Number: 2}, Begun: second(110), Created: second(130)})
-	r.times[trace.Train] = append(r.times[trace.Train], attempt(2, 0, 50, 80, 80))
+	r.times[record.Train] = append(r.times[record.Train], attempt(2, 0, 50, 80, 80))
 	got := timesOf(t, r)
 	require.Equal(t, timing.Next{}, got.Steps[0].Next)
 	require.Equal(t, timing.Batch{Seconds: 30, Wait: 20, Make: 10}, got.Steps[1].Batch)

@@ -10,7 +10,6 @@ import (
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/curriculum"
 	"github.com/fulgurite/fulgurite/testsuite/chaos/checker"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // chosen returns the evidence of a sound run whose tasks a curriculum of type band
@@ -39,7 +38,7 @@ func chosen(t *testing.T) checker.Evidence {
 			g.Index, g.Rewards = made.Tasks[i], []float64{float64(1 - i), 0}
 			for sample, reward := range g.Rewards {
 				evidence.Scores = append(evidence.Scores, record.StepScore{
-					Kind: trace.Train, Step: step, TaskID: list[g.Index].ID, Score: record.Score{Task: g.Task, Sample: sample, Reward: reward},
+					Kind: record.Train, Step: step, TaskID: list[g.Index].ID, Score: record.Score{Task: g.Task, Sample: sample, Reward: reward},
 				})
 			}
 		}

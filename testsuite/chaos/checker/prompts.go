@@ -17,7 +17,6 @@ import (
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/curriculum"
 	"github.com/fulgurite/fulgurite/tasks/stream"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 const (
@@ -249,17 +248,17 @@ func checkChoices(f *Findings, e Evidence) {
 			return
 		}
 		if g.Quarantine != "" {
-			evidence.Quarantines = append(evidence.Quarantines, record.Quarantine{Step: g.Step, Kind: trace.Kind(g.Kind), Task: g.Task, Index: g.Index})
+			evidence.Quarantines = append(evidence.Quarantines, record.Quarantine{Step: g.Step, Kind: record.Kind(g.Kind), Task: g.Task, Index: g.Index})
 			continue
 		}
 		for sample, reward := range g.Rewards {
 			evidence.Scores = append(evidence.Scores, record.StepScore{
-				Kind: trace.Kind(g.Kind), Step: g.Step, TaskID: list[g.Index].ID, Score: record.Score{Task: g.Task, Sample: sample, Reward: reward},
+				Kind: record.Kind(g.Kind), Step: g.Step, TaskID: list[g.Index].ID, Score: record.Score{Task: g.Task, Sample: sample, Reward: reward},
 			})
 		}
 	}
 	for _, of := range e.Records.Evaluations {
-		evidence.Evaluations = append(evidence.Evaluations, record.Evaluation{EvaluationResult: record.EvaluationResult{Kind: trace.Kind(of.Kind), Version: of.Version, Mean: of.Mean}})
+		evidence.Evaluations = append(evidence.Evaluations, record.Evaluation{EvaluationResult: record.EvaluationResult{Kind: record.Kind(of.Kind), Version: of.Version, Mean: of.Mean}})
 	}
 	for i, made := range e.Records.Choices {
 		if made.Step != i+1 {

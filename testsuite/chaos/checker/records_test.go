@@ -17,7 +17,6 @@ import (
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/store/blob"
 	"github.com/fulgurite/fulgurite/testsuite/chaos/checker"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // TestRecordsAreReadFromBothDatabases writes through the product's store and
@@ -49,14 +48,14 @@ func fill(t *testing.T, url string) {
 	require.NoError(t, s.Migrate(ctx))
 	_, _, err = s.CreateRun(ctx, record.Run{
 		Name: "chaos", ExecutionID: "execution", Spec: []byte(textOfSpec), Status: record.Running,
-		Splits: map[trace.Kind]record.Split{trace.Train: {Digest: digest("d", 1), Count: 5}},
+		Splits: map[record.Kind]record.Split{record.Train: {Digest: digest("d", 1), Count: 5}},
 	})
 	require.NoError(t, err)
-	id := trace.RolloutID{Run: "chaos", Kind: trace.Train, Step: 1, Task: 2, Sample: 1}
+	id := record.RolloutID{Run: "chaos", Kind: record.Train, Step: 1, Task: 2, Sample: 1}
 	attemptTwice(t, s, id, true)
-	attemptTwice(t, s, trace.RolloutID{Run: "without-journal", Kind: trace.Train, Step: 1}, false)
+	attemptTwice(t, s, record.RolloutID{Run: "without-journal", Kind: record.Train, Step: 1}, false)
 	reward := 1.0
-	require.NoError(t, s.SealAttempt(ctx, trace.Attempt{Address: trace.Address{RolloutID: id, Attempt: 2}, Outcome: trace.Completed, Reward: &reward}))
+	require.NoError(t, s.SealAttempt(ctx, record.Attempt{Address: record.Address{RolloutID: id, Attempt: 2}, Outcome: record.OutcomeCompleted, Reward: &reward}))
 	_, made, err := s.PutJudgment(ctx, record.Judgment{Key: "key", Model: "m", Scores: []float64{1, 0.5}, Run: "chaos", Policy: "main", Step: 1})
 	require.NoError(t, err)
 	require.True(t, made)
@@ -71,13 +70,13 @@ func fill(t *testing.T, url string) {
 
 // attemptTwice makes two attempts with the same call, the second answered from the
 // record or sampled again.
-func attemptTwice(t *testing.T, s *store.Store, id trace.RolloutID, replay bool) {
+func attemptTwice(t *testing.T, s *store.Store, id record.RolloutID, replay bool) {
 	t.Helper()
 	ctx := t.Context()
 	for range 2 {
-		address, err := s.BeginAttempt(ctx, id, "t2", trace.Terms{Policy: "main"}, "hash")
+		address, err := s.BeginAttempt(ctx, id, "t2", record.Terms{Policy: "main"}, "hash")
 		require.NoError(t, err)
-		call := trace.Exchange{Call: trace.Call{
+		call := record.Exchange{Call: record.Call{
 			Address: address, ID: "id", Parent: -1, Policy: "main", Weights: "weights", Key: "key",
 			Prompt: []int32{1}, Completion: []int32{5, 300, 7}, Logprobs: []float32{-1, -1, -1}, Seed: 1<<64 - 1,
 		}, Request: []byte("{}"), Response: []byte("{}")}

@@ -10,12 +10,11 @@ import (
 	"github.com/fulgurite/fulgurite/credit/signals"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // attemptCalls is the record of an attempt.
 type attemptCalls struct {
-	trace.Attempt
+	record.Attempt
 	attemptText
 	// State is what became of the attempt, also where it has no outcome.
 	State record.AttemptState `json:"state"`
@@ -23,9 +22,9 @@ type attemptCalls struct {
 	CutOff int         `json:"cut_off"`
 	List   []namedCall `json:"history"`
 	// Tools are the spans of tools that ran.
-	Tools []trace.Span `json:"tools"`
+	Tools []record.Span `json:"tools"`
 	// Refusals are the calls that got an error for a reply, by code.
-	Refusals []trace.Refusal `json:"refusals"`
+	Refusals []record.Refusal `json:"refusals"`
 	// Draw is why a curriculum chose the task, if one did.
 	Draw *record.Draw `json:"draw,omitempty"`
 }
@@ -52,7 +51,7 @@ type namedCall struct {
 
 func (a *attemptCalls) fill(seen signals.Attempt) {
 	names, observed := attribution.Of(seen.History, seen.Spans, seen.Terms.Ignore), signals.Of(seen)
-	a.List, a.Tools, a.Refusals = []namedCall{}, []trace.Span{}, append([]trace.Refusal{}, a.Refusals...)
+	a.List, a.Tools, a.Refusals = []namedCall{}, []record.Span{}, append([]record.Refusal{}, a.Refusals...)
 	for i, c := range seen.History {
 		if c.CutOff() {
 			a.CutOff++
@@ -67,7 +66,7 @@ func (a *attemptCalls) fill(seen signals.Attempt) {
 		})
 	}
 	for _, s := range seen.Spans {
-		if s.Kind == trace.ToolSpan {
+		if s.Kind == record.ToolSpan {
 			a.Tools = append(a.Tools, s)
 		}
 	}
@@ -100,7 +99,7 @@ func (a *attemptCalls) print(t *terminal.Terminal) error {
 	fmt.Fprintln(w, "call\tagent\tby\tapi\tversion\tprompt\tsampled\tfinish\tremarks")
 	for _, c := range a.List {
 		var remarks []string
-		if c.Finish == trace.FinishLength {
+		if c.Finish == record.FinishLength {
 			remarks = append(remarks, "cut off at a limit of tokens")
 		}
 		if c.Server != "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/credit/signals"
 	"github.com/fulgurite/fulgurite/model"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 func TestAdvantagesOfACallAreThoseOfItsTrainedTokens(t *testing.T) {
@@ -32,7 +32,7 @@ func TestAdvantagesOfACallAreThoseOfItsTrainedTokens(t *testing.T) {
 
 func TestTheBeginningOfAnAddressIsAPrefix(t *testing.T) {
 	t.Parallel()
-	a := trace.Address{RolloutID: trace.RolloutID{Run: "r", Kind: trace.Train, Step: 1, Task: 10}, Attempt: 1}
+	a := record.Address{RolloutID: record.RolloutID{Run: "r", Kind: record.Train, Step: 1, Task: 10}, Attempt: 1}
 	for _, c := range []struct {
 		first, rest string
 		has         bool
@@ -53,7 +53,7 @@ func TestTheBeginningOfAnAddressIsAPrefix(t *testing.T) {
 func TestACallIsShownWithTheServerThatSampledIt(t *testing.T) {
 	t.Parallel()
 	var a attemptCalls
-	a.fill(signals.Attempt{History: []trace.Exchange{{Call: trace.Call{Server: "gpu-2:8000", ReplayedFrom: 1}}, {Call: trace.Call{Seq: 1}}}})
+	a.fill(signals.Attempt{History: []record.Exchange{{Call: record.Call{Server: "gpu-2:8000", ReplayedFrom: 1}}, {Call: record.Call{Seq: 1}}}})
 	require.Equal(t, []string{"gpu-2:8000", ""}, []string{a.List[0].Server, a.List[1].Server})
 	var out strings.Builder
 	require.NoError(t, a.print(&terminal.Terminal{Out: &out}))

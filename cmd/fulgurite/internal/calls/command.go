@@ -19,7 +19,6 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Command is `fulgurite calls`.
@@ -61,7 +60,7 @@ func parsePrefix(first, rest string) (prefix, error) {
 }
 
 // of reports whether the address begins with the prefix.
-func (p prefix) of(a trace.Address) bool {
+func (p prefix) of(a record.Address) bool {
 	whole := strings.Split(a.String(), "/")
 	return slices.Equal(whole[:min(len(p), len(whole))], p)
 }
@@ -96,7 +95,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	live := status.LiveStore{Store: records.Store, State: s, Terminal: t}
 	batches := batchReader{db: records.Store, blobs: records.Blobs}
 	if len(p) == 5 {
-		address, err := trace.ParseAddress(strings.Join(p, "/"))
+		address, err := record.ParseAddress(strings.Join(p, "/"))
 		if err != nil {
 			return terminal.Usage(err)
 		}
@@ -152,9 +151,9 @@ func (c *Command) trials(ctx context.Context, db status.LiveStore, p prefix) ([]
 }
 
 // state returns what became of an attempt.
-func (c *Command) state(ctx context.Context, db status.LiveStore, at trace.Address) (record.AttemptState, error) {
+func (c *Command) state(ctx context.Context, db status.LiveStore, at record.Address) (record.AttemptState, error) {
 	attempt, err := db.Attempt(ctx, at)
-	if err != nil || attempt.Outcome != trace.Running {
+	if err != nil || attempt.Outcome != record.OutcomeRunning {
 		return record.AttemptState(attempt.Outcome), err
 	}
 	group, err := db.TrialsOfGroup(ctx, at.Run, at.Kind, at.Step, at.Task)
@@ -170,7 +169,7 @@ func (c *Command) state(ctx context.Context, db status.LiveStore, at trace.Addre
 }
 
 // show reads an attempt in a state and passes it to use.
-func (c *Command) show(ctx context.Context, db *store.Store, address trace.Address, state record.AttemptState, use func(*attemptCalls, signals.Attempt) error) (err error) {
+func (c *Command) show(ctx context.Context, db *store.Store, address record.Address, state record.AttemptState, use func(*attemptCalls, signals.Attempt) error) (err error) {
 	out := attemptCalls{State: state}
 	if out.Attempt, err = db.Attempt(ctx, address); err != nil {
 		return err
@@ -195,11 +194,11 @@ func (c *Command) show(ctx context.Context, db *store.Store, address trace.Addre
 		return err
 	}
 	choice, err := db.Choice(ctx, address.Run, model.DefaultPolicy, address.Step)
-	switch trained := address.Kind == trace.Train || address.Kind == trace.Reserve; {
+	switch trained := address.Kind == record.Train || address.Kind == record.Reserve; {
 	case err == nil && trained:
 		draw := choice.DrawOf(address.Kind, address.Task)
 		out.Draw = &draw
-	case err != nil && !errors.Is(err, trace.ErrNotFound):
+	case err != nil && !errors.Is(err, record.ErrNotFound):
 		return err
 	}
 	out.fill(seen)

@@ -7,9 +7,9 @@ import (
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/hf"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/store/blob"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // credited is an attempt's part of a batch.
@@ -44,8 +44,8 @@ type batchReader struct {
 
 // of returns an attempt's part of its step's batch. It returns false if the step has no
 // batch, or if the attempt is not in it because it was not trained.
-func (b *batchReader) of(ctx context.Context, a trace.Attempt) (credited, bool, error) {
-	if a.Kind != trace.Train {
+func (b *batchReader) of(ctx context.Context, a record.Attempt) (credited, bool, error) {
+	if a.Kind != record.Train {
 		return credited{}, false, nil
 	}
 	if step := fmt.Sprintf("%s %d", a.Run, a.Step); b.step != step {
@@ -59,9 +59,9 @@ func (b *batchReader) of(ctx context.Context, a trace.Attempt) (credited, bool, 
 	return c, ok, nil
 }
 
-func (b *batchReader) read(ctx context.Context, a trace.Attempt) (map[string]credited, error) {
+func (b *batchReader) read(ctx context.Context, a record.Attempt) (map[string]credited, error) {
 	entry, err := b.db.Batch(ctx, a.Run, model.DefaultPolicy, a.Step)
-	if errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		return nil, nil
 	}
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/credit/attribution"
 	"github.com/fulgurite/fulgurite/credit/signals"
 	"github.com/fulgurite/fulgurite/dialog"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
@@ -21,7 +21,7 @@ type attemptText struct {
 	// does not hold the attempt.
 	Advantage *float64 `json:"advantage,omitempty"`
 	// Rewards lists the recorded rewards by name.
-	Rewards []trace.Reward `json:"rewards,omitempty"`
+	Rewards []record.Reward `json:"rewards,omitempty"`
 }
 
 // callText has the fields that --text adds to a call.

@@ -30,10 +30,10 @@ import (
 	"github.com/fulgurite/fulgurite/internal/builtin"
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/catalog"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
@@ -201,7 +201,7 @@ func (c *conversation) ask(ctx context.Context, input string) (agent.Result, err
 	if err != nil {
 		return agent.Result{}, err
 	}
-	rollout := trace.RolloutID{Run: c.version.Run, Kind: trace.Try, Task: int(number.Int64())}
+	rollout := record.RolloutID{Run: c.version.Run, Kind: record.Try, Task: int(number.Int64())}
 	key := rand.Text()
 	sum := sha256.Sum256([]byte(key))
 	address, err := c.journal.BeginAttempt(ctx, rollout, "chat", activities.AttemptTerms(c.spec, c.version), hex.EncodeToString(sum[:]))

@@ -25,7 +25,6 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/grading"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
@@ -115,9 +114,9 @@ func (c *Command) again() []string {
 func (c *Command) prepare(ctx context.Context, t *terminal.Terminal, records fleet.Records, sp *spec.Spec) (label string, err error) {
 	split := cmp.Or(c.Split, sp.Evaluation.Only)
 	if split == "" {
-		split = string(trace.Test)
+		split = string(record.Test)
 		if sp.Tasks.Test == "" && sp.Tasks.Gate != "" {
-			split = string(trace.Gate)
+			split = string(record.Gate)
 		}
 	}
 	source, _ := sp.Tasks.Split(split)
@@ -125,10 +124,10 @@ func (c *Command) prepare(ctx context.Context, t *terminal.Terminal, records fle
 		return "", terminal.Usagef("%s: tasks.%s is missing: give it, or another --split", c.Spec, split)
 	}
 	sp.Tasks = sp.Tasks.Program(sp.Grader, source)
-	switch trace.Kind(split) {
-	case trace.Train:
+	switch record.Kind(split) {
+	case record.Train:
 		sp.Tasks.Train = source
-	case trace.Gate:
+	case record.Gate:
 		sp.Tasks.Gate = source
 	default:
 		sp.Tasks.Test = source
@@ -151,7 +150,7 @@ func (c *Command) name(sp spec.Spec, label string) (string, error) {
 		file := strings.TrimSuffix(filepath.Base(c.Spec), filepath.Ext(c.Spec))
 		name = plainName(fmt.Sprintf("%s-%s-%s", cmp.Or(sp.Name, file), sp.Evaluation.Only, label))
 	}
-	if err := trace.CheckRunName(name); err != nil {
+	if err := record.CheckRunName(name); err != nil {
 		if c.Name == "" {
 			err = fmt.Errorf("the evaluation is named for the spec, the split and the model; give another name with --name: %w", err)
 		} else {
@@ -179,13 +178,13 @@ func plainName(text string) string {
 // those of today.
 func (c *Command) recorded(ctx context.Context, t *terminal.Terminal, records fleet.Records, name string, sp spec.Spec) (bool, error) {
 	run, err := records.Store.Run(ctx, name)
-	if errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		return false, nil
 	}
 	if err != nil || run.Status != record.Completed || run.SpecDigest != spec.Digest(sp) {
 		return false, err // if the name belongs to another run, starting this one is refused later
 	}
-	kind := trace.Kind(sp.Evaluation.Only)
+	kind := record.Kind(sp.Evaluation.Only)
 	digest, err := digestOf(ctx, sp)
 	if err != nil {
 		return false, err
@@ -285,7 +284,7 @@ func (c *Compare) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 }
 
 func (c *Compare) load(ctx context.Context, records fleet.Records, reference string) (evaluation.Set, error) {
-	e, err := evaluation.Find(ctx, records.Store, reference, trace.Kind(c.Split))
+	e, err := evaluation.Find(ctx, records.Store, reference, record.Kind(c.Split))
 	if err != nil {
 		return evaluation.Set{}, terminal.Usage(err)
 	}

@@ -19,8 +19,8 @@ import (
 	"github.com/fulgurite/fulgurite/internal/modeldir"
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
@@ -64,7 +64,7 @@ func (c *Command) choose(ctx context.Context, t *terminal.Terminal, records flee
 // chooseVersion makes the spec evaluate a version of a run, with the model of that run.
 func (c *Command) chooseVersion(ctx context.Context, records fleet.Records, sp *spec.Spec) (string, error) {
 	v, _, err := records.Catalog.Choose(ctx, c.Model)
-	if errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		return "", terminal.Usage(fmt.Errorf("--model %s: %w; want RUN@NUMBER, RUN@promoted, RUN@newest, a directory or a URL", c.Model, err))
 	}
 	if err != nil {

@@ -18,7 +18,6 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/actions"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 	"github.com/fulgurite/fulgurite/workers/pageserver"
 )
@@ -147,7 +146,7 @@ func (s starter) planOf(ctx context.Context, text []byte, name string) (plan.Pla
 	if name == "" {
 		return p, "", errors.New("name: the spec has none, so give the run one")
 	}
-	if err := trace.CheckRunName(name); err != nil {
+	if err := record.CheckRunName(name); err != nil {
 		return p, "", fmt.Errorf("name: %w", err)
 	}
 	return p, name, nil

@@ -16,10 +16,10 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/engine/torch"
 	"github.com/fulgurite/fulgurite/model/sampler/upstream"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks/curriculum"
 	"github.com/fulgurite/fulgurite/tasks/grading"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/update"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 	"github.com/fulgurite/fulgurite/workflows"
@@ -33,17 +33,17 @@ type Command struct {
 
 // Plan describes what a spec will run.
 type Plan struct {
-	Digest     string             `json:"digest"`
-	Spec       spec.Spec          `json:"spec"` // with defaults, paths absolute
-	Parameters int                `json:"parameters"`
-	Engine     string             `json:"engine"` // its fingerprint
-	Tasks      map[trace.Kind]int `json:"tasks"`
-	Steps      int                `json:"steps"`
-	Epochs     float64            `json:"epochs"`
-	Rollouts   int                `json:"rollouts"` // the number of rollouts to train on
-	Gates      int                `json:"gate_evaluations"`
-	Queues     []string           `json:"queues"`
-	Sizes      Sizes              `json:"sizes"`
+	Digest     string              `json:"digest"`
+	Spec       spec.Spec           `json:"spec"` // with defaults, paths absolute
+	Parameters int                 `json:"parameters"`
+	Engine     string              `json:"engine"` // its fingerprint
+	Tasks      map[record.Kind]int `json:"tasks"`
+	Steps      int                 `json:"steps"`
+	Epochs     float64             `json:"epochs"`
+	Rollouts   int                 `json:"rollouts"` // the number of rollouts to train on
+	Gates      int                 `json:"gate_evaluations"`
+	Queues     []string            `json:"queues"`
+	Sizes      Sizes               `json:"sizes"`
 	// Shared says which splits share questions, which repeat some, and what the codec can't
 	// do for an agent. Warnings has these texts, too.
 	Shared []string `json:"-"`
@@ -132,7 +132,7 @@ func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 	if err != nil {
 		return Plan{}, terminal.Usage(err)
 	}
-	p := Plan{Digest: spec.Digest(sp), Spec: sp, Tasks: map[trace.Kind]int{}}
+	p := Plan{Digest: spec.Digest(sp), Spec: sp, Tasks: map[record.Kind]int{}}
 	if err := p.readTasks(ctx); err != nil {
 		return p, terminal.Usage(err)
 	}
@@ -155,12 +155,12 @@ func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 	}
 	tr := sp.Training
 	p.Parameters = architecture.Parameters()
-	p.Steps = tr.Total(p.Tasks[trace.Train])
+	p.Steps = tr.Total(p.Tasks[record.Train])
 	p.Rollouts = p.Steps * tr.TasksPerStep * tr.SamplesPerTask
-	if n := p.Tasks[trace.Train]; n > 0 { // a run that only evaluates may have none
+	if n := p.Tasks[record.Train]; n > 0 { // a run that only evaluates may have none
 		p.Epochs = float64(p.Steps*tr.TasksPerStep) / float64(n)
 	}
-	if p.Tasks[trace.Gate] > 0 && sp.Evaluation.Only == "" {
+	if p.Tasks[record.Gate] > 0 && sp.Evaluation.Only == "" {
 		p.Gates = 1 + (p.Steps+sp.Evaluation.Every-1)/sp.Evaluation.Every
 	}
 	p.architecture, p.codec = architecture, codec
@@ -282,7 +282,7 @@ func (p Plan) Print(t *terminal.Terminal) {
 	if w := s.Model.WarmStart; w != nil {
 		line("warm start", "%s of %s from %s, learning rate %g", readable.Count(w.Updates, "update"), readable.Count(w.Batch, "dialog"), w.Demonstrations, w.LearningRate)
 	}
-	line("tasks", "train %d, gate %d, test %d", p.Tasks[trace.Train], p.Tasks[trace.Gate], p.Tasks[trace.Test])
+	line("tasks", "train %d, gate %d, test %d", p.Tasks[record.Train], p.Tasks[record.Gate], p.Tasks[record.Test])
 	line("agent", "%s; at most %s", agentOf(s.Agent), limitsOf(s.Agent.Limits))
 	line("grader", "%s", s.Grader.Type)
 	line("sampling", "temperature %g, at most %s a reply", *s.Sampling.Temperature, readable.Count(s.Sampling.MaxTokens, "token"))
@@ -372,7 +372,7 @@ func (p Plan) evidence() string {
 	if promotion.Significance < 1 {
 		out = fmt.Sprintf(", at a p-value of at most %g", promotion.Significance)
 		if least := p.leastSignificance(); least > promotion.Significance {
-			out += fmt.Sprintf(" (with %s no p-value is below %g: nothing will be promoted)", readable.Count(p.Tasks[trace.Gate], "task"), least)
+			out += fmt.Sprintf(" (with %s no p-value is below %g: nothing will be promoted)", readable.Count(p.Tasks[record.Gate], "task"), least)
 		}
 	}
 	if promotion.Approval {

@@ -10,8 +10,8 @@ import (
 	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/readable"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/update"
 )
 
@@ -24,9 +24,9 @@ func (p Plan) warnings() []string {
 	if m.Base == spec.BaseTiny && m.WarmStart == nil && (m.LoRA == nil || m.LoRA.Adapter == "") {
 		warn("the built-in model starts from random weights and solves nothing by itself: give model.warm_start, or a directory as model.base")
 	}
-	if least := p.leastSignificance(); p.Tasks[trace.Gate] > 0 && p.Spec.Promotion.Significance < 1 && least > p.Spec.Promotion.Significance {
+	if least := p.leastSignificance(); p.Tasks[record.Gate] > 0 && p.Spec.Promotion.Significance < 1 && least > p.Spec.Promotion.Significance {
 		warn("tasks.gate has %s, too few for a p-value of promotion.significance %g (the least is %g): nothing will be promoted",
-			readable.Count(p.Tasks[trace.Gate], "task"), p.Spec.Promotion.Significance, least)
+			readable.Count(p.Tasks[record.Gate], "task"), p.Spec.Promotion.Significance, least)
 	}
 	if m.Codec == spec.CodecTemplate && m.LoRA != nil {
 		if text, err := update.Unlearnable(m.Base, p.codec, p.tokens); err == nil && text != "" {
@@ -104,7 +104,7 @@ func unheld(s spec.Spec, codec dialog.Codec) []string {
 }
 
 // leastSignificance returns the least p-value that the gate split can give.
-func (p Plan) leastSignificance() float64 { return math.Pow(0.5, float64(p.Tasks[trace.Gate])) }
+func (p Plan) leastSignificance() float64 { return math.Pow(0.5, float64(p.Tasks[record.Gate])) }
 
 // unwatchedServers warns of environment variables of the agent that hold addresses of
 // servers, if no server is watched. It leaves out the addresses of the model, of proxies

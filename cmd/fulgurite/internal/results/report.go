@@ -14,6 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/credit/compare"
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/atif"
 	"github.com/fulgurite/fulgurite/run/dataset"
 	"github.com/fulgurite/fulgurite/run/evaluation"
@@ -22,7 +23,6 @@ import (
 	"github.com/fulgurite/fulgurite/run/report/agents"
 	"github.com/fulgurite/fulgurite/run/report/timing"
 	"github.com/fulgurite/fulgurite/tasks/grading"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
@@ -158,13 +158,13 @@ func (*Credit) Outputs() []any { return []any{creditReport{}} }
 
 // Run computes the credit of a step again, under the run's own spec and under others.
 func (c *Credit) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
-	var address trace.Address
+	var address record.Address
 	if c.Step < 0 {
 		return terminal.Usagef("--step %d: want at least 1", c.Step)
 	}
 	if c.Calls != "" {
 		var err error
-		if address, err = trace.ParseAddress(c.Calls); err != nil {
+		if address, err = record.ParseAddress(c.Calls); err != nil {
 			return terminal.Usage(fmt.Errorf("--calls: %w", err))
 		}
 	}

@@ -9,11 +9,11 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/evaluation"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Versions is `fulgurite versions`.
@@ -116,9 +116,9 @@ func versionLines(ctx context.Context, db *store.Store, run string, of spec.Spec
 		for _, e := range evaluated {
 			switch {
 			case e.Version != v.Number:
-			case e.Kind == trace.Gate:
+			case e.Kind == record.Gate:
 				lines[i].Gate, lines[i].GatePass = &e.Mean, e.Pass
-			case e.Kind == trace.Test:
+			case e.Kind == record.Test:
 				lines[i].Test, lines[i].TestPass = &e.Mean, e.Pass
 			}
 		}

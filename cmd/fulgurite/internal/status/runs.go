@@ -15,7 +15,6 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // reasonWidth is how much of the reason a list of runs has room for.
@@ -95,7 +94,7 @@ func listed(ctx context.Context, db *store.Store, r record.Run) (listedRun, erro
 	}
 	if sp, err := spec.Stored(r.Spec); err == nil { // one that was refused may be anything
 		if out.Only = sp.Evaluation.Only; out.Only == "" {
-			out.Steps = sp.Training.Total(r.Splits[trace.Train].Count)
+			out.Steps = sp.Training.Total(r.Splits[record.Train].Count)
 		}
 	}
 	if err := out.addProgress(ctx, db); err != nil {
@@ -129,7 +128,7 @@ func (l *listedRun) addProgress(ctx context.Context, db *store.Store) error {
 		if mean, ok := last.Metrics["reward/mean"]; ok {
 			l.Reward = &mean
 		}
-	case !errors.Is(err, trace.ErrNotFound):
+	case !errors.Is(err, record.ErrNotFound):
 		return fmt.Errorf("read its last step: %w", err)
 	}
 	if l.Only != "" {
@@ -145,7 +144,7 @@ func (l *listedRun) addProgress(ctx context.Context, db *store.Store) error {
 	switch {
 	case err == nil:
 		l.Promoted = &moved.Version
-	case !errors.Is(err, trace.ErrNotFound):
+	case !errors.Is(err, record.ErrNotFound):
 		return fmt.Errorf("read its promoted version: %w", err)
 	}
 	return nil

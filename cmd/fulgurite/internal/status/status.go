@@ -23,7 +23,6 @@ import (
 	"github.com/fulgurite/fulgurite/run/runstate"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -113,7 +112,7 @@ func read(ctx context.Context, s *state.Flags, t *terminal.Terminal, name string
 	}
 	defer records.Close()
 	run, err := records.Store.Run(ctx, name)
-	if errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		if out, ok := unrecorded(ctx, s, t, name); ok {
 			return out, nil
 		}
@@ -326,7 +325,7 @@ func (l LiveStore) Run(ctx context.Context, name string) (record.Run, error) {
 func ended(ctx context.Context, db *store.Store, run record.Run, sp spec.Spec, steps []record.Step) (*workflows.Progress, error) {
 	p := workflows.Progress{
 		Run: run.Name, Phase: phaseOf(run.Status), Stop: run.Stop(),
-		Steps: sp.Training.Total(run.Splits[trace.Train].Count),
+		Steps: sp.Training.Total(run.Splits[record.Train].Count),
 	}
 	var result workflows.TrainingResult
 	if len(run.Result) > 0 && json.Unmarshal(run.Result, &result) == nil { // a failure has other keys
@@ -336,7 +335,7 @@ func ended(ctx context.Context, db *store.Store, run record.Run, sp spec.Spec, s
 	switch {
 	case err == nil:
 		p.Promoted = moved.Version
-	case !errors.Is(err, trace.ErrNotFound):
+	case !errors.Is(err, record.ErrNotFound):
 		return nil, fmt.Errorf("read the promoted version: %w", err)
 	}
 	switch {
@@ -375,7 +374,7 @@ func addCurve(ctx context.Context, db *store.Store, p *workflows.Progress, steps
 	}
 	gate := map[int]float64{}
 	for _, e := range evaluations {
-		if e.Kind == trace.Gate {
+		if e.Kind == record.Gate {
 			gate[e.Version] = e.Mean
 		}
 	}
@@ -396,13 +395,13 @@ func addTotals(ctx context.Context, db *store.Store, p *workflows.Progress) erro
 		return fmt.Errorf("read the attempts: %w", err)
 	}
 	for _, t := range trials {
-		trained := (t.Kind == trace.Train || t.Kind == trace.Reserve) && t.Step <= p.Step
-		if !trained || t.Outcome != trace.Completed && t.Outcome != trace.AgentFailed {
+		trained := (t.Kind == record.Train || t.Kind == record.Reserve) && t.Step <= p.Step
+		if !trained || t.Outcome != record.OutcomeCompleted && t.Outcome != record.AgentFailed {
 			continue
 		}
 		p.Calls += t.Calls
 		p.Tokens += t.Tokens
-		if t.Outcome == trace.AgentFailed {
+		if t.Outcome == record.AgentFailed {
 			p.Failed++
 		}
 	}

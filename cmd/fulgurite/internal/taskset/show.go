@@ -15,11 +15,11 @@ import (
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/internal/textfile"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/curriculum"
 	"github.com/fulgurite/fulgurite/tasks/grading"
-	"github.com/fulgurite/fulgurite/trace"
 )
 
 // Show is `fulgurite tasks`.
@@ -386,7 +386,7 @@ func readSpec(ctx context.Context, path string) ([]contents, error) {
 	}
 	var train [][]tasks.Task
 	for _, source := range s.TrainSources() {
-		train = append(train, add(string(trace.Train), source))
+		train = append(train, add(string(record.Train), source))
 	}
 	if len(train) > 0 && len(faults) == 0 {
 		list, parts, err := grading.Join(s.TrainSources(), train)
@@ -397,8 +397,8 @@ func readSpec(ctx context.Context, path string) ([]contents, error) {
 			faults = append(faults, fmt.Errorf("tasks.train: %w", err))
 		}
 	}
-	add(string(trace.Gate), s.Tasks.Gate)
-	add(string(trace.Test), s.Tasks.Test)
+	add(string(record.Gate), s.Tasks.Gate)
+	add(string(record.Test), s.Tasks.Test)
 	return out, errors.Join(faults...)
 }
 

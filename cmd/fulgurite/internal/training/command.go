@@ -27,7 +27,6 @@ import (
 	"github.com/fulgurite/fulgurite/run/operator"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -131,7 +130,7 @@ func passes(ctx context.Context, s *state.Flags, t *terminal.Terminal, r workflo
 		return nil, nil
 	}
 	for _, e := range evaluated {
-		if e.Kind != trace.Test {
+		if e.Kind != record.Test {
 			continue
 		}
 		// A run of this name in another store has another mean.
@@ -174,7 +173,7 @@ func runName(flag, inSpec, file string) (string, error) {
 		name = strings.ToLower(strings.TrimSuffix(filepath.Base(file), filepath.Ext(file)))
 		origin = "the run is named for the file " + file + ", as neither --name nor the spec names it"
 	}
-	if err := trace.CheckRunName(name); err != nil {
+	if err := record.CheckRunName(name); err != nil {
 		return "", terminal.Usagef("%s: %w", origin, err)
 	}
 	return name, nil

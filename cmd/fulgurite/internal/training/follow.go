@@ -26,7 +26,6 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/runstate"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -243,7 +242,7 @@ func DrawCurve(ctx context.Context, t *terminal.Terminal, records Curves, run, d
 		training.Points = append(training.Points, chart.Point{X: float64(s.Step), Y: reward})
 	}
 	for _, e := range evaluations {
-		if e.Kind == trace.Gate {
+		if e.Kind == record.Gate {
 			gate.Points = append(gate.Points, chart.Point{X: float64(e.Version), Y: e.Mean})
 		}
 	}

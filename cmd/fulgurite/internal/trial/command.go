@@ -29,10 +29,10 @@ import (
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/internal/truncate"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/runstate"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/update"
 	"github.com/fulgurite/fulgurite/workers/stack"
 	"github.com/fulgurite/fulgurite/workflows"
@@ -178,7 +178,7 @@ func try(ctx context.Context, st *stack.Stack, warnings *observer.ObservedLogs, 
 // was recorded.
 func (r trialReader) recorded(ctx context.Context, given spec.Spec) (spec.Spec, error) {
 	s, err := r.st.Catalog.Spec(ctx, trialRun)
-	if errors.Is(err, trace.ErrNotFound) {
+	if errors.Is(err, record.ErrNotFound) {
 		return given, nil
 	}
 	return s, err
@@ -241,7 +241,7 @@ const (
 type watcher struct {
 	st       *stack.Stack
 	warnings *observer.ObservedLogs // of the stack
-	rollouts []trace.RolloutID
+	rollouts []record.RolloutID
 	// calls that were recorded, and when their number changed last.
 	calls int
 	since time.Time

@@ -16,10 +16,10 @@ import (
 	"github.com/fulgurite/fulgurite/credit/compare"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/export"
 	"github.com/fulgurite/fulgurite/run/runstate"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/wire"
 	"github.com/fulgurite/fulgurite/workers/stack"
 	"github.com/fulgurite/fulgurite/workflows"
@@ -40,10 +40,10 @@ type report struct {
 }
 
 type attempt struct {
-	Attempt string        `json:"attempt"`
-	Task    string        `json:"task"`
-	Outcome trace.Outcome `json:"outcome"`
-	Result  string        `json:"result"`
+	Attempt string         `json:"attempt"`
+	Task    string         `json:"task"`
+	Outcome record.Outcome `json:"outcome"`
+	Result  string         `json:"result"`
 	// Verdict is what the grader says of the result, if that does not follow from the result
 	// and the task's answer.
 	Verdict string `json:"verdict,omitempty"`
@@ -56,7 +56,7 @@ type attempt struct {
 	// one. Only the last line is the result.
 	LinesBefore int `json:"lines_before,omitempty"`
 	// Refusals count the calls that were refused, by code.
-	Refusals []trace.Refusal `json:"refusals,omitempty"`
+	Refusals []record.Refusal `json:"refusals,omitempty"`
 }
 
 type call struct {
@@ -121,7 +121,7 @@ func (r *trialReader) read(ctx context.Context, out *report) error {
 // end.
 func (r *trialReader) attempts(ctx context.Context, out *report) error {
 	_, err := r.st.Store.Run(ctx, trialRun)
-	if errors.Is(err, trace.ErrNotFound) { // not even prepared
+	if errors.Is(err, record.ErrNotFound) { // not even prepared
 		return nil
 	}
 	if err != nil {
@@ -135,7 +135,7 @@ func (r *trialReader) attempts(ctx context.Context, out *report) error {
 		groups[g.Task] = g
 	}
 	for _, id := range r.rollouts(r.spec) {
-		address := trace.Address{RolloutID: id}
+		address := record.Address{RolloutID: id}
 		if g, counts := groups[id.Task]; counts {
 			address.Attempt = g.Attempts[id.Sample]
 		} else if address.Attempt, err = r.last(ctx, id); err != nil {
@@ -154,12 +154,12 @@ func (r *trialReader) attempts(ctx context.Context, out *report) error {
 }
 
 // rollouts returns the rollouts of the trial of a spec, in order of tasks and samples.
-func (r *trialReader) rollouts(s spec.Spec) []trace.RolloutID {
+func (r *trialReader) rollouts(s spec.Spec) []record.RolloutID {
 	samples := s.Training.SamplesPerTask
 	if r.input.Samples > 0 {
 		samples = r.input.Samples
 	}
-	var out []trace.RolloutID
+	var out []record.RolloutID
 	for _, task := range r.tasks() {
 		for sample := range samples {
 			out = append(out, trialAddress(task, sample, 0).RolloutID)
@@ -181,7 +181,7 @@ func (r *trialReader) tasks() []int {
 }
 
 // last returns the number of the last attempt at a rollout, or 0 if there is none.
-func (r *trialReader) last(ctx context.Context, id trace.RolloutID) (int, error) {
+func (r *trialReader) last(ctx context.Context, id record.RolloutID) (int, error) {
 	progress, err := r.st.Store.AttemptProgress(ctx, id)
 	last := 0
 	for _, p := range progress {
@@ -190,13 +190,13 @@ func (r *trialReader) last(ctx context.Context, id trace.RolloutID) (int, error)
 	return last, err
 }
 
-func trialAddress(task, sample, attempt int) trace.Address {
-	return trace.Address{
-		RolloutID: trace.RolloutID{Run: trialRun, Kind: trace.Try, Step: workflows.TryStep, Task: task, Sample: sample}, Attempt: attempt,
+func trialAddress(task, sample, attempt int) record.Address {
+	return record.Address{
+		RolloutID: record.RolloutID{Run: trialRun, Kind: record.Try, Step: workflows.TryStep, Task: task, Sample: sample}, Attempt: attempt,
 	}
 }
 
-func (r *trialReader) attempt(ctx context.Context, address trace.Address) (attempt, error) {
+func (r *trialReader) attempt(ctx context.Context, address record.Address) (attempt, error) {
 	a, err := r.st.Store.Attempt(ctx, address)
 	if err != nil {
 		return attempt{}, err
@@ -220,7 +220,7 @@ func (r *trialReader) attempt(ctx context.Context, address trace.Address) (attem
 	if err != nil {
 		return out, err
 	}
-	if a.Outcome == trace.Completed { // a failure has no result
+	if a.Outcome == record.OutcomeCompleted { // a failure has no result
 		out.LinesBefore = printed.LinesBefore
 	}
 	requests := attribution.Requests(calls)
@@ -232,7 +232,7 @@ func (r *trialReader) attempt(ctx context.Context, address trace.Address) (attem
 	return out, nil
 }
 
-func (r *trialReader) call(c trace.Call) call {
+func (r *trialReader) call(c record.Call) call {
 	k := call{
 		Prompt: r.codec.Text(c.Prompt), Completion: r.codec.Text(c.Completion),
 		Tokens: [2]int{len(c.Prompt), len(c.Completion)}, Finish: c.Finish, Problem: c.ParseError,
@@ -275,7 +275,7 @@ func (r *trialReader) credit(ctx context.Context, out *report) error {
 	}
 	for i := range out.Attempts {
 		a := &out.Attempts[i]
-		address, err := trace.ParseAddress(a.Attempt)
+		address, err := record.ParseAddress(a.Attempt)
 		if err != nil {
 			return err
 		}
@@ -336,15 +336,15 @@ func compareTwice(ctx context.Context, st *stack.Stack, trial workflows.TryResul
 	return out, nil
 }
 
-func readTrial(ctx context.Context, st *stack.Stack, address trace.Address) (trace.Trajectory, error) {
-	all, err := st.Store.Trajectories(ctx, []trace.Address{address})
+func readTrial(ctx context.Context, st *stack.Stack, address record.Address) (record.Trajectory, error) {
+	all, err := st.Store.Trajectories(ctx, []record.Address{address})
 	if err != nil {
-		return trace.Trajectory{}, err
+		return record.Trajectory{}, err
 	}
 	return all[0], nil
 }
 
-func (r *replays) add(first, second trace.Trajectory) {
+func (r *replays) add(first, second record.Trajectory) {
 	type request struct {
 		key        string
 		occurrence int
@@ -368,7 +368,7 @@ func (r *replays) add(first, second trace.Trajectory) {
 
 // leaving returns the first call at which the second attempt differs from the first, and
 // how it differs. difference is empty if the attempts agree.
-func leaving(first, second trace.Trajectory, replayed int) (call int, difference string) {
+func leaving(first, second record.Trajectory, replayed int) (call int, difference string) {
 	for _, c := range second.History {
 		if c.Divergence != nil && replayed < len(first.History) {
 			return c.Seq, c.Divergence.Difference

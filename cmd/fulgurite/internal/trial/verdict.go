@@ -12,8 +12,8 @@ import (
 	"github.com/fulgurite/fulgurite/credit/attribution"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/readable"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/trace"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -47,7 +47,7 @@ func (r *report) verdict() error {
 func (v *verdict) conclude() error {
 	for _, a := range v.Attempts {
 		v.calls += len(a.Calls)
-		if a.Outcome == trace.AgentFailed {
+		if a.Outcome == record.AgentFailed {
 			v.failed++
 		}
 		for _, f := range a.Refusals {
@@ -132,7 +132,7 @@ func (v *verdict) noCalls(ended bool) {
 // cause describes how the first failed attempt failed, with the end of its output.
 func (v *verdict) cause() string {
 	for _, a := range v.Attempts {
-		if a.Outcome != trace.AgentFailed {
+		if a.Outcome != record.AgentFailed {
 			continue
 		}
 		lines := strings.Split(strings.TrimSpace(a.Error), "\n")
@@ -183,7 +183,7 @@ func (v *verdict) refusals() {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), strings.Compare(a, b))
 	}) {
 		what := "calls"
-		reward := trace.Refusal{Code: code}.OfReward()
+		reward := record.Refusal{Code: code}.OfReward()
 		if reward {
 			what = "rewards"
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/examples/calc/calculator"
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // The test binary is also the command, and the shim it runs under.
@@ -78,7 +78,7 @@ func rollout(t *testing.T, l agent.Launcher) (agent.Result, []string) {
 	forwarder, err := forwarder.New(t.Context(), func() string { return gateway.URL }, zap.NewNop())
 	require.NoError(t, err)
 	defer func() { require.NoError(t, forwarder.Close(t.Context())) }()
-	address := trace.Address{RolloutID: trace.RolloutID{Run: "demo", Kind: trace.Train, Step: 1}, Attempt: 1}
+	address := record.Address{RolloutID: record.RolloutID{Run: "demo", Kind: record.Train, Step: 1}, Attempt: 1}
 	session, err := forwarder.Open(t.Context(), address, "the-key")
 	require.NoError(t, err)
 	defer session.Close()

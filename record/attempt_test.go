@@ -1,4 +1,4 @@
-package trace_test
+package record_test
 
 import (
 	"encoding/json"
@@ -7,22 +7,22 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 func TestAddressHasOneTextualForm(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 1<<40)
-		a := trace.Address{
-			RolloutID: trace.RolloutID{
+		a := record.Address{
+			RolloutID: record.RolloutID{
 				Run:  rapid.StringMatching(`[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?`).Draw(t, "run"),
-				Kind: rapid.SampledFrom([]trace.Kind{trace.Train, trace.Gate, trace.Test, trace.Try}).Draw(t, "kind"),
+				Kind: rapid.SampledFrom([]record.Kind{record.Train, record.Gate, record.Test, record.Try}).Draw(t, "kind"),
 				Step: n.Draw(t, "step"), Task: n.Draw(t, "task"), Sample: n.Draw(t, "sample"),
 			},
 			Attempt: 1 + n.Draw(t, "attempt"),
 		}
-		back, err := trace.ParseAddress(a.String())
+		back, err := record.ParseAddress(a.String())
 		require.NoError(t, err)
 		require.Equal(t, a, back)
 	})
@@ -34,20 +34,20 @@ func TestWhatIsNotAnAddressIsRefused(t *testing.T) {
 		"", "demo/train-3/17/2", "demo/train-3/17/2/0", "demo/train-03/17/2/1", "demo/train-3/+17/2/1", "demo/train/1/2/3",
 		"demo/nap-3/17/2/1", "../train-3/17/2/1", "Demo/train-3/17/2/1", "/train-3/1/2/1", "demo/train-3/-1/2/1", "a/b/c/d/e/f",
 	} {
-		_, err := trace.ParseAddress(s)
-		require.ErrorIs(t, err, trace.ErrAddress, s)
+		_, err := record.ParseAddress(s)
+		require.ErrorIs(t, err, record.ErrAddress, s)
 	}
 }
 
-func call(prompt, completion []int32) trace.Call {
-	return trace.Call{Prompt: prompt, Completion: completion, Logprobs: make([]float32, len(completion)), Temperature: 1}
+func call(prompt, completion []int32) record.Call {
+	return record.Call{Prompt: prompt, Completion: completion, Logprobs: make([]float32, len(completion)), Temperature: 1}
 }
 
 func TestCallsThatExtendEachOtherBecomeOneSequence(t *testing.T) {
 	t.Parallel()
 	first := call([]int32{1, 2}, []int32{3, 4})
 	first.Logprobs = []float32{-1, -2}
-	got := trace.Merge([]trace.Call{first, call([]int32{1, 2, 3, 4, 5}, []int32{6}), call([]int32{9, 9, 9}, []int32{8})})
+	got := record.Merge([]record.Call{first, call([]int32{1, 2, 3, 4, 5}, []int32{6}), call([]int32{9, 9, 9}, []int32{8})})
 	require.Len(t, got, 2)
 	require.Equal(t, []int32{1, 2, 3, 4, 5, 6}, got[0].Tokens)
 	require.Equal(t, []bool{false, false, true, true, false, true}, got[0].Sampled)
@@ -62,7 +62,7 @@ func TestBranchesAndOtherTemperaturesStartTheirOwnSequence(t *testing.T) {
 	root := call([]int32{1}, []int32{2})
 	cool := call([]int32{1, 2, 3}, []int32{4})
 	cool.Temperature = 0.5
-	got := trace.Merge([]trace.Call{root, call([]int32{1, 7}, []int32{8}), cool})
+	got := record.Merge([]record.Call{root, call([]int32{1, 7}, []int32{8}), cool})
 	require.Len(t, got, 3)
 }
 
@@ -70,7 +70,7 @@ func TestTokensWithoutAlternativeAreContext(t *testing.T) {
 	t.Parallel()
 	c := call([]int32{1}, []int32{2, 3})
 	c.Untrained = []bool{true, false}
-	require.Equal(t, []bool{false, false, true}, trace.Merge([]trace.Call{c})[0].Sampled)
+	require.Equal(t, []bool{false, false, true}, record.Merge([]record.Call{c})[0].Sampled)
 }
 
 func TestFormsGoWithTheTokensOfTheirCalls(t *testing.T) {
@@ -78,13 +78,13 @@ func TestFormsGoWithTheTokensOfTheirCalls(t *testing.T) {
 	first, second, third := call([]int32{1, 2}, []int32{3, 4}), call([]int32{1, 2, 3, 4, 5}, []int32{6}), call([]int32{1, 2, 3, 4, 5, 6}, []int32{7, 8, 9})
 	first.Form, third.Form = json.RawMessage(`{"codec":"a"}`), json.RawMessage(`{"codec":"b"}`)
 	third.Untrained = []bool{true, false, false}
-	got := trace.Merge([]trace.Call{first, second, third})
+	got := record.Merge([]record.Call{first, second, third})
 	require.Len(t, got, 1, "another form does not begin another sequence")
-	require.Equal(t, []trace.SequenceForm{{2, 2, first.Form}, {6, 3, third.Form}}, got[0].Forms)
+	require.Equal(t, []record.SequenceForm{{2, 2, first.Form}, {6, 3, third.Form}}, got[0].Forms)
 	for _, f := range got[0].Forms {
 		require.Equal(t, f.Length, len(got[0].Tokens[f.Start:f.Start+f.Length]))
 	}
-	require.Nil(t, trace.Merge([]trace.Call{second})[0].Forms)
+	require.Nil(t, record.Merge([]record.Call{second})[0].Forms)
 }
 
 // An agent may make calls at once, and any of them may be recorded first.
@@ -92,13 +92,13 @@ func TestTheOrderOfCallsDoesNotMatterToTheirSequences(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		calls := someCalls(t)
-		want := trace.Merge(calls)
+		want := record.Merge(calls)
 		order := rapid.Permutation(indices(len(calls))).Draw(t, "order")
-		permuted := make([]trace.Call, len(calls))
+		permuted := make([]record.Call, len(calls))
 		for at, i := range order {
 			permuted[at] = calls[i]
 		}
-		got := trace.Merge(permuted)
+		got := record.Merge(permuted)
 		for _, s := range got {
 			for k, at := range s.Origin {
 				if at >= 0 {
@@ -122,8 +122,8 @@ func indices(n int) []int {
 }
 
 // someCalls returns calls of which some extend others.
-func someCalls(t *rapid.T) []trace.Call {
-	var calls []trace.Call
+func someCalls(t *rapid.T) []record.Call {
+	var calls []record.Call
 	for i := range rapid.IntRange(1, 8).Draw(t, "calls") {
 		prompt := rapid.SliceOfN(rapid.Int32Range(0, 2), 1, 3).Draw(t, "prompt")
 		if len(calls) > 0 && rapid.Bool().Draw(t, "extends") {
@@ -142,7 +142,7 @@ func TestEverySampledTokenIsTrainedExactlyOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		calls := someCalls(t)
 		seen := map[int][]int32{}
-		for _, s := range trace.Merge(calls) {
+		for _, s := range record.Merge(calls) {
 			for i, c := range s.Call {
 				require.Equal(t, c >= 0, s.Sampled[i])
 				if c >= 0 {

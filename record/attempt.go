@@ -1,16 +1,4 @@
-// Package trace holds the vocabulary for one attempt: its address, the model calls that
-// it made, its rewards and events, the trajectory that these form, and the sequences as
-// which a trajectory is trained. Package record holds the other records of a run.
-//
-// It is a leaf: plain values and pure functions, no storage, no network and no
-// clock. Tokens are ids of the policy's vocabulary; log-probabilities are
-// natural logarithms under the distribution that sampled them.
-//
-// Two guarantees: an [Address] has exactly one textual form, which is at once a URL path,
-// a key in the store and the name that people read. A merged [Sequence] carries each
-// sampled token exactly once, so a gradient over sequences equals the gradient over the
-// calls they were merged from.
-package trace
+package record
 
 import (
 	"encoding/json"
@@ -150,13 +138,13 @@ const (
 // Outcome says how an attempt ended.
 type Outcome string
 
-// The outcomes. Completed and AgentFailed end a rollout; InfraFault never
+// The outcomes. OutcomeCompleted and AgentFailed end a rollout; InfraFault never
 // yields a reward and is tried again.
 const (
-	Running     Outcome = ""
-	Completed   Outcome = "completed"    // the agent ran to its end
-	AgentFailed Outcome = "agent_failed" // the agent's own failure: exit code, exception, a limit
-	InfraFault  Outcome = "infra_fault"  // the agent could have seen a fault of ours
+	OutcomeRunning   Outcome = ""
+	OutcomeCompleted Outcome = "completed"    // the agent ran to its end
+	AgentFailed      Outcome = "agent_failed" // the agent's own failure: exit code, exception, a limit
+	InfraFault       Outcome = "infra_fault"  // the agent could have seen a fault of ours
 )
 
 // FailureTruncated is the Failure of an attempt that failed because credit.truncated is

@@ -1,15 +1,15 @@
-package trace_test
+package record_test
 
 import (
 	"fmt"
 
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // The second call's prompt begins with all tokens of the first, so both become one
 // sequence; the third started over.
 func ExampleMerge() {
-	sequences := trace.Merge([]trace.Call{
+	sequences := record.Merge([]record.Call{
 		{Prompt: []int32{1, 2}, Completion: []int32{3, 4}, Logprobs: []float32{-0.1, -0.2}},
 		{Prompt: []int32{1, 2, 3, 4, 5}, Completion: []int32{6}, Logprobs: []float32{-0.3}},
 		{Prompt: []int32{9}, Completion: []int32{7}, Logprobs: []float32{-0.4}},
@@ -24,7 +24,7 @@ func ExampleMerge() {
 
 // An address names one attempt: run, kind and step, task, sample, attempt.
 func ExampleParseAddress() {
-	a, err := trace.ParseAddress("demo/train-3/12/0/2")
+	a, err := record.ParseAddress("demo/train-3/12/0/2")
 	if err != nil {
 		panic(err)
 	}

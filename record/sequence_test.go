@@ -1,4 +1,4 @@
-package trace_test
+package record_test
 
 import (
 	"testing"
@@ -6,11 +6,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/fulgurite/fulgurite/trace"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // spans splits a sequence into pieces of one call or of the context.
-func spans(s trace.Sequence) (out []span) {
+func spans(s record.Sequence) (out []span) {
 	for i, token := range s.Tokens {
 		if n := len(out); n == 0 || out[n-1].call != s.Call[i] {
 			out = append(out, span{call: s.Call[i]})
@@ -41,12 +41,12 @@ func TestALaterPromptIsContextHoweverLong(t *testing.T) {
 	t.Parallel()
 	first := call([]int32{1, 2}, []int32{3})
 	prompt := append([]int32{1, 2, 3}, long(5000)...)
-	got := trace.Merge([]trace.Call{first, call(prompt, []int32{4, 5})})
+	got := record.Merge([]record.Call{first, call(prompt, []int32{4, 5})})
 	require.Len(t, got, 1)
 	require.Equal(t, []span{{-1, []int32{1, 2}}, {0, []int32{3}}, {-1, long(5000)}, {1, []int32{4, 5}}}, spans(got[0]))
 	require.Equal(t, 3, got[0].Trained())
 
-	got = trace.Merge([]trace.Call{first, call(prompt, nil)})
+	got = record.Merge([]record.Call{first, call(prompt, nil)})
 	require.Len(t, got, 1)
 	require.Equal(t, []span{{-1, []int32{1, 2}}, {0, []int32{3}}, {-1, long(5000)}}, spans(got[0]))
 	require.Equal(t, 1, got[0].Trained())
@@ -54,7 +54,7 @@ func TestALaterPromptIsContextHoweverLong(t *testing.T) {
 
 func TestAPromptThatAddsNothingGoesOn(t *testing.T) {
 	t.Parallel()
-	got := trace.Merge([]trace.Call{call([]int32{1}, []int32{2, 3}), call([]int32{1, 2, 3}, []int32{4}), call([]int32{1, 2, 3, 4}, []int32{5, 6})})
+	got := record.Merge([]record.Call{call([]int32{1}, []int32{2, 3}), call([]int32{1, 2, 3}, []int32{4}), call([]int32{1, 2, 3, 4}, []int32{5, 6})})
 	require.Len(t, got, 1)
 	require.Equal(t, []span{{-1, []int32{1}}, {0, []int32{2, 3}}, {1, []int32{4}}, {2, []int32{5, 6}}}, spans(got[0]))
 }
@@ -67,7 +67,7 @@ func TestAShorterPromptThatIsSampledAgainDoesNotMerge(t *testing.T) {
 	for _, prompt := range [][]int32{{1, 2}, {1, 2, 3}, {1}} {
 		again := call(prompt, []int32{3, 4, 5})
 		again.Seed = 1
-		got := trace.Merge([]trace.Call{whole, again})
+		got := record.Merge([]record.Call{whole, again})
 		require.Len(t, got, 2)
 		trained := 0
 		for _, s := range got {
@@ -82,14 +82,14 @@ func TestAShorterPromptThatIsSampledAgainDoesNotMerge(t *testing.T) {
 // the break is trained there.
 func TestALateBreakKeepsItsTail(t *testing.T) {
 	t.Parallel()
-	calls := []trace.Call{
+	calls := []record.Call{
 		call([]int32{1}, []int32{2}),
 		call([]int32{1, 2, 3}, []int32{4}),
 		call([]int32{1, 2, 3, 4, 5}, []int32{6}),
 		call([]int32{1, 2, 9, 4, 5, 6, 7}, []int32{8}), // a 3 became a 9
 		call([]int32{1, 2, 9, 4, 5, 6, 7, 8, 10}, []int32{11, 12}),
 	}
-	got := trace.Merge(calls)
+	got := record.Merge(calls)
 	require.Len(t, got, 2)
 	require.Equal(t, []span{{-1, []int32{1}}, {0, []int32{2}}, {-1, []int32{3}}, {1, []int32{4}}, {-1, []int32{5}}, {2, []int32{6}}}, spans(got[0]))
 	require.Equal(t, []span{{-1, []int32{1, 2, 9, 4, 5, 6, 7}}, {3, []int32{8}}, {-1, []int32{10}}, {4, []int32{11, 12}}}, spans(got[1]))
@@ -104,7 +104,7 @@ func TestASequenceIsNoLongerThanItsLongestCall(t *testing.T) {
 		for _, c := range calls {
 			apart += len(c.Prompt) + len(c.Completion)
 		}
-		for _, s := range trace.Merge(calls) {
+		for _, s := range record.Merge(calls) {
 			merged += len(s.Tokens)
 			last := calls[s.Call[len(s.Call)-1]]
 			require.Equal(t, append(append([]int32{}, last.Prompt...), last.Completion...), s.Tokens)
