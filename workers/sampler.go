@@ -71,7 +71,7 @@ func (c *samplerCommand) setUp(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	local := records.Sampler(c.Resident)
+	local := records.RouteLocally(c.Resident)
 	p.OnClose(func(context.Context) error { local.Close(); return nil })
 	p.Background(func(ctx context.Context) {
 		if err := local.Preload(ctx); err != nil {

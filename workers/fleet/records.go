@@ -20,7 +20,6 @@ import (
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/engine/native"
-	"github.com/fulgurite/fulgurite/model/sampler/serve"
 	"github.com/fulgurite/fulgurite/run/catalog"
 	"github.com/fulgurite/fulgurite/run/retention"
 	"github.com/fulgurite/fulgurite/store"
@@ -72,21 +71,6 @@ func Connect(ctx context.Context, storeURL, blobs string, log *zap.Logger) (Reco
 func (r Records) Close() error {
 	r.engines.close()
 	return r.Store.Close()
-}
-
-// Sampler returns a sampler in this process. It samples with the engine that the spec of
-// a run names, and keeps resident versions of each engine in memory.
-func (r Records) Sampler(resident int) *Builtin {
-	return &Builtin{
-		records: r, resident: resident, native: r.sampler(r.engine, resident),
-		others: map[string]*serve.Sampler{}, engines: map[string]string{},
-	}
-}
-
-func (r Records) sampler(e model.Engine, resident int) *serve.Sampler {
-	s := serve.New(e, r.Catalog, resident)
-	s.Constrain = r.Codecs.Constrain
-	return s
 }
 
 // Gateway returns a gateway, which answers the calls of agents. It adds journal, versions

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,108 +16,195 @@ import (
 	"github.com/fulgurite/fulgurite/model/files/hf"
 	"github.com/fulgurite/fulgurite/model/sampler/remote"
 	"github.com/fulgurite/fulgurite/model/sampler/upstream"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// Router samples where a run's spec says: at the built-in sampler, or at external
-// servers (sampling.server). Runs whose specs name the same servers share one client.
+// Router samples every version where the spec of its run says: at external servers
+// (sampling.server), or with an engine (sampling.engine) in this process, or in the
+// processes that hold a sampler's lease. A spec never changes, so it is read once for each
+// policy. Policies whose specs name the same servers share one client.
 type Router struct {
-	builtin remote.Sampler
-	records Records
+	records  Records
+	local    *local    // nil if other processes sample
+	samplers *Samplers // those processes; nil if there are none
 
 	mu      sync.Mutex
-	runs    map[string]remote.Sampler
+	routes  map[policyID]route
 	servers map[string]*upstream.Sampler // by the JSON of their settings
+}
+
+// policyID names a policy of a run.
+type policyID struct{ run, policy string }
+
+// route says where a policy is sampled: at servers, or if that is nil, with an engine.
+type route struct {
+	servers *upstream.Sampler
+	engine  string
 }
 
 var _ remote.Sampler = (*Router)(nil)
 
-// Route returns a router in front of the built-in sampler, which may be nil if nothing is
-// sampled.
-func (r Records) Route(builtin remote.Sampler) *Router {
-	return &Router{builtin: builtin, records: r, runs: map[string]remote.Sampler{}, servers: map[string]*upstream.Sampler{}}
+// Route returns a router for a process in which nothing is sampled: others do that.
+// samplers may be nil if only the versions of external servers are asked for.
+func (r Records) Route(samplers *Samplers) *Router {
+	return &Router{records: r, samplers: samplers, routes: map[policyID]route{}, servers: map[string]*upstream.Sampler{}}
+}
+
+// RouteLocally returns a router that samples in this process. It keeps resident versions
+// of each engine in memory.
+func (r Records) RouteLocally(resident int) *Router {
+	router := r.Route(nil)
+	router.local = newLocal(r, resident)
+	return router
 }
 
 // Sample implements model.Sampler.
 func (r *Router) Sample(ctx context.Context, v model.VersionID, request model.DecodeRequest) (model.Completion, string, error) {
-	s, err := r.samplerOf(ctx, v.Run)
+	s, err := r.samplerOf(ctx, v.Run, v.Policy)
 	if err != nil {
 		return model.Completion{}, "", fmt.Errorf("sample %s: %w", v, err)
 	}
 	return s.Sample(ctx, v, request)
 }
 
-// Publish makes a version ready where its run is sampled.
+// Publish makes a version ready where it is sampled, so that the first request for it does
+// not wait.
 func (r *Router) Publish(ctx context.Context, v model.VersionID) error {
 	on, err := r.records.Store.Version(ctx, v)
 	if err == nil && !on.Collected.IsZero() {
 		return nil // the run was reset to before v: all that it sampled from v is on record
 	}
-	s, err := r.samplerOf(ctx, v.Run)
+	s, err := r.samplerOf(ctx, v.Run, v.Policy)
 	if err != nil {
 		return fmt.Errorf("publish %s: %w", v, err)
 	}
 	return s.Publish(ctx, v)
 }
 
+// Preload loads the newest version of each run that is under way and is sampled in this
+// process, at most as many as stay in memory. A process that starts calls it, so that
+// weights are read while the agents of the first calls still start.
+func (r *Router) Preload(ctx context.Context) error {
+	runs, err := r.records.Store.Runs(ctx)
+	if err != nil {
+		return err
+	}
+	var all []error
+	left := r.local.resident
+	for _, run := range runs {
+		if run.Status != record.Running || left == 0 || ctx.Err() != nil {
+			continue
+		}
+		v, ok, err := r.newest(ctx, run)
+		if err == nil && ok {
+			left--
+			err = r.Publish(ctx, v)
+		}
+		all = append(all, err)
+	}
+	return errors.Join(all...)
+}
+
+// newest returns the newest version of a run, unless an external server samples it or it
+// has no version with weights yet.
+func (r *Router) newest(ctx context.Context, run record.Run) (v model.VersionID, ok bool, err error) {
+	sp, err := spec.Stored(run.Spec)
+	if err != nil || sp.Sampling.Server != nil {
+		return v, false, err
+	}
+	last, err := r.records.Store.LastVersion(ctx, run.Name, model.DefaultPolicy)
+	if errors.Is(err, record.ErrNotFound) {
+		return v, false, nil
+	}
+	return last.VersionID, last.Collected.IsZero(), err
+}
+
+// Loaded returns the versions that this process has in memory, engine by engine, the last
+// used first.
+func (r *Router) Loaded() []model.VersionID { return r.local.loaded() }
+
 // Sleep makes the servers of a run that share the trainer's GPU free its memory. It
 // returns a function that wakes them, or nil if there are no such servers.
 func (r *Router) Sleep(ctx context.Context, run string) (wake func(context.Context) error, err error) {
-	s, err := r.samplerOf(ctx, run)
+	to, err := r.route(ctx, policyID{run, model.DefaultPolicy})
 	if err != nil {
 		return nil, err
 	}
-	shared, ok := s.(*upstream.Sampler)
-	if !ok || !shared.SharesGPU() {
+	if to.servers == nil || !to.servers.SharesGPU() {
 		return nil, nil
 	}
-	if err := shared.Sleep(ctx); err != nil {
+	if err := to.servers.Sleep(ctx); err != nil {
 		return nil, fmt.Errorf("servers of run %s: %w", run, err)
 	}
-	return shared.Wake, nil
+	return to.servers.Wake, nil
 }
 
-// Close closes the connections to external servers.
+// Close closes the connections to external servers. It ends the decoders of this process;
+// requests under way fail. Engines go on.
 func (r *Router) Close() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	for _, s := range r.servers {
 		s.Close()
 	}
+	r.mu.Unlock()
+	if r.local != nil {
+		r.local.close()
+	}
 }
 
-// samplerOf returns the sampler of a run. A run's spec never changes, so it is read once.
-func (r *Router) samplerOf(ctx context.Context, run string) (remote.Sampler, error) {
+// samplerOf returns the sampler of a policy.
+func (r *Router) samplerOf(ctx context.Context, run, policy string) (remote.Sampler, error) {
+	to, err := r.route(ctx, policyID{run, policy})
+	switch {
+	case err != nil:
+		return nil, err
+	case to.servers != nil:
+		return to.servers, nil
+	case r.local != nil:
+		s, err := r.local.sampler(to.engine)
+		if err != nil {
+			return nil, fmt.Errorf("sampling.engine of run %s: %w", run, err)
+		}
+		return s, nil
+	case r.samplers != nil:
+		return r.samplers, nil
+	}
+	return nil, ErrNoSampler
+}
+
+// route returns where a policy is sampled.
+func (r *Router) route(ctx context.Context, p policyID) (route, error) {
 	r.mu.Lock()
-	s, ok := r.runs[run]
+	to, ok := r.routes[p]
 	r.mu.Unlock()
 	if ok {
-		return s, nil
+		return to, nil
 	}
-	on, err := r.records.Store.Run(ctx, run)
+	on, err := r.records.Store.Run(ctx, p.run)
 	if err != nil {
-		return nil, fmt.Errorf("read run %s: %w", run, err)
+		return to, fmt.Errorf("read run %s: %w", p.run, err)
 	}
 	sp, err := spec.Stored(on.Spec)
 	if err != nil {
-		return nil, fmt.Errorf("spec of run %s: %w", run, err)
+		return to, fmt.Errorf("spec of run %s: %w", p.run, err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s, err = r.open(sp); err != nil {
-		return nil, fmt.Errorf("servers of run %s: %w", run, err)
+	to.engine = cmp.Or(sp.Sampling.Engine, spec.EngineNative)
+	if sp.Sampling.Server != nil {
+		if to.servers, err = r.connect(sp); err != nil {
+			return to, fmt.Errorf("servers of run %s: %w", p.run, err)
+		}
 	}
-	r.runs[run] = s
-	return s, nil
+	r.routes[p] = to
+	return to, nil
 }
 
-// open returns the sampler of a spec, which it makes if there is none. The caller holds
-// mu.
-func (r *Router) open(sp spec.Spec) (remote.Sampler, error) {
+// connect returns the client of a spec's servers, which it makes if there is none. The
+// caller holds mu.
+func (r *Router) connect(sp spec.Spec) (*upstream.Sampler, error) {
 	server := sp.Sampling.Server
-	if server == nil {
-		return r.builtin, nil
-	}
 	key, err := json.Marshal(struct {
 		*spec.Server
 		Base, Codec string

@@ -110,7 +110,7 @@ type Stack struct {
 	gatewayURL string
 	// traceAddress is the address at which spans come in by gRPC, or empty.
 	traceAddress string
-	sampler      *fleet.Builtin
+	sampler      *fleet.Router
 	closers      fleet.Closers
 }
 
@@ -134,20 +134,17 @@ func Start(ctx context.Context, o Options) (_ *Stack, err error) {
 	if err := s.mend(ctx); err != nil {
 		return nil, err
 	}
-	builtin := s.Sampler(resident)
-	s.sampler = builtin
-	s.closers.OnClose(func(context.Context) error { builtin.Close(); return nil })
+	s.sampler = s.RouteLocally(resident)
+	s.closers.OnClose(func(context.Context) error { s.sampler.Close(); return nil })
 	s.closers.Background(func(ctx context.Context) {
-		if err := builtin.Preload(ctx); err != nil {
+		if err := s.sampler.Preload(ctx); err != nil {
 			s.log.Debug("the first calls will load the weights", zap.Error(err))
 		}
 	})
-	sampler := s.Route(builtin)
-	s.closers.OnClose(func(context.Context) error { sampler.Close(); return nil })
-	if err := s.startGateway(ctx, o, sampler); err != nil {
+	if err := s.startGateway(ctx, o); err != nil {
 		return nil, err
 	}
-	return s, s.startWorkers(ctx, o, sampler)
+	return s, s.startWorkers(ctx, o)
 }
 
 func (s *Stack) startTemporal(ctx context.Context, o Options) error {
@@ -185,13 +182,13 @@ func (s *Stack) openStore(ctx context.Context) error {
 	return s.Migrate(ctx, true)
 }
 
-func (s *Stack) startGateway(ctx context.Context, o Options, sampler *fleet.Router) error {
+func (s *Stack) startGateway(ctx context.Context, o Options) error {
 	listener, err := listen(ctx, o.GatewayPort)
 	if err != nil {
 		return fmt.Errorf("start the gateway: %w", err)
 	}
 	log := o.Log.Named("gateway")
-	door := s.Gateway(gateway.Config{Sampler: sampler, Log: log})
+	door := s.Gateway(gateway.Config{Sampler: s.sampler, Log: log})
 	server := fleet.Serve(listener, door, log)
 	s.gatewayURL = server.URL()
 	s.closers.OnClose(server.Close)
@@ -207,16 +204,16 @@ func (s *Stack) startGateway(ctx context.Context, o Options, sampler *fleet.Rout
 	return nil
 }
 
-func (s *Stack) startWorkers(ctx context.Context, o Options, sampler *fleet.Router) error {
+func (s *Stack) startWorkers(ctx context.Context, o Options) error {
 	forwarder, err := forwarder.New(ctx, func() string { return s.gatewayURL }, o.Log.Named("forwarder"))
 	if err != nil {
 		return err
 	}
 	s.closers.OnClose(forwarder.Close)
 	trainer := s.Trainer(fleet.Engines)
-	trainer.Sleeper = sampler
+	trainer.Sleeper = s.sampler
 	s.closers.OnClose(func(context.Context) error { trainer.Close(); return nil })
-	coordinator, err := s.Coordinator(s.Client, s.temporal.Namespace(), sampler)
+	coordinator, err := s.Coordinator(s.Client, s.temporal.Namespace(), s.sampler)
 	if err != nil {
 		return err
 	}

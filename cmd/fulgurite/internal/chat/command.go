@@ -156,9 +156,7 @@ func newConversation(ctx context.Context, records fleet.Records, sp spec.Spec, v
 	if err := c.openJournal(ctx, log); err != nil {
 		return nil, err
 	}
-	builtin := records.Sampler(1)
-	c.closers.OnClose(func(context.Context) error { builtin.Close(); return nil })
-	router := records.Route(builtin)
+	router := records.RouteLocally(1)
 	c.closers.OnClose(func(context.Context) error { router.Close(); return nil })
 	listener, err := fleet.Listen(ctx, "127.0.0.1:0")
 	if err != nil {

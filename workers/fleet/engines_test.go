@@ -21,7 +21,7 @@ func TestEachRunIsSampledByTheEngineOfItsSpec(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, records.Close()) })
 	require.NoError(t, records.Store.Migrate(t.Context()))
-	sampler := records.Sampler(1)
+	sampler := records.RouteLocally(1)
 	t.Cleanup(sampler.Close)
 	for name, spec := range map[string]string{
 		"torch":  `{"model": {"engine": "torch"}, "sampling": {"engine": "torch"}}`,
