@@ -10,8 +10,7 @@ FOLDER = Path(".trl")
 
 def main(precision: str) -> None:
     report = json.loads((FOLDER / f"fulgurite-{precision}.json").read_text())["time"]["steps"]
-    theirs = [json.loads(line) for line in (FOLDER / f"trl-{precision}.jsonl").read_text().splitlines() if line.startswith("{")]
-    theirs = [step for step in theirs if "seconds" in step]
+    theirs = [json.loads(line) for line in (FOLDER / f"trl-{precision}.jsonl").read_text().splitlines() if line.startswith('{"seconds"')]
     sides = {
         "fulgurite": ([step["seconds"] for step in report], int((FOLDER / f"fulgurite-{precision}.peak").read_text())),
         "trl": ([step["seconds"] for step in theirs], theirs[-1]["peak"]),
