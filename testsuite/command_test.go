@@ -37,17 +37,16 @@ func commandAgent() int {
 func TestAnAgentTrainsTheSameAsFunctionAndAsCommand(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	st := start(ctx, t, t.TempDir())
-	defer func() { require.NoError(t, st.Close()) }()
+	st := sharedStack(t)
 	s := small(2)
 	s.Tasks.Gate, s.Tasks.Test, s.Evaluation, s.Promotion = "", "", spec.Evaluation{}, spec.Promotion{} // a process for each of 32 rollouts is enough
-	asFunction, err := train(ctx, st, "function", s)
+	asFunction, err := train(ctx, st, "as-function", s)
 	require.NoError(t, err)
 
 	program, err := os.Executable()
 	require.NoError(t, err)
 	s.Agent = spec.Agent{Command: []string{program}, Environment: map[string]string{agentVariable: "1"}}
-	asCommand, err := train(ctx, st, "command", s.WithDefaults())
+	asCommand, err := train(ctx, st, "as-command", s.WithDefaults())
 	require.NoError(t, err)
 	require.Equal(t, asFunction.Weights, asCommand.Weights)
 }

@@ -118,12 +118,11 @@ func TestARunWithACurriculumResetAnywhereEndsInTheSameWeights(t *testing.T) {
 	t.Parallel()
 	skipShort(t, "TestARunResetWhileItRuns does the same while goroutines meet")
 	ctx := t.Context()
-	st := start(ctx, t, t.TempDir())
-	defer func() { require.NoError(t, st.Close()) }()
-	want := mustTrain(ctx, t, st, "reset", choosing(spec.CurriculumBand, 0, 3))
-	made := choices(ctx, t, st, "reset")
-	first := firstExecution(ctx, t, st.Client, "reset")
-	ids, kinds := points(eventsOf(ctx, t, st.Client, "reset"))
+	st := sharedStack(t)
+	want := mustTrain(ctx, t, st, "curriculum-reset", choosing(spec.CurriculumBand, 0, 3))
+	made := choices(ctx, t, st, "curriculum-reset")
+	first := firstExecution(ctx, t, st.Client, "curriculum-reset")
+	ids, kinds := points(eventsOf(ctx, t, st.Client, "curriculum-reset"))
 	seen := map[string]int{}
 	for _, event := range ids {
 		kind := kinds[event]
@@ -131,13 +130,13 @@ func TestARunWithACurriculumResetAnywhereEndsInTheSameWeights(t *testing.T) {
 		if wanted := kind == "ChooseTasks" && seen[kind] == 3; !wanted && !*everyReset {
 			continue
 		}
-		run, err := reset(ctx, st.Client, "reset", first, event)
+		run, err := reset(ctx, st.Client, "curriculum-reset", first, event)
 		require.NoError(t, err)
 		var got workflows.TrainingResult
-		require.NoError(t, st.Client.GetWorkflow(ctx, "reset", run).Get(ctx, &got), "reset to event %d: %s", event, kind)
+		require.NoError(t, st.Client.GetWorkflow(ctx, "curriculum-reset", run).Get(ctx, &got), "reset to event %d: %s", event, kind)
 		require.Equal(t, want, got, "reset to event %d: %s", event, kind)
-		requireWhole(ctx, t, st, "reset")
-		require.Equal(t, made, choices(ctx, t, st, "reset"))
+		requireWhole(ctx, t, st, "curriculum-reset")
+		require.Equal(t, made, choices(ctx, t, st, "curriculum-reset"))
 	}
 	require.GreaterOrEqual(t, seen["ChooseTasks"], 3)
 	require.True(t, slices.ContainsFunc(made, func(c record.Choice) bool { return c.Count(record.ReasonBand) > 0 }), "results were looked at")

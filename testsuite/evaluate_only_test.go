@@ -28,33 +28,32 @@ func TestAnEvaluationResetAnywhereComesToTheSame(t *testing.T) {
 	t.Parallel()
 	skipShort(t, "it shows nothing of goroutines that trainings don't")
 	ctx := t.Context()
-	st := start(ctx, t, t.TempDir())
-	defer func() { require.NoError(t, st.Close()) }()
+	st := sharedStack(t)
 	base := evaluating("")
-	mustTrain(ctx, t, st, "base", base)
-	want := mustTrain(ctx, t, st, "evaluated", evaluating("base@0"))
+	mustTrain(ctx, t, st, "evaluation-base", base)
+	want := mustTrain(ctx, t, st, "evaluation-reset", evaluating("evaluation-base@0"))
 	require.NotNil(t, want.Evaluation)
 	require.Equal(t, 8, want.Evaluation.Rollouts)
-	before, err := st.Store.Attempts(ctx, "evaluated", record.Gate, 0)
+	before, err := st.Store.Attempts(ctx, "evaluation-reset", record.Gate, 0)
 	require.NoError(t, err)
 
-	first := firstExecution(ctx, t, st.Client, "evaluated")
-	ids, kinds := points(eventsOf(ctx, t, st.Client, "evaluated"))
+	first := firstExecution(ctx, t, st.Client, "evaluation-reset")
+	ids, kinds := points(eventsOf(ctx, t, st.Client, "evaluation-reset"))
 	var seen []string
 	for _, event := range ids {
 		if slices.Contains(seen, kinds[event]) {
 			continue
 		}
 		seen = append(seen, kinds[event])
-		run, err := reset(ctx, st.Client, "evaluated", first, event)
+		run, err := reset(ctx, st.Client, "evaluation-reset", first, event)
 		require.NoError(t, err)
 		var got workflows.TrainingResult
-		require.NoError(t, st.Client.GetWorkflow(ctx, "evaluated", run).Get(ctx, &got), "reset to event %d: %s", event, kinds[event])
+		require.NoError(t, st.Client.GetWorkflow(ctx, "evaluation-reset", run).Get(ctx, &got), "reset to event %d: %s", event, kinds[event])
 		require.Equal(t, want, got, "reset to event %d: %s", event, kinds[event])
-		requireWhole(ctx, t, st, "evaluated")
+		requireWhole(ctx, t, st, "evaluation-reset")
 	}
 	require.Subset(t, seen, []string{"PrepareRun", "InitPolicy", "PublishVersion", "PromoteVersion", "EvaluationWorkflow", "FinishRun"})
-	after, err := st.Store.Attempts(ctx, "evaluated", record.Gate, 0)
+	after, err := st.Store.Attempts(ctx, "evaluation-reset", record.Gate, 0)
 	require.NoError(t, err)
 	require.Len(t, after, len(before), "nothing is attempted again")
 }

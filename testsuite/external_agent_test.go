@@ -15,7 +15,6 @@ import (
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
-	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/examples/calc/calculator"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
@@ -78,15 +77,14 @@ func externalAgentSpec(a spec.Temporal) spec.Spec {
 func TestAgentsThatAreWorkflowsAndActivitiesTrainTheSameWeights(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	st := start(ctx, t, t.TempDir())
-	defer func() { require.NoError(t, st.Close()) }()
-	want := mustTrain(ctx, t, st, "here", tiny(spec.Agent{Func: "calculator"}))
+	st := sharedStack(t)
+	want := mustTrain(ctx, t, st, "here-for-theirs", tiny(spec.Agent{Func: "calculator"}))
 	theirWorker(t, st.Client)
-	for name, a := range map[string]spec.Temporal{"workflow": {Workflow: "TheirAgent"}, "activity": {Activity: "their_agent"}} {
+	for name, a := range map[string]spec.Temporal{"their-workflow": {Workflow: "TheirAgent"}, "their-activity": {Activity: "their_agent"}} {
 		got := mustTrain(ctx, t, st, name, externalAgentSpec(a))
 		require.Equal(t, want.Weights, got.Weights, name)
 	}
-	lost, err := st.Store.Attempt(ctx, record.Address{RolloutID: record.RolloutID{Run: "workflow", Kind: record.Train, Step: 1, Task: 1}, Attempt: 1})
+	lost, err := st.Store.Attempt(ctx, record.Address{RolloutID: record.RolloutID{Run: "their-workflow", Kind: record.Train, Step: 1, Task: 1}, Attempt: 1})
 	require.NoError(t, err)
 	require.Equal(t, record.InfraFault, lost.Outcome)
 	require.Contains(t, lost.Error, "no result after 10s")
@@ -116,8 +114,7 @@ func TestRolloutsWaitForTheWorkersOfAnAgent(t *testing.T) {
 func TestWorkersThatCanNotGoOnAreNoFailureOfTheirAgent(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	st := start(ctx, t, t.TempDir())
-	defer func() { require.NoError(t, st.Close()) }()
+	st := sharedStack(t)
 	for name, c := range map[string]struct {
 		agent    spec.Temporal
 		register func(worker.Worker)
@@ -179,12 +176,11 @@ func blockedBy(ctx context.Context, st *stack.Stack, id string) string {
 func TestAgentBehindHTTPTrainsTheSameWeights(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	st := startWith(ctx, t, t.TempDir(), agent.Registry{"calculator": calculate})
-	defer func() { require.NoError(t, st.Close()) }()
-	want := mustTrain(ctx, t, st, "here", tiny(spec.Agent{Func: "calculator"}))
+	st := sharedStack(t)
+	want := mustTrain(ctx, t, st, "here-for-http", tiny(spec.Agent{Func: "calculator"}))
 	var asked atomic.Int64
 	service := spec.Service{URL: theirService(t, &asked), Headers: map[string]string{"X-Team": "ours"}}
-	got := mustTrain(ctx, t, st, "service", tiny(spec.Agent{Service: &service}))
+	got := mustTrain(ctx, t, st, "behind-http", tiny(spec.Agent{Service: &service}))
 	require.Equal(t, want.Weights, got.Weights)
 	require.Greater(t, asked.Load(), int64(8), "each third request was answered by the proxy, and asked again")
 }

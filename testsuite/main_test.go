@@ -1,6 +1,7 @@
 package testsuite_test
 
 import (
+	"fmt"
 	"os"
 	"testing"
 
@@ -27,6 +28,10 @@ func TestMain(m *testing.M) {
 		os.Exit(victim(dir))
 	}
 	code := m.Run()
+	if err := closeSharedStack(); err != nil {
+		fmt.Fprintln(os.Stderr, "close the shared stack:", err)
+		code = max(code, 1)
+	}
 	if sharedTorch.Engine != nil {
 		sharedTorch.Close()
 	}

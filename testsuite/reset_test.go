@@ -86,25 +86,24 @@ func TestARunResetAnywhereEndsInTheSameWeights(t *testing.T) {
 		t.Run(fmt.Sprintf("lag %d", lag), func(t *testing.T) {
 			t.Parallel()
 			ctx := t.Context()
-			st := start(ctx, t, t.TempDir())
-			defer func() { require.NoError(t, st.Close()) }()
-			want := mustTrain(ctx, t, st, "reset", deciding(lag, 2))
+			st, name := sharedStack(t), fmt.Sprintf("reset-lag-%d", lag)
+			want := mustTrain(ctx, t, st, name, deciding(lag, 2))
 			require.NotZero(t, want.Promoted)
-			first := firstExecution(ctx, t, st.Client, "reset")
-			ids, kinds := points(eventsOf(ctx, t, st.Client, "reset"))
+			first := firstExecution(ctx, t, st.Client, name)
+			ids, kinds := points(eventsOf(ctx, t, st.Client, name))
 			seen := map[string]bool{}
 			for _, event := range ids {
 				if (seen[kinds[event]] || !slices.Contains(wanted, kinds[event])) && !*everyReset {
 					continue
 				}
 				seen[kinds[event]] = true
-				run, err := reset(ctx, st.Client, "reset", first, event)
+				run, err := reset(ctx, st.Client, name, first, event)
 				require.NoError(t, err)
 				var got workflows.TrainingResult
-				require.NoError(t, st.Client.GetWorkflow(ctx, "reset", run).Get(ctx, &got), "reset to event %d: %s", event, kinds[event])
+				require.NoError(t, st.Client.GetWorkflow(ctx, name, run).Get(ctx, &got), "reset to event %d: %s", event, kinds[event])
 				require.Equal(t, want, got, "reset to event %d: %s", event, kinds[event])
-				requireWhole(ctx, t, st, "reset")
-				require.Equal(t, first, firstExecution(ctx, t, st.Client, "reset"), "it is still the same chain")
+				requireWhole(ctx, t, st, name)
+				require.Equal(t, first, firstExecution(ctx, t, st.Client, name), "it is still the same chain")
 			}
 			for _, kind := range wanted {
 				require.True(t, seen[kind], kind)

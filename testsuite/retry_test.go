@@ -95,25 +95,24 @@ func TestAFailedRunThatIsRetriedEndsInTheSameWeights(t *testing.T) {
 func TestARunThatDivergedGoesOnWithOtherNumbers(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	st := start(ctx, t, t.TempDir())
-	defer func() { require.NoError(t, st.Close()) }()
+	st := sharedStack(t)
 	s := deciding(1, 3)
-	want := mustTrain(ctx, t, st, "undisturbed", s)
+	want := mustTrain(ctx, t, st, "not-diverged", s)
 	s.Loss.Entropy = 1e300
-	_, err := train(ctx, st, "run", s)
-	require.ErrorContains(t, err, "lower training.optimizer.learning_rate: `fulgurite retry run --set training.optimizer.learning_rate=")
-	_, err = retry(ctx, st, "run")
-	require.ErrorContains(t, err, "fulgurite retry run --set", "a plain retry repeats the step")
+	_, err := train(ctx, st, "diverged", s)
+	require.ErrorContains(t, err, "lower training.optimizer.learning_rate: `fulgurite retry diverged --set training.optimizer.learning_rate=")
+	_, err = retry(ctx, st, "diverged")
+	require.ErrorContains(t, err, "fulgurite retry diverged --set", "a plain retry repeats the step")
 
 	o := operator.Operator{Store: st.Store, Dial: func(context.Context) (client.Client, string, func(), error) {
 		return st.Client, client.DefaultNamespace, func() {}, nil
 	}}
-	bad := record.Action{ID: "other-key", Run: "run", Name: record.ActionRetry, By: "ada", Input: record.ActionInput{Values: map[string]float64{"sampling.temperature": 2}}}
+	bad := record.Action{ID: "other-key", Run: "diverged", Name: record.ActionRetry, By: "ada", Input: record.ActionInput{Values: map[string]float64{"sampling.temperature": 2}}}
 	_, err = o.Act(ctx, bad)
 	require.ErrorIs(t, err, operator.ErrRefused)
 	require.ErrorContains(t, err, "sampling.temperature")
-	asked := record.Action{ID: "without-bonus", Run: "run", Name: record.ActionRetry, By: "ada", Input: record.ActionInput{Values: map[string]float64{"loss.entropy": 0}}}
-	run, err := st.Store.Run(ctx, "run")
+	asked := record.Action{ID: "without-bonus", Run: "diverged", Name: record.ActionRetry, By: "ada", Input: record.ActionInput{Values: map[string]float64{"loss.entropy": 0}}}
+	run, err := st.Store.Run(ctx, "diverged")
 	require.NoError(t, err)
 	retrier := runstate.Retrier{Client: st.Client, Namespace: client.DefaultNamespace, Store: st.Store}
 	set := workflows.SetInput{By: asked.By, Values: asked.Input.Values}
@@ -124,11 +123,11 @@ func TestARunThatDivergedGoesOnWithOtherNumbers(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, record.ActionResult{Message: "it goes on with step 1, set and retried by ada", Step: 1, Execution: execution}, done.Result)
 	var got workflows.TrainingResult
-	require.NoError(t, st.Client.GetWorkflow(ctx, "run", execution).Get(ctx, &got))
+	require.NoError(t, st.Client.GetWorkflow(ctx, "diverged", execution).Get(ctx, &got))
 	require.Equal(t, want.Weights, got.Weights)
 	require.Equal(t, want.After, got.After)
-	requireWhole(ctx, t, st, "run")
-	acts, err := st.Store.Actions(ctx, "run", 1)
+	requireWhole(ctx, t, st, "diverged")
+	acts, err := st.Store.Actions(ctx, "diverged", 1)
 	require.NoError(t, err)
 	require.Equal(t, done.Input.Values, acts[0].Input.Values)
 	asked.ID = "once-more"
@@ -187,22 +186,21 @@ func TestARunThatHasEndedGoesOnForMoreSteps(t *testing.T) {
 func TestARunThatFailsInItsPreparationIsRetried(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	st := start(ctx, t, t.TempDir())
-	defer func() { require.NoError(t, st.Close()) }()
+	st := sharedStack(t)
 	s := spec.Spec{
 		Agent: spec.Agent{Func: "calculator"}, Grader: spec.Grader{Type: "exact"}, Training: spec.Training{Steps: 1, TasksPerStep: 1, SamplesPerTask: 2},
 		Tasks: spec.Tasks{Train: filepath.Join(t.TempDir(), "tasks.jsonl")},
 	}.WithDefaults()
-	_, err := train(ctx, st, "run", s)
+	_, err := train(ctx, st, "without-tasks", s)
 	require.ErrorContains(t, err, "tasks.train")
-	run, err := st.Store.Run(ctx, "run")
+	run, err := st.Store.Run(ctx, "without-tasks")
 	require.NoError(t, err)
 	require.Equal(t, record.Refused, run.Status)
 	require.NoError(t, os.WriteFile(s.Tasks.Train, []byte(`{"id":"a","input":"1+2","answer":"3"}`+"\n"), 0o600))
-	got, err := retry(ctx, st, "run")
+	got, err := retry(ctx, st, "without-tasks")
 	require.NoError(t, err)
 	require.Equal(t, 1, got.Steps)
-	requireWhole(ctx, t, st, "run")
+	requireWhole(ctx, t, st, "without-tasks")
 }
 
 func TestATerminatedRunIsClosedAndGoesOnWhenRetried(t *testing.T) {
@@ -244,9 +242,7 @@ func TestARetryThatIsKilledGoesOn(t *testing.T) {
 	t.Parallel()
 	skipShort(t, "runs that are killed are raced as they are")
 	ctx := t.Context()
-	undisturbed := start(ctx, t, t.TempDir())
-	want := mustTrain(ctx, t, undisturbed, "undisturbed", victimSpec(""))
-	require.NoError(t, undisturbed.Close())
+	want := mustTrain(ctx, t, sharedStack(t), "retry-undisturbed", victimSpec(""))
 
 	dir := t.TempDir()
 	st := startWith(ctx, t, dir, agent.Registry{"calculator": func(ctx context.Context, task agent.Task, env agent.Env) (string, error) {

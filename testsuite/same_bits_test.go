@@ -54,8 +54,7 @@ func critical(lag, steps int) spec.Spec {
 func TestEqualRunsWithACriticEndInTheSameBits(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	st := start(ctx, t, t.TempDir())
-	defer func() { require.NoError(t, st.Close()) }()
+	st := sharedStack(t)
 	names := []string{"critic-0", "critic-1"}
 	var g errgroup.Group
 	for _, name := range names {
@@ -93,8 +92,7 @@ func TestEqualRunsUnderOtherNamesEndInTheSameBits(t *testing.T) {
 	skipShort(t, "other tests run with a lag too, and are killed meanwhile")
 	t.Parallel()
 	ctx := t.Context()
-	st := start(ctx, t, t.TempDir())
-	defer func() { require.NoError(t, st.Close()) }()
+	st := sharedStack(t)
 	const steps = 5 // enough for a version to be promoted with every lag
 	kinds := map[string]spec.Spec{"lag-0": lagging(0, steps), "lag-1": lagging(1, steps), "lag-2": lagging(2, steps), "lora": adapting(1, 3)}
 	results := map[string][]workflows.TrainingResult{}

@@ -95,8 +95,7 @@ func TestRunsWithDynamicSamplingEndInTheSameBits(t *testing.T) {
 func TestEqualRunsWithAJudgeEndInTheSameBits(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	st := start(ctx, t, t.TempDir())
-	defer func() { require.NoError(t, st.Close()) }()
+	st := sharedStack(t)
 	url, judge := randomJudge(t)
 	results := make([]workflows.TrainingResult, 2)
 	var g errgroup.Group

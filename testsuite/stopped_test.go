@@ -90,9 +90,7 @@ func trainStopped(ctx context.Context, t *testing.T, run string, stop func(ctx c
 func TestChildrenThatWereTerminatedAreStartedAgainAndTheWeightsAreTheSame(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	undisturbed := start(ctx, t, t.TempDir())
-	want := mustTrain(ctx, t, undisturbed, "undisturbed", small(2))
-	require.NoError(t, undisturbed.Close())
+	want := mustTrain(ctx, t, sharedStack(t), "not-stopped", small(2))
 
 	st, got := trainStopped(ctx, t, "stopped", terminate)
 	defer func() { require.NoError(t, st.Close()) }()
@@ -132,16 +130,15 @@ func TestAPersonCancelsSingleTasksAndEvaluations(t *testing.T) {
 func TestChildrenHaveASummaryAndNoSecrets(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	st := start(ctx, t, t.TempDir())
-	defer func() { require.NoError(t, st.Close()) }()
+	st := sharedStack(t)
 	var asked atomic.Int64
 	served := tiny(spec.Agent{Service: &spec.Service{URL: theirService(t, &asked), Headers: map[string]string{"X-Team": "ours", "X-Token": "hush-hush"}}})
 	served.Tasks.Test = "arithmetic:test:4"
-	mustTrain(ctx, t, st, "served", served.WithDefaults())
+	mustTrain(ctx, t, st, "summary-served", served.WithDefaults())
 	started := tiny(spec.Agent{Command: []string{"echo", "0"}, Environment: map[string]string{"TOKEN": "hush-hush"}})
 	started.Tasks.Test = "arithmetic:test:4"
-	mustTrain(ctx, t, st, "started", started.WithDefaults())
-	for _, run := range []string{"served", "started"} {
+	mustTrain(ctx, t, st, "summary-started", started.WithDefaults())
+	for _, run := range []string{"summary-served", "summary-started"} {
 		for id, says := range map[string]string{"/train-1/1": "step 1, task 1 ", "/test-0": "version 0 on the test split"} {
 			d, err := st.Client.DescribeWorkflow(ctx, run+id, "")
 			require.NoError(t, err)

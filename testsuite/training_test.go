@@ -3,9 +3,11 @@ package testsuite_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -56,6 +58,41 @@ func startWith(ctx context.Context, t testing.TB, dir string, agents agent.Regis
 	return st
 }
 
+// shared is the stack of tests that need none of their own, because they neither stop it
+// nor look at more than their own runs. Their runs have names that no other test uses.
+var shared struct {
+	sync.Mutex
+	dir   string
+	stack *stack.Stack
+}
+
+// sharedStack returns the shared stack. The first call starts it.
+func sharedStack(t *testing.T) *stack.Stack {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.stack != nil {
+		return shared.stack
+	}
+	dir, err := os.MkdirTemp("", "fulgurite-testsuite-")
+	require.NoError(t, err)
+	shared.dir = dir
+	shared.stack, err = stack.Start(context.Background(), stack.Options{Dir: dir, Agents: agent.Registry{"calculator": calculate}, Log: zap.NewNop(), Reconcile: 100 * time.Millisecond})
+	require.NoError(t, err)
+	return shared.stack
+}
+
+func closeSharedStack() error {
+	if shared.dir == "" {
+		return nil
+	}
+	var err error
+	if shared.stack != nil {
+		err = shared.stack.Close()
+	}
+	return errors.Join(err, os.RemoveAll(shared.dir))
+}
+
 // train runs s under name to its end.
 func train(ctx context.Context, st *stack.Stack, name string, s spec.Spec) (workflows.TrainingResult, error) {
 	var out workflows.TrainingResult
@@ -75,8 +112,7 @@ func train(ctx context.Context, st *stack.Stack, name string, s spec.Spec) (work
 func TestTwoStepsRunThroughEverythingReal(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	st := start(ctx, t, t.TempDir())
-	defer func() { require.NoError(t, st.Close()) }()
+	st := sharedStack(t)
 	s := small(2)
 	s.Model.WarmStart = nil // random weights
 	result, err := train(ctx, st, "two-steps", s)
@@ -119,8 +155,7 @@ func TestOnlyIDsAndNumbersPassThroughTemporal(t *testing.T) {
 	t.Parallel()
 	skipShort(t, "counts events")
 	ctx := t.Context()
-	st := start(ctx, t, t.TempDir())
-	defer func() { require.NoError(t, st.Close()) }()
+	st := sharedStack(t)
 	s := small(4)
 	_, err := train(ctx, st, "budget", s)
 	require.NoError(t, err)
@@ -215,10 +250,7 @@ func TestARunKilledAnyNumberOfTimesEndsInTheSameWeights(t *testing.T) {
 func killThreeTimes(t *testing.T, kind string) {
 	t.Helper()
 	ctx := t.Context()
-	undisturbed := start(ctx, t, t.TempDir())
-	want, err := train(ctx, undisturbed, "undisturbed", victimSpec(kind))
-	require.NoError(t, err)
-	require.NoError(t, undisturbed.Close())
+	want := mustTrain(ctx, t, sharedStack(t), "never-killed-"+kind, victimSpec(kind))
 
 	dir := t.TempDir()
 	for kill := range 3 {
