@@ -164,7 +164,7 @@ func TestSolutionsBecomeDialogsWithTheCalculator(t *testing.T) {
 		"He has 1/0 = <<1/0=1>>1.\n#### 1",                                       // which has no value
 		"He has 2+2 = <<2+2=4>>4.\n#### 5",                                       // which is not the answer
 		"He has 2+2 = <<2+2=4>>4.\nThat is all.\n#### 4",                         // a line without a calculation
-		"A<<1+1=2>>\nB<<2+1=3>>\nC<<3+1=4>>\nD<<4+1=5>>\n#### 5",                 // more calls than the agent may make
+		"A<<1+1=2>>\nB<<2+1=3>>\nC<<3+1=4>>\nD<<4+1=5>>\nE<<5+1=6>>\n#### 6",     // more calculations than are shown or trained
 		"A thousand: 500+500 = <<500+500=1000>>1000 in words 1,000.\n#### 1,000", // commas separate thousands
 	)
 	math(t, filepath.Join(source, "test.jsonl"), "#### 1", "#### 2", "#### 3")
@@ -199,10 +199,14 @@ func TestSolutionsBecomeDialogsWithTheCalculator(t *testing.T) {
 			delete(want, question)
 		}
 	}
+	left := 7 - 1 - len(want)
+	if !strings.Contains(string(gate), "train.jsonl 5?") {
+		left--
+	}
 	require.Equal(t, want, dialogs)
 	train, err := os.ReadFile(filepath.Join(into, "train.jsonl"))
 	require.NoError(t, err)
-	require.Len(t, strings.Split(strings.TrimSpace(string(train)), "\n"), 7-1-len(want))
+	require.Len(t, strings.Split(strings.TrimSpace(string(train)), "\n"), left)
 
 	math(t, filepath.Join(source, "train.jsonl"), "72")
 	out, err = python(t, "math", "split.py", source, into)
