@@ -71,15 +71,20 @@ func sharedStack(t *testing.T) *stack.Stack {
 	t.Helper()
 	shared.Lock()
 	defer shared.Unlock()
-	if shared.stack != nil {
-		return shared.stack
+	if shared.stack == nil {
+		require.NoError(t, startSharedStack())
 	}
-	dir, err := os.MkdirTemp("", "fulgurite-testsuite-")
-	require.NoError(t, err)
-	shared.dir = dir
-	shared.stack, err = stack.Start(context.Background(), stack.Options{Dir: dir, Agents: agent.Registry{"calculator": calculate}, Log: zap.NewNop(), Reconcile: 100 * time.Millisecond})
-	require.NoError(t, err)
 	return shared.stack
+}
+
+// startSharedStack starts the shared stack in a folder of its own, since it outlives the
+// test that asks first.
+func startSharedStack() (err error) {
+	if shared.dir, err = os.MkdirTemp("", "fulgurite-testsuite-"); err != nil {
+		return err
+	}
+	shared.stack, err = stack.Start(context.Background(), stack.Options{Dir: shared.dir, Agents: agent.Registry{"calculator": calculate}, Log: zap.NewNop(), Reconcile: 100 * time.Millisecond})
+	return err
 }
 
 func closeSharedStack() error {
