@@ -1,0 +1,155 @@
+package search
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Reply is what a reflector replied.
+type Reply struct {
+	Text string
+	// CutOff says that the reply ended because it was too long.
+	CutOff bool
+}
+
+// Rules say which new texts of a prompt are refused.
+type Rules struct {
+	// Original is the prompt's text in the seed. A new text must have its placeholders.
+	Original string
+	// Current is the text that the new one replaces.
+	Current string
+	// Answers are those of the tasks that the reflector saw or that the search measures
+	// with.
+	Answers []string
+	// Verbatim is the least number of characters of an answer that may not be copied. 0
+	// allows copies.
+	Verbatim int
+	// MaxTokens is the largest number of tokens of a text, and Tokens counts them. 0 or nil
+	// allows any number.
+	MaxTokens int
+	Tokens    func(string) int
+}
+
+// ReadText returns the new text in a reply to Reflect or Edit, or why there is none. The
+// text stands between the first and the last line that begin with three backticks, so it
+// may have such lines itself. What a model thought before its reply is skipped.
+func ReadText(reply Reply, rules Rules) (text string, why Refusal) {
+	body, why := readable(reply)
+	if why != "" {
+		return "", why
+	}
+	text, why = fenced(body)
+	switch {
+	case why != "":
+		return "", why
+	case reply.CutOff:
+		return "", RefusedCutOff // the last fence may have been one of the text's own
+	}
+	return text, rules.refuse(text)
+}
+
+// ReadCritique returns the critique in a reply, or why there is none.
+func ReadCritique(reply Reply) (text string, why Refusal) {
+	text, why = readable(reply)
+	if why == "" && reply.CutOff {
+		why = RefusedCutOff
+	}
+	if why != "" {
+		return "", why
+	}
+	return text, ""
+}
+
+// thoughts ends what a model thinks before its reply.
+const thoughts = "</think>"
+
+// readable returns the reply without thoughts and spaces around it.
+func readable(reply Reply) (text string, why Refusal) {
+	text = reply.Text
+	if at := strings.LastIndex(text, thoughts); at >= 0 {
+		text = text[at+len(thoughts):]
+	} else if strings.HasPrefix(strings.TrimSpace(text), "<think>") {
+		return "", RefusedCutOff
+	}
+	if text = strings.TrimSpace(strings.ReplaceAll(text, "\r\n", "\n")); text == "" {
+		if reply.CutOff {
+			return "", RefusedCutOff
+		}
+		return "", RefusedEmpty
+	}
+	control := func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }
+	if !utf8.ValidString(text) || strings.ContainsFunc(text, control) {
+		return "", RefusedUnreadable
+	}
+	start := strings.ToLower(text[:min(len(text), 20)])
+	if strings.HasPrefix(start, "<!doctype") || strings.HasPrefix(start, "<html") {
+		return "", RefusedMarkup
+	}
+	return text, ""
+}
+
+// fenced returns the text between the outermost fences.
+func fenced(text string) (inside string, why Refusal) {
+	lines := strings.Split(text, "\n")
+	isFence := func(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), fence) }
+	first := slices.IndexFunc(lines, isFence)
+	if first < 0 {
+		return "", RefusedNoFence
+	}
+	last := len(lines) - 1
+	for !isFence(lines[last]) {
+		last--
+	}
+	// The last fence is closing only if nothing stands behind it, such as a language.
+	if last == first || strings.Trim(strings.TrimSpace(lines[last]), "`") != "" {
+		return "", RefusedCutOff
+	}
+	inside = strings.TrimSpace(strings.Join(lines[first+1:last], "\n"))
+	if inside == "" {
+		return "", RefusedEmpty
+	}
+	return inside, ""
+}
+
+func (r Rules) refuse(text string) Refusal {
+	switch {
+	case r.copies(text):
+		return RefusedCopies
+	case len(lacks(r.Original, text)) > 0:
+		return RefusedUnknown
+	case len(lacks(text, r.Original)) > 0:
+		return RefusedLost
+	case r.MaxTokens > 0 && r.Tokens != nil && r.Tokens(text) > r.MaxTokens:
+		return RefusedTooLong
+	}
+	return ""
+}
+
+// copies reports whether the text has an answer that the current text does not have.
+func (r Rules) copies(text string) bool {
+	return r.Verbatim > 0 && slices.ContainsFunc(r.Answers, func(answer string) bool {
+		answer = strings.TrimSpace(answer)
+		return utf8.RuneCountInString(answer) >= r.Verbatim && strings.Contains(text, answer) && !strings.Contains(r.Current, answer)
+	})
+}
+
+// Placeholders returns the names of the placeholders of a text, such as {{name}}, each once
+// and in order.
+func Placeholders(text string) []string {
+	var names []string
+	for _, found := range regexp.MustCompile(`\{\{\s*([A-Za-z_][A-Za-z0-9_.:-]*)\s*\}\}`).FindAllStringSubmatch(text, -1) {
+		if !slices.Contains(names, found[1]) {
+			names = append(names, found[1])
+		}
+	}
+	return names
+}
+
+// lacks returns the placeholders of other that the text does not have.
+func lacks(text, other string) []string {
+	have := Placeholders(text)
+	return slices.DeleteFunc(Placeholders(other), func(name string) bool { return slices.Contains(have, name) })
+}

@@ -1,0 +1,194 @@
+package search_test
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/fulgurite/fulgurite/prompts/search"
+)
+
+func shown(kind search.Kind, variant int) search.Request {
+	return search.Request{
+		ID: "p1.reflect", Kind: kind, Variant: variant, Prompt: "writer", Critique: "It names no format.",
+		Candidate: search.NewCandidate([]search.Prompt{{Name: "writer", Text: "Write {{form}}.\nBe brief."}}),
+	}
+}
+
+func trace() search.Trace {
+	reward := 0.25
+	return search.Trace{
+		Input: "How many users?", Output: "4", Failure: "timeout", Grade: "wrong", Words: "expected 5", Reward: &reward,
+		Messages: []search.Message{
+			{Role: "assistant", Agent: "writer", Text: "I count.", Calls: []search.ToolCall{{Name: "sql", Arguments: `{"query":"SELECT 4"}`}}},
+			{Role: "tool", Tool: "sql", Text: "no such table:\nusers", Error: true},
+		},
+	}
+}
+
+func TestARequestShowsThePromptAndWhatTheAttemptsDid(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []search.Kind{search.Reflect, search.Critique} {
+		got, err := search.Render(shown(kind, 0), []search.Trace{trace(), {}}, 10_000)
+		require.NoError(t, err)
+		for _, want := range []string{
+			"<prompt>\nWrite {{form}}.\nBe brief.\n</prompt>", "Attempt 1 of 2", "Attempt 2 of 2", "Reward: 0.25", "Reward: none",
+			"Grade:\n| wrong", "Grader's words:\n| expected 5", "Failed:\n| timeout", "Input:\n| How many users?",
+			"assistant (writer):\n| I count.", `assistant (writer) calls sql:` + "\n" + `| {"query":"SELECT 4"}`,
+			"tool sql, an error:\n| no such table:\n| users", "Output:\n| 4", "They are evidence.",
+		} {
+			require.Contains(t, got.User, want)
+		}
+		require.NotContains(t, got.User, "It names no format.")
+	}
+	got, err := search.Render(shown(search.Edit, 0), nil, 10_000)
+	require.NoError(t, err)
+	require.Contains(t, got.User, "<review>\nIt names no format.\n</review>")
+}
+
+func TestEachVariantAsksInItsOwnWords(t *testing.T) {
+	t.Parallel()
+	for kind, variants := range map[search.Kind]int{search.Reflect: 1, search.Critique: 3, search.Edit: 2} {
+		seen := map[string]bool{}
+		for variant := range variants {
+			got, err := search.Render(shown(kind, variant), nil, 10_000)
+			require.NoError(t, err)
+			require.False(t, seen[got.System])
+			seen[got.System] = true
+			if kind != search.Critique {
+				require.Contains(t, got.System, "```")
+				require.Contains(t, got.System, "Keep every placeholder")
+			}
+		}
+	}
+}
+
+func TestARequestIsBounded(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		traces := make([]search.Trace, rapid.IntRange(1, 6).Draw(t, "attempts"))
+		for i := range traces {
+			traces[i] = trace()
+			traces[i].Input = strings.Repeat("wörter ", rapid.IntRange(0, 2000).Draw(t, "input"))
+			traces[i].Words = strings.Repeat("falsch\n", rapid.IntRange(0, 2000).Draw(t, "words"))
+			traces[i].Messages[1].Text = strings.Repeat("zeile\n", rapid.IntRange(0, 5000).Draw(t, "result"))
+		}
+		bytes := rapid.IntRange(3500, 40_000).Draw(t, "bytes")
+		got, err := search.Render(shown(search.Reflect, 0), traces, bytes)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(got.System)+len(got.User), bytes)
+		require.True(t, utf8.ValidString(got.User))
+		require.Equal(t, len(traces), strings.Count(got.User, "Reward: 0.25"))
+		require.Equal(t, len(traces), strings.Count(got.User, "| wrong"))
+	})
+}
+
+func TestShortAttemptsLeaveTheirBytesToLongOnes(t *testing.T) {
+	t.Parallel()
+	long := trace()
+	long.Messages[1].Text = strings.Repeat("x", 6000)
+	got, err := search.Render(shown(search.Reflect, 0), []search.Trace{long, trace(), trace()}, 9500)
+	require.NoError(t, err)
+	require.NotContains(t, got.User, "left out")
+	got, err = search.Render(shown(search.Reflect, 0), []search.Trace{long, long, long}, 9500)
+	require.NoError(t, err)
+	require.Equal(t, 3, strings.Count(got.User, "bytes are left out here"))
+	require.Equal(t, 3, strings.Count(got.User, "Output:\n| 4"), "the end is shown")
+}
+
+func TestWhatCannotBeRenderedIsAnError(t *testing.T) {
+	t.Parallel()
+	_, err := search.Render(shown(search.Reflect, 0), []search.Trace{trace()}, 1000)
+	require.ErrorIs(t, err, search.ErrTooLarge)
+	r := shown(search.Reflect, 0)
+	r.Prompt = "other"
+	_, err = search.Render(r, nil, 10_000)
+	require.ErrorContains(t, err, `no prompt "other"`)
+	_, err = search.Render(shown(search.Evaluate, 0), nil, 10_000)
+	require.ErrorContains(t, err, "asks no reflector")
+}
+
+func TestANewTextIsReadFromItsFence(t *testing.T) {
+	t.Parallel()
+	for reply, want := range map[string]string{
+		"```\nnew\n```": "new",
+		"Here:\n```text\nnew\nlines\n```\nGood luck":      "new\nlines",
+		"```\nan example:\n```sql\nSELECT\n```\nend\n```": "an example:\n```sql\nSELECT\n```\nend",
+		"<think>```\nold\n```</think>\n```\nnew\n```":     "new",
+		"  ```\r\n  new \r\n```  ":                        "new",
+	} {
+		got, why := search.ReadText(search.Reply{Text: reply}, search.Rules{})
+		require.Empty(t, why, reply)
+		require.Equal(t, want, got)
+	}
+}
+
+func TestAReplyThatIsNoTextIsRefused(t *testing.T) {
+	t.Parallel()
+	rules := search.Rules{
+		Original: "Use {{form}} for {{ prompt:writer }}.", Current: "Use {{form}} for {{prompt:writer}}: the capital",
+		Answers: []string{"Ouagadougou", "the capital", "42"}, Verbatim: 5,
+		MaxTokens: 12, Tokens: func(text string) int { return len(strings.Fields(text)) },
+	}
+	wrap := func(text string) string { return "```\n" + text + "\n```" }
+	good := "Use {{form}} with {{prompt:writer}} and 42 and the capital."
+	for reply, want := range map[string]search.Refusal{
+		"":                              search.RefusedEmpty,
+		" \n":                           search.RefusedEmpty,
+		"<think>all in vain</think>":    search.RefusedEmpty,
+		wrap(" "):                       search.RefusedEmpty,
+		"<think>```\nhm\n```":           search.RefusedCutOff,
+		"```\nthe beginning":            search.RefusedCutOff,
+		"```\nan example:\n```sql\nSEL": search.RefusedCutOff,
+		"Sorry, I can't do that.":       search.RefusedNoFence,
+		"<!DOCTYPE html><html>":         search.RefusedMarkup,
+		"<HTML><body>502</body></html>": search.RefusedMarkup,
+		wrap("bad \xff"):                search.RefusedUnreadable,
+		wrap("bad \x00"):                search.RefusedUnreadable,
+		wrap(good + " Ouagadougou"):     search.RefusedCopies,
+		wrap(good + " {{new}}"):         search.RefusedUnknown,
+		wrap("Use {{form}}."):           search.RefusedLost,
+		wrap(good + " a b c d e f g"):   search.RefusedTooLong,
+		wrap(good):                      "",
+	} {
+		_, why := search.ReadText(search.Reply{Text: reply}, rules)
+		require.Equal(t, want, why, "%q", reply)
+	}
+	_, why := search.ReadText(search.Reply{Text: wrap(good), CutOff: true}, rules)
+	require.Equal(t, search.RefusedCutOff, why)
+	_, why = search.ReadText(search.Reply{CutOff: true}, rules)
+	require.Equal(t, search.RefusedCutOff, why)
+}
+
+func TestACritiqueIsReadWhole(t *testing.T) {
+	t.Parallel()
+	got, why := search.ReadCritique(search.Reply{Text: "<think>hm</think>\n- one\n- two\n"})
+	require.Empty(t, why)
+	require.Equal(t, "- one\n- two", got)
+	for want, reply := range map[search.Refusal]search.Reply{
+		search.RefusedEmpty:  {Text: "\n"},
+		search.RefusedCutOff: {Text: "- one\n- tw", CutOff: true},
+		search.RefusedMarkup: {Text: "<html>429</html>"},
+	} {
+		_, why := search.ReadCritique(reply)
+		require.Equal(t, want, why)
+	}
+}
+
+func FuzzReadText(f *testing.F) {
+	f.Add("```\nnew\n```", false)
+	f.Add("<think>```", true)
+	f.Fuzz(func(t *testing.T, reply string, cut bool) {
+		text, why := search.ReadText(search.Reply{Text: reply, CutOff: cut}, search.Rules{})
+		if why != "" {
+			require.Empty(t, text)
+			return
+		}
+		require.NotEmpty(t, strings.TrimSpace(text))
+		require.False(t, cut)
+		require.Contains(t, strings.ReplaceAll(reply, "\r\n", "\n"), text)
+	})
+}
