@@ -60,6 +60,20 @@ func TestALuckyMinibatchAloneDoesNotWin(t *testing.T) {
 	require.InDelta(t, 0.5, *h.Done.Score, 0)
 }
 
+func TestOfEqualCandidatesTheEarlierWins(t *testing.T) {
+	t.Parallel()
+	g := newGEPA(t, settings(1), search.GEPASettings{})
+	give(t, g, only(t, g), 0.5)
+	give(t, g, only(t, g), 0)
+	say(t, g, only(t, g), "as good")
+	give(t, g, only(t, g), 1)
+	d := give(t, g, only(t, g), 0.25, 0.75)
+	require.InDelta(t, 0.5, *d[0].Score, 0)
+	require.False(t, d[0].Best)
+	h := drive(t, g, world{refused: 100}, driving{})
+	require.Equal(t, "text0", h.Done.Winner.Prompts[0].Text)
+}
+
 func TestOnlyAStrictGainIsValidated(t *testing.T) {
 	t.Parallel()
 	for after, want := range map[float64]bool{0.4: false, 0.5: false, 0.6: true} {

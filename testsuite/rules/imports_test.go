@@ -59,6 +59,8 @@ func forbidden(folder, p string) string {
 		return "assigning credit does no I/O and knows no chance"
 	case folder == "credit" && within(p, "bufio", "crypto", "database", "io", "log", "math/rand", "net", "os", "runtime", "syscall", "time"):
 		return "credit does no I/O and knows no clock and no chance"
+	case within(folder, "prompts/search") && (ours && !within(p, "tasks/shuffle", "internal/truncate") || within(p, "bufio", "context", "crypto/rand", "database", "go.temporal.io", "io", "log", "math/rand", "net", "os", "sync", "syscall", "time")):
+		return "a workflow drives searches: they do no I/O, and know no clock and no chance but their own"
 	case within(folder, "update") && within(p, "go.temporal.io", "store", "database"):
 		return "updates need neither Temporal nor a database"
 	case within(folder, "page") && within(p, "go.temporal.io", "workflows", "activities", "database"):
@@ -98,6 +100,9 @@ func TestImportsAgainstTheDesignAreNoticed(t *testing.T) {
 		{"credit", "time"},
 		{"credit/signals", "net/http"},
 		{"credit", "math/rand/v2"},
+		{"prompts/search", "math/rand/v2"},
+		{"prompts/search", module + "store"},
+		{"prompts/search", "go.temporal.io/sdk/workflow"},
 		{"update", "go.temporal.io/sdk/activity"},
 		{"update", module + "store"},
 		{"workflows", module + "store"},
@@ -126,6 +131,8 @@ func TestImportsAgainstTheDesignAreNoticed(t *testing.T) {
 		{"spec", module + "credit"},
 		{"credit/signals", module + "wire"},
 		{"credit/signals", "time"},
+		{"prompts/search", module + "tasks/shuffle"},
+		{"prompts/search", "crypto/sha256"},
 		{"store", module + "store/blob"},
 		{"gateway", module + "model"},
 		{"gateway/conversation", module + "model"},

@@ -120,9 +120,9 @@ def poml(template, context, format):
 
 
 class Completions:
-    def __init__(self, world, events):
+    def __init__(self, world, events, seed):
         self.world, self.events = world, events
-        self.random = random.Random(3000)
+        self.random = random.Random(2000 + seed)
         self.critiques = 0
 
     async def create(self, model, messages, temperature):
@@ -134,7 +134,7 @@ class Completions:
             shown = [e["messages"][0]["task"] for e in messages["experiments"]]
             self.events.append({"critique": prompt, "variant": variant, "shown": shown, "reply": text})
         else:
-            text = "" if self.random.random() < 0.05 else self.world.propose(prompt)
+            text = "" if self.random.random() < 0.1 else self.world.propose(prompt)
             self.events.append({"edit": prompt, "variant": variant, "after": messages["critique"], "reply": text})
         message = types.SimpleNamespace(content=text)
         return types.SimpleNamespace(choices=[types.SimpleNamespace(message=message)])
@@ -156,7 +156,7 @@ async def trace(seed, train, validation, beam, branch, rounds, gradient_batch, v
             await super()._update_best_prompt(*args)
             events.append({"best": self._history_best_prompt.template, "score": self._history_best_score})
 
-    client = types.SimpleNamespace(chat=types.SimpleNamespace(completions=Completions(world, events)))
+    client = types.SimpleNamespace(chat=types.SimpleNamespace(completions=Completions(world, events, seed)))
     apo = Recorded(
         client, gradient_batch_size=gradient_batch, val_batch_size=validation_batch,
         beam_width=beam, branch_factor=branch, beam_rounds=rounds,
