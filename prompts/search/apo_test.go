@@ -88,35 +88,66 @@ func TestACandidateThatMissesATaskIsNotComparedAsIfItWereWhole(t *testing.T) {
 	give(t, a, only(t, a), 0.5)
 	round(t, a)
 	missing := 0
+	verdicts := map[string]search.Verdict{}
 	for try := range 2 {
 		open := a.Next().Requests
 		require.Len(t, open, []int{3, 3}[try])
 		for _, r := range open {
-			switch r.Candidate.Prompts[0].Text {
-			case "text0/1":
-				if try == 0 {
-					give(t, a, r, 1, -1, -1) // the third task is missed by all
-				} else {
-					require.Len(t, r.Tasks, 2)
-					give(t, a, r, -1)
-				}
+			var scores []float64
+			if first := try == 0; r.Candidate.Prompts[0].Text == "text0/1" {
 				missing++
-			default:
-				if try == 0 {
-					give(t, a, r, 0.25, 0.25, -1)
-				} else {
-					require.Len(t, r.Tasks, 1)
-					give(t, a, r, -1)
-				}
+				scores = map[bool][]float64{true: {1, -1, -1}, false: {-1, -1}}[first]
+			} else {
+				scores = map[bool][]float64{true: {0.25, 0.25, -1}, false: {-1}}[first] // all miss the third task
+			}
+			require.Len(t, r.Tasks, len(scores))
+			for _, d := range give(t, a, r, scores...) {
+				verdicts[d.Candidate.Prompts[0].Text] = d.Verdict
 			}
 		}
 	}
 	require.Equal(t, 2, missing)
+	require.Equal(t, map[string]search.Verdict{"text0/1": search.Unmeasured, "text0/2": search.Accepted}, verdicts)
 	require.Len(t, a.Beam, 2)
 	for _, m := range a.Beam {
 		require.NotEqual(t, "text0/1", m.Candidate.Prompts[0].Text)
 		require.InDelta(t, 0.25, *m.Score, 0)
 	}
+}
+
+func TestAttemptsWithoutAScoreAreNotShown(t *testing.T) {
+	t.Parallel()
+	a := newAPO(t, settings(1), search.APOSettings{Beam: 1, Branch: 2})
+	give(t, a, only(t, a), 0.5)
+	open := a.Next().Requests
+	give(t, a, open[0], 0.5, -1)
+	d := give(t, a, open[1], -1)
+	require.Equal(t, search.Unmeasured, d[0].Verdict)
+	critique := only(t, a)
+	require.Len(t, critique.Shown, 2)
+	for _, r := range critique.Shown {
+		require.NotNil(t, r.Score)
+	}
+}
+
+func TestALeaderIsMeasuredOnceAndWinsOnlyIfItIsBetter(t *testing.T) {
+	t.Parallel()
+	s := settings(1)
+	s.Budget = search.Budget{Minibatch: 1000, Validation: 1000, Reflections: 1000}
+	a := newAPO(t, s, search.APOSettings{Beam: 1, Branch: 1, Rounds: 2, ValidationBatch: 3})
+	give(t, a, only(t, a), 0.5)
+	for r := range 2 {
+		round(t, a)
+		for _, one := range a.Next().Requests {
+			give(t, a, one, map[bool]float64{true: 1, false: 0}[one.Candidate.Prompts[0].Text == "text0/1"])
+		}
+		if r == 0 {
+			give(t, a, only(t, a), 0.5)
+		}
+	}
+	done := a.Next().Done
+	require.NotNil(t, done, "the leader is measured again")
+	require.Equal(t, "text0", done.Winner.Prompts[0].Text, "a tie has replaced the seed")
 }
 
 func TestEqualProposalsOfARoundAreComparedOnce(t *testing.T) {

@@ -171,6 +171,8 @@ func TestAPerfectMinibatchIsSkipped(t *testing.T) {
 	give(t, g, only(t, g), 0.5)
 	d := give(t, g, only(t, g), 1)
 	require.Equal(t, search.Perfect, d[0].Verdict)
+	d = give(t, g, only(t, g), 1, -1, 1)
+	require.Equal(t, search.Perfect, d[0].Verdict, "a missing score is not imperfect")
 	never := false
 	g = newGEPA(t, settings(1), search.GEPASettings{SkipPerfect: &never})
 	give(t, g, only(t, g), 0.5)

@@ -1,9 +1,5 @@
 package search
 
-// TextsVersion changes with every text here. A driver that stores replies under a digest of
-// what was asked for need not look at it, because the texts are part of what was asked.
-const TextsVersion = 1
-
 // fence is what the reflector puts around a new text, and what ReadText looks for.
 const fence = "```"
 

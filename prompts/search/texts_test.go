@@ -97,6 +97,10 @@ func TestShortAttemptsLeaveTheirBytesToLongOnes(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 3, strings.Count(got.User, "bytes are left out here"))
 	require.Equal(t, 3, strings.Count(got.User, "Output:\n| 4"), "the end is shown")
+	long.Input = strings.Repeat("y", 6000)
+	got, err = search.Render(shown(search.Reflect, 0), []search.Trace{long, long, long}, 9500)
+	require.NoError(t, err)
+	require.Equal(t, 3, strings.Count(got.User, "I count."), "the input pushes the messages out")
 }
 
 func TestWhatCannotBeRenderedIsAnError(t *testing.T) {

@@ -97,6 +97,7 @@ class World:
 
     def __init__(self, seed, names, train, validation):
         self.random = random.Random(1000 + seed)
+        self.mixed = seed % 2 == 1
         self.tasks = [("train", i) for i in range(train)] + [("validation", i) for i in range(validation)]
         self.levels = {}
         self.seed = {}
@@ -111,6 +112,11 @@ class World:
             return self.random.choice([t for t in self.levels if t[0] == name[0] and t != parent])
         gain = self.random.choice([-1, 0, 1, 1, 2])
         part = self.random.random()
+        if self.mixed:  # what helps on one task harms on another
+            self.levels[text] = {
+                t: max(0, level + self.random.choice([-3, -1, 0, 0, 1, 1, 2])) for t, level in self.levels[parent].items()
+            }
+            return text
         self.levels[text] = {
             t: max(0, level + (gain if self.random.random() < part else self.random.choice([-1, 0, 0, 0])))
             for t, level in self.levels[parent].items()
