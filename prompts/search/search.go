@@ -17,8 +17,9 @@
 //   - A search depends only on its settings, its draws and the answers. The order in which
 //     the answers of one step arrive changes nothing.
 //   - The whole state is JSON. A search that Decode returns goes on exactly as the one
-//     that was encoded. A state holds all accepted texts, so a driver keeps large ones
-//     outside of a workflow's history.
+//     that was encoded. A state holds the texts and validation scores of all candidates of
+//     the archive, so a driver keeps it outside of a workflow's history: 1,500 short ones
+//     with 50 scores each take 2 MB.
 //   - A request has an id, and equal states have equal requests with equal ids. An id
 //     occurs once in a search.
 //   - No request is made that the budget does not cover. Only what an answer reports
