@@ -47,10 +47,12 @@ func forbidden(folder, p string) string {
 	switch {
 	case within(folder, "internal/textfile", "internal/modeldir", "internal/shell") && ours && !within(p, "internal/textfile", "internal/shell"):
 		return "leaves read files and import nothing of ours, so that every reader may import them"
-	case within(folder, "spec") && ours && !within(p, "spec", "internal/textfile", "internal/modeldir", "internal/shell") && strings.TrimPrefix(p, module) != "credit":
-		return "a leaf imports nothing of ours but the readers of files; spec shares the names of credit"
-	case within(folder, "record") && ours:
+	case within(folder, "spec") && ours && !within(p, "spec", "internal/textfile", "internal/modeldir", "internal/shell") && !slices.Contains([]string{"credit", "prompts"}, strings.TrimPrefix(p, module)):
+		return "a leaf imports nothing of ours but the readers of files; spec shares the names of credit and the checks of prompts"
+	case (within(folder, "record") || folder == "prompts") && ours:
 		return "a leaf imports nothing of ours"
+	case within(folder, "prompts") && within(p, "database", "log", "math/rand", "net", "os", "sync", "time"):
+		return "prompts replace texts, and do no more"
 	case within(folder, "wire") && (ours && !within(p, "wire", "dialog") || within(p, "database", "log", "math/rand", "os")):
 		return "wire turns bytes into dialogs and back, and does no more"
 	case folder == "credit" && ours:
@@ -95,6 +97,9 @@ func TestImportsAgainstTheDesignAreNoticed(t *testing.T) {
 		{"spec", module + "record"},
 		{"record", module + "spec"},
 		{"spec", module + "credit/assign"},
+		{"spec", module + "prompts/rewrite"},
+		{"prompts", module + "dialog"},
+		{"prompts/rewrite", "net/http"},
 		{"wire", module + "record"},
 		{"credit", module + "record"},
 		{"credit", "time"},
@@ -129,6 +134,8 @@ func TestImportsAgainstTheDesignAreNoticed(t *testing.T) {
 	for _, c := range [][2]string{
 		{"model/engine/native", module + "model/engine/native/kernel"},
 		{"spec", module + "credit"},
+		{"spec", module + "prompts"},
+		{"prompts/rewrite", module + "dialog"},
 		{"credit/signals", module + "wire"},
 		{"credit/signals", "time"},
 		{"prompts/search", module + "tasks/shuffle"},
