@@ -18,7 +18,10 @@
 // An attempt has the path /r/RUN/STEP/TASK/SAMPLE/ATTEMPT, and below it its model calls,
 // rewards, events and trace exports. /n/AGENT after the attempt names the agent that asks,
 // if there are several. The attempt's [record.Terms] decide the version and the sampling
-// settings, whatever a request asks for.
+// settings, whatever a request asks for. They may also name prompts ([prompts.Set]), which
+// replace parts of what the agent sends before the policy reads it; an agent can ask for
+// such a text itself. What is on record, what requests are compared by and what seeds come
+// from is what the agent sent.
 //
 // The path /v1 serves versions by name ("demo@promoted", "demo@12") under the client's
 // own settings, and records nothing. Requests for embeddings are passed on to a server
@@ -45,7 +48,8 @@
 //     calls, finish reason and usage, comes after the commit, too.
 //   - A recorded call is never sampled again. A retry gets the reply that is in flight or
 //     on record. A later attempt whose requests are equal gets the same tokens and bytes.
-//   - A request that continues a recorded call is sampled from that call's own token ids.
+//   - A request that continues a recorded call is sampled from that call's own token ids,
+//     which were made with the attempt's prompts.
 //   - The bytes of a stream, apart from keepalives, are a function of the request and its
 //     call, so any gateway can continue a stream that broke.
 //   - A fault of ours is a 503 with the header X-Fulgurite-Fault, and no request can cause

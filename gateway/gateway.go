@@ -19,6 +19,7 @@ import (
 	"github.com/fulgurite/fulgurite/gateway/conversation"
 	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/prompts"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
@@ -55,6 +56,9 @@ type Config struct {
 	ServingKey string
 	// Codecs finds a codec by its name in a spec; nil is dialog.Named.
 	Codecs func(name string) (dialog.Codec, error)
+	// Prompts finds the prompts of attempts by their digest. It is needed if attempts have
+	// prompts in their terms.
+	Prompts func(digest string) (prompts.Set, error)
 	// Attempts bounds how many attempts without a request in flight are kept in memory; 0
 	// is 4096. An attempt that is needed again is read from the journal.
 	Attempts int
@@ -122,7 +126,7 @@ func New(config Config) *Gateway {
 		config.Embeddings.Client = newEmbeddingsClient()
 	}
 	calls := conversation.New(conversation.Config{
-		Journal: config.Journal, Sampler: config.Sampler, Codecs: config.Codecs, NoReplay: config.NoReplay, Now: config.Now, Log: config.Log,
+		Journal: config.Journal, Sampler: config.Sampler, Codecs: config.Codecs, Prompts: config.Prompts, NoReplay: config.NoReplay, Now: config.Now, Log: config.Log,
 	})
 	g := &Gateway{
 		config: config, calls: calls, mux: http.NewServeMux(),
@@ -155,6 +159,8 @@ func (g *Gateway) routes() {
 		g.route("GET "+base+"/v1/models", "", g.inCall(g.attemptModels))
 		g.route("GET "+base+"/v1/models/{id...}", "", g.inCall(g.attemptModel))
 		g.route("POST "+base+"/v1/embeddings", "", g.inCall(outOfAttempt(g.embeddings)))
+		g.route("GET "+base+"/prompts/{name}", "", g.inCall(prompt))
+		g.route("GET "+base+"/v1/prompts/{name}", "", g.inCall(prompt)) // below what clients know as the base URL
 		g.route("POST "+base+"/rewards", "", g.inAttempt(g.reward))
 		g.route("POST "+base+"/events", "", g.inAttempt(g.event))
 		g.exports("POST "+base+"/v1/traces", g.inAttempt(g.spans))

@@ -124,6 +124,9 @@ type Terms struct {
 	// Ignore are regular expressions (RE2): the text that they match in a message does
 	// not distinguish requests.
 	Ignore []string `json:"ignore,omitempty"`
+	// Prompts is the digest of the prompts and rules (a prompts.Set) that requests are
+	// rewritten with before the policy reads them; empty if there are none.
+	Prompts string `json:"prompts,omitempty"`
 }
 
 // How the tokens of a continued dialog are made.

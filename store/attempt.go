@@ -27,7 +27,7 @@ ON CONFLICT (run, kind, step, task, sample) DO UPDATE SET attempt = rollouts.att
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, '', '', '', 0, 0, $12, 0)`
 	selectState = `SELECT r.attempt, a.outcome FROM attempts a JOIN rollouts r
 ON r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task AND r.sample = a.sample` + atAttempt
-	lastAttempt = `SELECT a.attempt, a.outcome, a.policy, a.version FROM attempts a JOIN rollouts r
+	lastAttempt = `SELECT a.attempt, a.outcome, a.policy, a.version, a.terms FROM attempts a JOIN rollouts r
 ON r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task AND r.sample = a.sample AND r.attempt = a.attempt` + atRollout
 	selectStatus = `SELECT status FROM runs WHERE name = $1`
 	sealAttempt  = `UPDATE attempts SET outcome = $7, reward = $8, result = $9, error = $10, ended = $11, failure = $12, stdout = $13, stderr = $14, lines_before = $15, verdict = $16, returned = $17
@@ -115,14 +115,15 @@ func lastEnd(t database.Tx, id record.RolloutID, terms record.Terms) (number int
 	var outcome record.Outcome
 	var policy string
 	var version int
+	var before record.Terms
 	_, err = database.One(t.Ctx, t, func(row database.Scan) (none struct{}, err error) {
-		return none, row(&number, &outcome, &policy, &version)
+		return none, row(&number, &outcome, &policy, &version, inJSON{&before})
 	}, lastAttempt+t.ForUpdate, rolloutKey(id)...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, false, nil
 	}
 	over := outcome == record.OutcomeCompleted || outcome == record.AgentFailed
-	return number, over && policy == terms.Policy && version == terms.Version, err
+	return number, over && policy == terms.Policy && version == terms.Version && before.Prompts == terms.Prompts, err
 }
 
 // Attempt returns the attempt at address, or record.ErrNotFound.

@@ -294,9 +294,14 @@ func TestRolloutThatHasEndedBeginsNoMoreAttempts(t *testing.T) {
 		require.Equal(t, 5, number, "another version is another question")
 		require.False(t, ended)
 		seal(5, record.OutcomeCompleted)
+		other.Prompts = "sha256:of other prompts"
+		number, ended = next(other)
+		require.Equal(t, 6, number, "other prompts are another question")
+		require.False(t, ended)
+		seal(6, record.OutcomeCompleted)
 		begin(t, s, id) // BeginAttempt begins an attempt in any case
 		number, ended = next(terms)
-		require.Equal(t, 7, number)
+		require.Equal(t, 8, number)
 		require.False(t, ended)
 	})
 }

@@ -175,6 +175,7 @@ type settingForm struct {
 	Schema  string      `json:"schema,omitempty"` // in normal form
 	Choice  *choiceForm `json:"choice,omitempty"`
 	OneCall bool        `json:"one_call,omitempty"`
+	Model   string      `json:"model,omitempty"` // only if the attempt's prompts depend on it
 }
 
 // choiceForm is a tool choice other than "auto" and "none".
@@ -205,6 +206,9 @@ func (c *Conversation) setting(r *wire.Request, agent string) settingForm {
 	}
 	if r.Format.Schema != nil {
 		s.Schema = normalJSON(string(r.Format.Schema))
+	}
+	if c.served.ByModel() {
+		s.Model = r.Model
 	}
 	if r.Choice.Required || r.Choice.Names != nil {
 		s.Choice = &choiceForm{r.Choice.Required, slices.Sorted(slices.Values(r.Choice.Names))}

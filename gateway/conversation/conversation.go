@@ -10,7 +10,8 @@
 // A conversation answers three questions about a [Request]. Which call is it? Its
 // canonical form has a key that is equal for equal requests. What does it continue? The
 // prompt begins with the exact tokens of a recorded call, and only what was said since is
-// tokenized. Was it answered before? Either this attempt has recorded calls of the same
+// tokenized, with the attempt's prompts in place of what they replace. Was it answered
+// before? Either this attempt has recorded calls of the same
 // request, or an earlier attempt has sampled one, which is replayed.
 //
 // # How it gets its calls
@@ -45,6 +46,7 @@ import (
 	"sync/atomic"
 
 	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/prompts"
 	"github.com/fulgurite/fulgurite/record"
 )
 
@@ -65,6 +67,7 @@ type Conversation struct {
 	begun  record.Attempt
 	codec  dialog.Codec
 	ignore patterns
+	served prompts.Set // that requests are rewritten with
 
 	calls   []*Call
 	bytes   int // memory that the calls take
@@ -134,7 +137,11 @@ func (c *Conversation) Enter(ctx context.Context, key string) error {
 		if err != nil {
 			return &Fault{fmt.Errorf("terms of attempt %s: %w", c.address, err)}
 		}
-		c.begun, c.codec, c.ignore, c.known, c.fenced = begun, codec, ignore, true, begun.Outcome != record.OutcomeRunning
+		served, err := c.maker.promptsOf(begun.Terms)
+		if err != nil {
+			return &Fault{fmt.Errorf("prompts of attempt %s: %w", c.address, err)}
+		}
+		c.begun, c.codec, c.ignore, c.served, c.known, c.fenced = begun, codec, ignore, served, true, begun.Outcome != record.OutcomeRunning
 	}
 	sum := sha256.Sum256([]byte(key))
 	if subtle.ConstantTimeCompare([]byte(hex.EncodeToString(sum[:])), []byte(c.begun.KeyHash)) != 1 {

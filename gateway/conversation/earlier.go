@@ -33,12 +33,12 @@ func (c *Conversation) readEarlier(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read calls before %s: %w", c.address, err)
 	}
+	if records, err = c.alike(ctx, records); err != nil {
+		return err
+	}
 	e := &earlier{calls: map[string][]*record.Exchange{}}
 	longest := map[*int32]int{} // the tokens counted for each array that prompts share
 	for _, r := range records {
-		if !c.alike(&r) {
-			continue
-		}
 		r.Request = nil
 		e.calls[r.Key] = append(e.calls[r.Key], &r)
 		e.left++
@@ -58,12 +58,30 @@ func bytesOf(r *record.Exchange) int {
 	return callWeight + 4*len(r.Completion) + 4*cap(r.Logprobs) + cap(r.Untrained) + cap(r.Form) + cap(r.Response)
 }
 
-// alike reports whether the call was sampled under terms equal to this attempt's. The
-// limit on the reply's length is not compared, because it is part of the key.
-func (c *Conversation) alike(r *record.Exchange) bool {
+// alike returns those calls of earlier attempts that were sampled under terms equal to this
+// attempt's. The limit on the reply's length is not compared, because it is part of the
+// key.
+func (c *Conversation) alike(ctx context.Context, records []record.Exchange) ([]record.Exchange, error) {
 	terms := c.begun.Terms
-	return r.Policy == terms.Policy && r.Version == terms.Version && r.Temperature == terms.Temperature &&
-		r.Seed == seedOf(terms.RunSeed, c.address.RolloutID, r.Key, r.Occurrence)
+	prompts := map[int]string{} // by attempt
+	var out []record.Exchange
+	for _, r := range records {
+		if r.Policy != terms.Policy || r.Version != terms.Version || r.Temperature != terms.Temperature ||
+			r.Seed != seedOf(terms.RunSeed, c.address.RolloutID, r.Key, r.Occurrence) {
+			continue
+		}
+		if _, ok := prompts[r.Attempt]; !ok {
+			before, err := c.maker.config.Journal.Attempt(ctx, record.Address{RolloutID: c.address.RolloutID, Attempt: r.Attempt})
+			if err != nil {
+				return nil, fmt.Errorf("read attempt %d before %s: %w", r.Attempt, c.address, err)
+			}
+			prompts[r.Attempt] = before.Terms.Prompts
+		}
+		if prompts[r.Attempt] == terms.Prompts {
+			out = append(out, r)
+		}
+	}
+	return out, nil
 }
 
 // find returns the call that an earlier attempt sampled, or nil.
@@ -117,11 +135,13 @@ func (c *Conversation) divergence(ctx context.Context, now canonicalRequest) *re
 	}
 	// Requests are long and this happens at most once, so they are not kept in memory.
 	records, err := c.maker.config.Journal.EarlierExchanges(ctx, c.address)
+	if err == nil {
+		records, err = c.alike(ctx, records)
+	}
 	if err != nil {
 		c.maker.config.Log.Warn("divergence not described", zap.Stringer("rollout", c.address), zap.Error(err))
 		return nil
 	}
-	records = slices.DeleteFunc(records, func(r record.Exchange) bool { return !c.alike(&r) })
 	made := map[int]bool{}
 	nearest, best := canonicalRequest{}, -1
 	var d *record.Divergence
@@ -155,7 +175,7 @@ func (c *Conversation) divergence(ctx context.Context, now canonicalRequest) *re
 // be read.
 func (c *Conversation) formsOf(records []record.Exchange) []canonicalRequest {
 	// The calls are added again, in their order, to a conversation that exists only for this.
-	replica := &Conversation{begun: c.begun, codec: c.codec, ignore: c.ignore, tree: newTree()}
+	replica := &Conversation{begun: c.begun, codec: c.codec, ignore: c.ignore, served: c.served, tree: newTree()}
 	forms := make([]canonicalRequest, len(records))
 	for i := range records {
 		call, r, err := replica.restore(&records[i])
@@ -230,6 +250,8 @@ func difference(before, now canonicalRequest) string {
 		return fmt.Sprintf("tool_choice was %s, is %s", old.Choice, cur.Choice)
 	case old.OneCall != cur.OneCall:
 		return fmt.Sprintf("parallel_tool_calls was %t, is %t", !old.OneCall, !cur.OneCall)
+	case old.Model != cur.Model:
+		return fmt.Sprintf("the model was %q, is %q", old.Model, cur.Model)
 	}
 	return "the requests are equal, but not what the record took them for"
 }

@@ -106,17 +106,21 @@ type history struct {
 
 // historyOf lays out a request by the method that the attempt's terms set.
 func (c *Conversation) historyOf(r *Request, form canonicalRequest) (history, error) {
-	switch {
-	case r.API == wire.Completions:
+	if r.API == wire.Completions {
 		return c.layOutText(r)
+	}
+	read, err := c.reading(r, form)
+	switch {
+	case err != nil:
+		return history{}, err
 	case Relays(c.codec):
-		h, err := c.extend(r, form)
+		h, err := c.extend(read, form)
 		h.drifted = nil // the server renders the dialog, whatever tokens we keep of it
 		return h, err
 	case c.begun.Terms.History == record.HistoryTemplate:
-		return c.render(r, form)
+		return c.render(read, form)
 	}
-	return c.extend(r, form)
+	return c.extend(read, form)
 }
 
 // layOutText lays out a prompt that is no dialog.
@@ -130,12 +134,12 @@ func (c *Conversation) layOutText(r *Request) (history, error) {
 
 // extend lays out a request as the exact tokens of the recorded call that covers most
 // of its turns, followed by the new turns.
-func (c *Conversation) extend(r *Request, form canonicalRequest) (history, error) {
+func (c *Conversation) extend(read reading, form canonicalRequest) (history, error) {
 	for n, head := range slices.Backward(form.nodes) {
 		if head == nil {
 			continue
 		}
-		bridge, err := c.codec.Bridge(form.turns[n+1:], r.Tools)
+		bridge, err := c.codec.Bridge(read.turns[n+1:], read.tools)
 		if err != nil {
 			return history{}, fmt.Errorf("continue call %s: %w", head.ID, err)
 		}
@@ -145,18 +149,18 @@ func (c *Conversation) extend(r *Request, form canonicalRequest) (history, error
 			ids = append(ids, stop[0]) // the reply was cut off
 		}
 		return history{append(ids, bridge...), head.Seq, func() bool {
-			full, err := c.codec.Prompt(form.turns, r.Tools)
+			full, err := c.codec.Prompt(read.turns, read.tools)
 			return err == nil && !head.begins(full)
 		}}, nil
 	}
-	ids, err := c.codec.Prompt(form.turns, r.Tools)
+	ids, err := c.codec.Prompt(read.turns, read.tools)
 	return history{prompt: ids, parent: -1}, err
 }
 
 // render renders all turns from the beginning, as a server without a record would. The
 // parent is the longest recorded call whose tokens begin the result.
-func (c *Conversation) render(r *Request, form canonicalRequest) (history, error) {
-	ids, err := c.codec.Prompt(form.turns, r.Tools)
+func (c *Conversation) render(read reading, form canonicalRequest) (history, error) {
+	ids, err := c.codec.Prompt(read.turns, read.tools)
 	if err != nil {
 		return history{}, err
 	}

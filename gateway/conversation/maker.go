@@ -15,6 +15,7 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/prompts"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
@@ -38,6 +39,8 @@ type Config struct {
 	Sampler model.Sampler
 	// Codecs finds a codec by its name in a spec.
 	Codecs func(name string) (dialog.Codec, error)
+	// Prompts finds the prompts of an attempt by their digest.
+	Prompts func(digest string) (prompts.Set, error)
 	// NoReplay ignores what earlier attempts recorded.
 	NoReplay bool
 	// Now is the clock of records.

@@ -33,6 +33,7 @@ type Records struct {
 	Blobs   *blob.Store
 	Catalog catalog.Catalog
 	Codecs  *Codecs
+	Prompts *Prompts
 	// engine samples and trains in this process. It keeps one copy of a base that
 	// adapters share, so there is one engine.
 	engine *native.Engine
@@ -64,7 +65,7 @@ func Connect(ctx context.Context, storeURL, blobs string, log *zap.Logger) (Reco
 		return Records{}, errors.Join(err, s.Close())
 	}
 	s.Files = b
-	return Records{s, b, catalog.Catalog{Store: s, Blobs: b}, NewCodecs(b), native.New(native.Options{}), &opened{engines: map[string]model.Engine{}}}, nil
+	return Records{s, b, catalog.Catalog{Store: s, Blobs: b}, NewCodecs(b), NewPrompts(b), native.New(native.Options{}), &opened{engines: map[string]model.Engine{}}}, nil
 }
 
 // Close ends the engines that have their own process, and closes the store.
@@ -73,10 +74,10 @@ func (r Records) Close() error {
 	return r.Store.Close()
 }
 
-// Gateway returns a gateway, which answers the calls of agents. It adds journal, versions
-// and codecs to the config.
+// Gateway returns a gateway, which answers the calls of agents. It adds journal, versions,
+// codecs and prompts to the config.
 func (r Records) Gateway(c gateway.Config) *gateway.Gateway {
-	c.Journal, c.Versions, c.Codecs = r.Store, r.Catalog, r.Codecs.Named
+	c.Journal, c.Versions, c.Codecs, c.Prompts = r.Store, r.Catalog, r.Codecs.Named, r.Prompts.Set
 	return gateway.New(c)
 }
 

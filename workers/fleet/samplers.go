@@ -30,7 +30,7 @@ type Samplers struct {
 	mu      sync.Mutex
 	clients map[string]*remote.Client // by URL
 	failed  map[leaseID]time.Time
-	prompts *prompts
+	prompts *sentPrompts
 	running map[string]int // requests, by URL
 	next    int
 }
@@ -53,7 +53,7 @@ func NewSamplers(leases Lister, log *zap.Logger) *Samplers {
 		log:     log,
 		finder:  NewFinder(leases, record.Sampler, log),
 		clients: map[string]*remote.Client{}, failed: map[leaseID]time.Time{},
-		prompts: newPrompts(), running: map[string]int{},
+		prompts: newSentPrompts(), running: map[string]int{},
 	}
 }
 
@@ -296,22 +296,22 @@ const (
 	rememberedPrompts = 1 << 14
 )
 
-// prompts remembers which sampler was lately sent which prompt. A prompt that begins with
+// sentPrompts remembers which sampler was lately sent which prompt. A prompt that begins with
 // it should go to the same sampler: the other samples of a group, and the next turns of a
 // dialog. It keeps only digests of prompts. If two prompts had the same digest, a sampler
 // would compute a prompt that another has, and nothing else would happen.
-type prompts struct {
+type sentPrompts struct {
 	seed         maphash.Seed
 	newer, older map[uint64]string // URL by digest
 }
 
-func newPrompts() *prompts {
-	return &prompts{seed: maphash.MakeSeed(), newer: map[uint64]string{}}
+func newSentPrompts() *sentPrompts {
+	return &sentPrompts{seed: maphash.MakeSeed(), newer: map[uint64]string{}}
 }
 
 // find returns the URL of the sampler that was sent the longest prompt that this one
 // begins with; it is empty if none was.
-func (p *prompts) find(v model.VersionID, prompt []int32) (url string) {
+func (p *sentPrompts) find(v model.VersionID, prompt []int32) (url string) {
 	p.eachDigest(v, prompt, func(digest uint64) {
 		if at, ok := p.newer[digest]; ok {
 			url = at
@@ -323,7 +323,7 @@ func (p *prompts) find(v model.VersionID, prompt []int32) (url string) {
 }
 
 // remember notes that the sampler at url is sent a prompt.
-func (p *prompts) remember(v model.VersionID, prompt []int32, url string) {
+func (p *sentPrompts) remember(v model.VersionID, prompt []int32, url string) {
 	if len(prompt) < leastPrompt {
 		return
 	}
@@ -336,7 +336,7 @@ func (p *prompts) remember(v model.VersionID, prompt []int32, url string) {
 
 // eachDigest calls use with the digests of all beginnings that are long enough, the whole
 // prompt's last.
-func (p *prompts) eachDigest(v model.VersionID, prompt []int32, use func(digest uint64)) {
+func (p *sentPrompts) eachDigest(v model.VersionID, prompt []int32, use func(digest uint64)) {
 	const prime = 1099511628211 // of FNV-1a
 	digest := maphash.Comparable(p.seed, v)
 	for i, token := range prompt {
