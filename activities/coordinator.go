@@ -78,6 +78,9 @@ func (c *Coordinator) create(ctx context.Context, in PrepareRunInput) (record.Ru
 	if s, err = update.WithAdapter(s); err != nil {
 		return record.Run{}, err
 	}
+	if s, err = s.ReadPrompts(); err != nil {
+		return record.Run{}, invalid(err)
+	}
 	splits, err := c.snapshot(ctx, s)
 	if err != nil {
 		return record.Run{}, err
@@ -87,6 +90,9 @@ func (c *Coordinator) create(ctx context.Context, in PrepareRunInput) (record.Ru
 		return record.Run{}, err
 	}
 	if s.Model.Codec, err = c.storeCodec(ctx, s); err != nil {
+		return record.Run{}, err
+	}
+	if err := c.storePrompts(ctx, s); err != nil {
 		return record.Run{}, err
 	}
 	text, err := json.Marshal(s)
@@ -137,6 +143,26 @@ func (c *Coordinator) storeCodec(ctx context.Context, s spec.Spec) (string, erro
 		return "", fmt.Errorf("store the codec: %w", err)
 	}
 	return codec.Name(), nil
+}
+
+// storePrompts stores the prompts and rules of a spec that ReadPrompts has processed, for
+// the gateways, which find them by the digest in the terms of attempts.
+func (c *Coordinator) storePrompts(ctx context.Context, s spec.Spec) error {
+	if s.Prompts == nil {
+		return nil
+	}
+	set, err := s.Prompts.Set()
+	if err != nil {
+		return invalid(err)
+	}
+	digest, err := c.Blobs.Put(ctx, set.Encode())
+	if err != nil {
+		return fmt.Errorf("store prompts: %w", err)
+	}
+	if digest != s.PromptsDigest() {
+		return fmt.Errorf("store prompts %s: they are stored as %s", s.PromptsDigest(), digest)
+	}
+	return nil
 }
 
 // parseInput reads a workflow's input, in which every path has to be absolute. Working

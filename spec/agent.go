@@ -246,8 +246,10 @@ func (t Temporal) Kind() string {
 
 // WithoutSecrets returns s without the agent's environment and the headers of its service.
 // They may be secret and only the worker that runs the agent needs them, but Temporal
-// shows its payloads to everyone who has access.
+// shows its payloads to everyone who has access. It also leaves out the texts of prompts,
+// which are long and which no workflow needs.
 func (s Spec) WithoutSecrets() Spec {
+	s.Prompts = nil
 	s.Agent.Environment = nil
 	if s.Agent.Service != nil {
 		service := *s.Agent.Service

@@ -316,6 +316,7 @@ func complete() Spec {
 	return Spec{
 		Model:    Model{LoRA: &LoRA{}, WarmStart: &WarmStart{}},
 		Agent:    Agent{Command: []string{"-"}},
+		Prompts:  &Prompts{},
 		Tasks:    Tasks{Gate: "-", Test: "-"},
 		Grader:   Grader{Type: GraderCommand, Minimum: new(float64)},
 		Credit:   Credit{Assignment: credit.GiGPO, Overlong: &Overlong{}, KLInReward: &KL{}, Judge: &Judge{}},

@@ -58,6 +58,11 @@ func (s *Spec) eachPath(visit func(key string, path *string)) {
 	if s.Model.WarmStart != nil {
 		source("model.warm_start.demonstrations", &s.Model.WarmStart.Demonstrations)
 	}
+	if s.Prompts != nil {
+		for i := range s.Prompts.Texts {
+			one(promptKey(i)+".file", &s.Prompts.Texts[i].File)
+		}
+	}
 	program("agent.command", s.Agent.Command)
 	one("agent.directory", &s.Agent.Directory)
 	program("agent.before", s.Agent.Before)
@@ -70,8 +75,8 @@ func (s *Spec) eachPath(visit func(key string, path *string)) {
 }
 
 // Resolve returns s with every relative path made absolute under directory: task files,
-// demonstrations, the base model and an adapter, working directories, and programs whose
-// name has a slash. Working directories that s does not give are set to directory. Names
+// demonstrations, the base model and an adapter, prompts, working directories, and programs
+// whose name has a slash. Working directories that s does not give are set to directory. Names
 // of generators and of built-in models stay as they are.
 func (s Spec) Resolve(directory string) Spec {
 	if s.Model.WarmStart != nil {
@@ -85,6 +90,11 @@ func (s Spec) Resolve(directory string) Spec {
 	if s.Sampling.Server != nil {
 		server := *s.Sampling.Server
 		s.Sampling.Server = &server
+	}
+	if s.Prompts != nil {
+		p := *s.Prompts
+		p.Texts = slices.Clone(p.Texts)
+		s.Prompts = &p
 	}
 	if s.Training.Curriculum != nil {
 		c := *s.Training.Curriculum
@@ -152,6 +162,7 @@ func (s Spec) CheckFiles() error {
 	if s.Model.Template != "" {
 		f.file("model.template", s.Model.Template)
 	}
+	s.Prompts.withFiles(f)
 	if w := s.Model.WarmStart; w != nil {
 		f.sourceFile("model.warm_start.demonstrations", w.Demonstrations)
 	}

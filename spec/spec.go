@@ -3,7 +3,7 @@
 // the published JSON Schema.
 //
 // The package reads spec files, but starts nothing, and imports no other package of
-// Fulgurite except credit. A spec that passes [Spec.Validate] can still name a task file
+// Fulgurite except credit and prompts. A spec that passes [Spec.Validate] can still name a task file
 // with a bad line, which package tasks reports. Unknown keys are errors. All faults of a
 // spec are reported at once, as [Faults], each with the path of its key.
 package spec
@@ -32,6 +32,9 @@ type Spec struct {
 	// Agent says how to run the agent. Give exactly one of func, command, service and
 	// temporal.
 	Agent Agent `json:"agent"`
+	// Prompts are named texts that replace parts of the agent's prompts. Absent means that
+	// the model reads what the agent sends.
+	Prompts *Prompts `json:"prompts,omitempty"`
 	// Tasks says where the tasks of the splits train, gate and test are read from.
 	Tasks Tasks `json:"tasks"`
 	// Grader turns what an agent returned into a reward.
@@ -385,6 +388,7 @@ func (s Spec) WithDefaults() Spec {
 	}
 	s.Model = s.Model.withDefaults()
 	s.Agent = s.Agent.withDefaults()
+	s.Prompts = s.Prompts.withDefaults()
 	if s.Grader.Type == GraderCommand || s.Grader.Type == GraderSQL {
 		s.Grader.Seconds = cmp.Or(s.Grader.Seconds, 10)
 	}

@@ -153,6 +153,7 @@ func (s Spec) check(f *Faults) {
 		s.Model.LoRA.check(f, s)
 	}
 	s.Agent.check(f)
+	s.Prompts.check(f)
 	s.Tasks.check(f, s.Grader, s.Evaluation.Only, s.TrainSources())
 	s.Tasks.checkHarbor(f, s.Grader, s.Agent)
 	s.Grader.check(f)
