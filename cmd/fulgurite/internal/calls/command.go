@@ -93,7 +93,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	}
 	defer records.Close()
 	live := status.LiveStore{Store: records.Store, State: s, Terminal: t}
-	batches := batchReader{db: records.Store, blobs: records.Blobs}
+	texts := textReader{batches: batchReader{db: records.Store, blobs: records.Blobs}, prompts: records.Prompts.Set}
 	if len(p) == 5 {
 		address, err := record.ParseAddress(strings.Join(p, "/"))
 		if err != nil {
@@ -103,13 +103,13 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		if err != nil {
 			return err
 		}
-		return c.show(ctx, records.Store, address, state, func(a *attemptCalls, seen signals.Attempt) error { return c.one(ctx, t, &batches, a, seen) })
+		return c.show(ctx, records.Store, address, state, func(a *attemptCalls, seen signals.Attempt) error { return c.one(ctx, t, &texts, a, seen) })
 	}
 	trials, err := c.trials(ctx, live, p)
 	if err != nil {
 		return err
 	}
-	if err := c.many(ctx, t, records.Store, &batches, trials); err != nil || c.JSON || len(p) > 1 {
+	if err := c.many(ctx, t, records.Store, &texts, trials); err != nil || c.JSON || len(p) > 1 {
 		return err
 	}
 	return printRefusals(ctx, t, records.Store, p[0])
@@ -206,9 +206,9 @@ func (c *Command) show(ctx context.Context, db *store.Store, address record.Addr
 }
 
 // one prints an attempt.
-func (c *Command) one(ctx context.Context, t *terminal.Terminal, batches *batchReader, a *attemptCalls, seen signals.Attempt) error {
+func (c *Command) one(ctx context.Context, t *terminal.Terminal, texts *textReader, a *attemptCalls, seen signals.Attempt) error {
 	if c.Text {
-		if err := a.addText(ctx, batches, seen); err != nil {
+		if err := a.addText(ctx, texts, seen); err != nil {
 			return err
 		}
 	}
@@ -224,7 +224,7 @@ func (c *Command) one(ctx context.Context, t *terminal.Terminal, batches *batchR
 
 // many lists attempts in a table. With --text it prints each attempt as one does, and
 // with --json it prints one array.
-func (c *Command) many(ctx context.Context, t *terminal.Terminal, db *store.Store, batches *batchReader, trials []listed) error {
+func (c *Command) many(ctx context.Context, t *terminal.Terminal, db *store.Store, texts *textReader, trials []listed) error {
 	if !c.Text && !c.JSON {
 		return listTrials(t, trials)
 	}
@@ -235,13 +235,13 @@ func (c *Command) many(ctx context.Context, t *terminal.Terminal, db *store.Stor
 				if i > 0 {
 					t.Printf("\n")
 				}
-				return c.one(ctx, t, batches, a, seen)
+				return c.one(ctx, t, texts, a, seen)
 			}
 			all = append(all, a)
 			if !c.Text {
 				return nil
 			}
-			return a.addText(ctx, batches, seen)
+			return a.addText(ctx, texts, seen)
 		})
 		if err != nil {
 			return err

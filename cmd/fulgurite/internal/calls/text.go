@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -11,6 +12,8 @@ import (
 	"github.com/fulgurite/fulgurite/credit/attribution"
 	"github.com/fulgurite/fulgurite/credit/signals"
 	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/prompts"
+	"github.com/fulgurite/fulgurite/prompts/rewrite"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
@@ -34,6 +37,9 @@ type callText struct {
 	Messages []dialog.Message `json:"messages,omitempty"`
 	Text     string           `json:"text,omitempty"`
 	Tools    []dialog.Tool    `json:"tools,omitempty"`
+	// Read is what the model read instead of messages and tools, if prompts replaced parts
+	// of them.
+	Read *readText `json:"read,omitempty"`
 	// Replies holds one reply, or one for each choice that the request asked for.
 	Replies []dialog.Message `json:"replies,omitempty"`
 	// Advantages summarizes the advantages of the call's trained tokens. It is nil if the
@@ -44,12 +50,29 @@ type callText struct {
 	rawRequest string // the raw request, if it can't be parsed
 }
 
+// readText has the messages and tools of a request after their replacements.
+type readText struct {
+	Messages     []dialog.Message      `json:"messages"`
+	Tools        []dialog.Tool         `json:"tools,omitempty"`
+	Replacements []rewrite.Replacement `json:"replacements"`
+}
+
+// textReader reads what belongs to the texts of attempts.
+type textReader struct {
+	batches batchReader
+	prompts func(digest string) (prompts.Set, error)
+}
+
 // addText reads the texts of the attempt.
-func (a *attemptCalls) addText(ctx context.Context, batches *batchReader, seen signals.Attempt) error {
+func (a *attemptCalls) addText(ctx context.Context, texts *textReader, seen signals.Attempt) error {
 	a.Rewards = seen.Rewards
-	credit, trained, err := batches.of(ctx, a.Attempt)
+	credit, trained, err := texts.batches.of(ctx, a.Attempt)
 	if err != nil {
 		return err
+	}
+	served, err := texts.prompts(a.Terms.Prompts)
+	if err != nil {
+		return fmt.Errorf("read prompts of %s: %w", a.Address, err)
 	}
 	if trained {
 		a.Advantage = &credit.advantage
@@ -68,6 +91,9 @@ func (a *attemptCalls) addText(ctx context.Context, batches *batchReader, seen s
 		}
 		bySeq[c.Seq] = r
 		text.Messages, text.Text, text.Tools = r.Dialog, r.Text, r.Tools
+		if read := rewrite.Recorded(served, a.Terms, c.Call, r); len(read.Replacements) > 0 {
+			text.Read = &readText{read.Messages, read.Tools, read.Replacements}
+		}
 		if parent := bySeq[c.Parent]; parent != nil {
 			text.firstNew = dialog.Shared(parent.Dialog, r.Dialog)
 		}
@@ -132,13 +158,15 @@ func (c namedCall) printText(t *terminal.Terminal, toolsBefore []dialog.Tool) {
 		for _, tool := range c.Tools {
 			t.Printf("  tool %s %s\n", terminal.Escape(tool.Name), terminal.Escape(string(tool.Parameters)))
 			printIndented(t, "    ", tool.Description)
+			c.Read.printTool(t, tool.Name)
 		}
 	}
 	if c.firstNew > 0 {
 		t.Printf("  (after the %d messages of call %d and its reply)\n", c.firstNew, *c.Parent)
 	}
-	for _, m := range c.Messages[c.firstNew:] {
+	for i, m := range c.Messages[c.firstNew:] {
 		printMessage(t, string(m.Role), m)
+		c.Read.printMessage(t, c.firstNew+i)
 	}
 	printPart(t, "prompt", c.Text)
 	printPart(t, "request, which this release can't read", c.rawRequest)
@@ -152,6 +180,45 @@ func (c namedCall) printText(t *terminal.Terminal, toolsBefore []dialog.Tool) {
 	if c.Problem != "" {
 		printPart(t, "problem", c.Problem)
 	}
+}
+
+// printMessage prints what the model read instead of a message, if it is not the same.
+func (r *readText) printMessage(t *terminal.Terminal, i int) {
+	if by := r.by(rewrite.Place{Message: i}); by != "" {
+		printPart(t, "which the model read with "+by+" as", r.Messages[i].Content)
+	}
+}
+
+// printTool does so for the description of a tool.
+func (r *readText) printTool(t *terminal.Terminal, name string) {
+	by := r.by(rewrite.Place{Message: -1, Tool: name})
+	if i := slices.IndexFunc(r.tools(), func(tool dialog.Tool) bool { return tool.Name == name }); by != "" && i >= 0 {
+		printPart(t, "  which the model read with "+by+" as", r.Tools[i].Description)
+	}
+}
+
+func (r *readText) tools() []dialog.Tool {
+	if r == nil {
+		return nil
+	}
+	return r.Tools
+}
+
+// by names the prompts that replaced parts of a text; empty if nothing was replaced.
+func (r *readText) by(at rewrite.Place) string {
+	if r == nil {
+		return ""
+	}
+	var names []string
+	for _, one := range r.Replacements {
+		if one.Place == at && !slices.Contains(names, one.Prompt) {
+			names = append(names, one.Prompt)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "prompt " + strings.Join(names, ", ")
 }
 
 // printMessage prints who says what.

@@ -163,7 +163,7 @@ func newConversation(ctx context.Context, records fleet.Records, sp spec.Spec, v
 		return nil, err
 	}
 	c.watch = &callWatch{sampler: router}
-	door := gateway.New(gateway.Config{Journal: c.journal, Sampler: c.watch, Codecs: records.Codecs.Named, Log: log})
+	door := gateway.New(gateway.Config{Journal: c.journal, Sampler: c.watch, Codecs: records.Codecs.Named, Prompts: records.Prompts.Set, Log: log})
 	server := fleet.Serve(listener, c.watch.around(door), log)
 	c.closers.OnClose(server.Close)
 	c.forwarder, err = forwarder.New(ctx, server.URL, log)

@@ -79,7 +79,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		return err
 	}
 	p.WarnOfTasks(t)
-	done, err := c.recorded(ctx, t, records, name, sp)
+	done, err := c.recorded(ctx, t, records, name, p.Spec)
 	if err != nil {
 		return err
 	}

@@ -132,6 +132,9 @@ func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 	if err != nil {
 		return Plan{}, terminal.Usage(err)
 	}
+	if sp, err = sp.ReadPrompts(); err != nil {
+		return Plan{}, terminal.Usage(err)
+	}
 	p := Plan{Digest: spec.Digest(sp), Spec: sp, Tasks: map[record.Kind]int{}}
 	if err := p.readTasks(ctx); err != nil {
 		return p, terminal.Usage(err)
@@ -284,6 +287,9 @@ func (p Plan) Print(t *terminal.Terminal) {
 	}
 	line("tasks", "train %d, gate %d, test %d", p.Tasks[record.Train], p.Tasks[record.Gate], p.Tasks[record.Test])
 	line("agent", "%s; at most %s", agentOf(s.Agent), limitsOf(s.Agent.Limits))
+	for _, l := range promptsOf(s) {
+		line(l.label, "%s", l.text)
+	}
 	line("grader", "%s", s.Grader.Type)
 	line("sampling", "temperature %g, at most %s a reply", *s.Sampling.Temperature, readable.Count(s.Sampling.MaxTokens, "token"))
 	if e := s.Sampling.Engine; e != "" {

@@ -16,6 +16,8 @@ import (
 	"github.com/fulgurite/fulgurite/credit/compare"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/prompts"
+	"github.com/fulgurite/fulgurite/prompts/rewrite"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/export"
 	"github.com/fulgurite/fulgurite/run/runstate"
@@ -99,6 +101,10 @@ type trialReader struct {
 	stuck *runstate.Blockage
 	step  *compare.Step // of the trial's batch; nil if there is none
 	codec dialog.Codec  // nil if the run was not prepared
+	// served are the prompts of the trial's attempts, and rules counts what became of their
+	// rules; nil if there are none.
+	served prompts.Set
+	rules  *rewrite.Counter
 }
 
 // read adds the attempts to the report, and what follows from them.
@@ -129,6 +135,12 @@ func (r *trialReader) attempts(ctx context.Context, out *report) error {
 	}
 	if r.codec, err = r.st.Codecs.Named(r.spec.Model.Codec); err != nil {
 		return err
+	}
+	if r.served, err = r.st.Prompts.Set(r.spec.PromptsDigest()); err != nil {
+		return err
+	}
+	if !r.served.Empty() {
+		r.rules = rewrite.NewCounter(r.served)
 	}
 	groups := map[int]activities.Group{}
 	for _, g := range r.trial.Groups {
@@ -227,6 +239,9 @@ func (r *trialReader) attempt(ctx context.Context, address record.Address) (atte
 	for i, name := range attribution.OfRequests(calls, requests, spans, a.Terms.Ignore) {
 		k := r.call(calls[i].Call)
 		k.Agent, k.By, k.HiddenTools = name.Agent, string(name.Source), r.hidesTools(requests[i])
+		if r.rules != nil && requests[i] != nil {
+			r.rules.Add(rewrite.Recorded(r.served, a.Terms, calls[i].Call, requests[i]))
+		}
 		out.Calls = append(out.Calls, k)
 	}
 	return out, nil

@@ -68,6 +68,7 @@ func (v *verdict) conclude() error {
 	v.quarantines()
 	v.refusals()
 	v.tools()
+	v.prompts()
 	v.replies()
 	v.results()
 	return v.credited()
@@ -235,6 +236,19 @@ func (v *verdict) tools() {
 			"give one that writes `tools` as model.template", hidden, readable.Count(v.calls, "call"), offered)
 	default:
 		v.warning("codec compact writes no list of tools where a single one is offered (%d of %s): the model knows its tool from a warm start or not at all", hidden, readable.Count(v.calls, "call"))
+	}
+}
+
+// prompts reports the rules of prompts that don't do what they are meant to do.
+func (v *verdict) prompts() {
+	if v.rules == nil || v.rules.Requests() == 0 {
+		return
+	}
+	for _, text := range v.rules.Unmatched() {
+		v.problem("prompts: %s; correct its match, or remove the rule", text)
+	}
+	for _, text := range v.rules.Problems() {
+		v.problem("prompts: %s (%s); make its match narrower", text, readable.Count(v.rules.Count(text), "request"))
 	}
 }
 
