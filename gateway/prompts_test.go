@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -78,32 +79,48 @@ func TestDescriptionsOfToolsAreReplacedForThePolicyAlone(t *testing.T) {
 	s.replies = [][]int32{say("1", tokenizer.End)}
 	require.Equal(t, http.StatusOK, s.chat(t, `{`+tools+`"messages":[`+message("user", "a")+`]}`).status)
 	require.Equal(t, http.StatusOK, s.chat(t, `{`+tools+`"messages":[`+message("user", "a")+`,`+message("assistant", "1")+`,`+message("user", "b")+`]}`).status)
-	require.NotEmpty(t, seen.descriptions)
-	require.Equal(t, []string{"Finds."}, slices.Compact(seen.descriptions))
+	require.Equal(t, []string{"Finds."}, slices.Compact(slices.Clone(seen.prompted)))
+	require.Equal(t, []string{"Finds."}, slices.Compact(slices.Clone(seen.bridged)))
 	require.Contains(t, string(s.recorded(t)[1].Request), "Searches.")
 	require.Equal(t, []int{-1, 0}, s.parents(t))
 }
 
-// toolWatch remembers which descriptions of tools are rendered.
+// toolWatch remembers the descriptions of tools that are rendered.
 type toolWatch struct {
 	dialog.Codec
-	descriptions []string
+	mu                sync.Mutex // a gateway looks for drift while it samples
+	prompted, bridged []string
 }
 
 func (w *toolWatch) Prompt(messages []dialog.Message, tools []dialog.Tool) ([]int32, error) {
-	w.see(tools)
+	w.see(&w.prompted, tools)
 	return w.Codec.Prompt(messages, tools)
 }
 
 func (w *toolWatch) Bridge(later []dialog.Message, tools []dialog.Tool) ([]int32, error) {
-	w.see(tools)
+	w.see(&w.bridged, tools)
 	return w.Codec.Bridge(later, tools)
 }
 
-func (w *toolWatch) see(tools []dialog.Tool) {
+func (w *toolWatch) see(in *[]string, tools []dialog.Tool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, t := range tools {
-		w.descriptions = append(w.descriptions, t.Description)
+		*in = append(*in, t.Description)
 	}
+}
+
+func TestNewMessagesOfADialogAreRewrittenToo(t *testing.T) {
+	t.Parallel()
+	set := promptSet(t, "Be brief.", prompts.Rule{Prompt: "search", Match: prompts.Match{Role: prompts.User, Prefix: "Look it up"}})
+	s := newTestEnv(t, under(set), servingPrompts(set))
+	s.replies = [][]int32{say("1", tokenizer.End)}
+	s.chat(t, request(message("user", "a")))
+	s.restart(t)
+	s.chat(t, request(message("user", "a"), message("assistant", "1"), message("system", "Now: {{prompt:writer}}"), message("user", "Look it up!")))
+	require.Equal(t, "<user>a<end><assistant>1<end><system>Now: Be brief.<end><user>Finds.!<end><assistant>", text(s.requests()[1].Prompt))
+	require.Equal(t, []int{-1, 0}, s.parents(t))
+	require.Equal(t, []bool{false, false}, s.drifts(t))
 }
 
 // A dialog goes on from the tokens that were made with the prompts, although its history
