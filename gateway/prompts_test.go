@@ -1,15 +1,19 @@
 package gateway_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
 
+	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
@@ -290,6 +294,47 @@ func TestAnAgentCanAskForAPrompt(t *testing.T) {
 	require.NoError(t, err)
 	requireRefusal(t, a, http.StatusNotFound, "prompt_not_found", "name")
 	require.Contains(t, a.body, "the attempt has no prompts")
+}
+
+func TestAnAgentAsksForItsPromptsThroughTheForwarder(t *testing.T) {
+	t.Parallel()
+	set := promptSet(t, "Write {schema}.")
+	s := newTestEnv(t, under(set), servingPrompts(set))
+	f, err := forwarder.New(t.Context(), func() string { return s.url }, zap.NewNop())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, f.Close(context.Background())) })
+	session, err := f.Open(t.Context(), address, key)
+	require.NoError(t, err)
+	for _, base := range []string{session.BaseURL(), strings.TrimSuffix(session.BaseURL(), "/v1")} {
+		a, err := s.try(t.Context(), http.MethodGet, base+"/prompts/writer", "")
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, a.status, a.body)
+		require.Equal(t, "Write {schema}.", a.body)
+	}
+	a, err := s.try(t.Context(), http.MethodGet, session.BaseURL()+"/prompts/none", "")
+	require.NoError(t, err)
+	requireRefusal(t, a, http.StatusNotFound, "prompt_not_found", "name")
+	session.Close()
+	require.NoError(t, session.Fault())
+}
+
+func TestAServerOfMessagesReadsThePrompts(t *testing.T) {
+	t.Parallel()
+	set := promptSet(t, "Be brief.", prefixed("old"))
+	s, server := newRelayEnv(t, under(set))
+	servingPrompts(set)(&s.config)
+	s.restart(t)
+	first := s.chat(t, request(message("system", "old rest"), message("user", "q")))
+	require.Equal(t, http.StatusOK, first.status, first.body)
+	s.restart(t)
+	a := s.chat(t, request(message("system", "old rest"), message("user", "q"), message("assistant", content(t, first.body)), message("user", "r")))
+	require.Equal(t, http.StatusOK, a.status, a.body)
+	for _, asked := range server.asked {
+		require.Equal(t, "Be brief. rest", asked.Messages[0].Content)
+	}
+	require.Len(t, server.asked[1].Messages, 4)
+	require.Equal(t, []int{-1, 0}, s.parents(t))
+	require.Contains(t, string(s.recorded(t)[1].Request), "old rest")
 }
 
 func TestPromptsThatCantBeReadAreAFaultOfOurs(t *testing.T) {
