@@ -133,28 +133,26 @@ func (p Prompt) Faults(called string) []Fault {
 	if at := strings.Index(p.Text, referenceOpen); at >= 0 {
 		add("text", "write the text out", "it names another prompt (%.40q), and prompts are not put into prompts", p.Text[at:])
 	}
-	seen := map[string]bool{}
-	for _, n := range p.Placeholders {
+	for i, n := range p.Placeholders {
 		switch {
 		case !placeholderName.MatchString(n):
 			add("placeholders", "give names of letters, digits and '_', without braces", "%q can't be the name of a placeholder", n)
-		case seen[n]:
+		case slices.Contains(p.Placeholders[:i], n):
 			add("placeholders", "remove one", "%s is given twice", n)
 		}
-		seen[n] = true
 	}
 	if len(p.Placeholders) == 0 {
 		return faults
 	}
-	found := Placeholders(p.Text)
-	for _, n := range slices.Sorted(maps.Keys(seen)) {
+	found, known := Placeholders(p.Text), slices.Compact(slices.Sorted(slices.Values(p.Placeholders)))
+	for _, n := range known {
 		if placeholderName.MatchString(n) && !slices.Contains(found, n) {
 			add("text", "write it where the agent's value belongs", "placeholder {%s} is missing", n)
 		}
 	}
 	for _, n := range found {
-		if !seen[n] {
-			add("text", "remove it, or write {{"+n+"}} for braces that are text", "placeholder {%s} is unknown: the agent fills in %s", n, strings.Join(slices.Sorted(maps.Keys(seen)), ", "))
+		if !slices.Contains(known, n) {
+			add("text", "remove it, or write {{"+n+"}} for braces that are text", "placeholder {%s} is unknown: the agent fills in %s", n, strings.Join(known, ", "))
 		}
 	}
 	return faults

@@ -2,7 +2,6 @@ package prompts
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 )
@@ -48,6 +47,14 @@ type Match struct {
 	// With neither, the complete text is matched, whatever it is.
 	Exact  string `json:"exact,omitempty"`
 	Prefix string `json:"prefix,omitempty"`
+}
+
+// equal reports whether two matches are the same.
+func (m Match) equal(o Match) bool {
+	if m.Position != nil && o.Position != nil && *m.Position == *o.Position {
+		o.Position = m.Position
+	}
+	return m == o
 }
 
 // Length returns how many bytes of a text, from its beginning, the match covers. ok is
@@ -136,7 +143,7 @@ func RuleFaults(rules []Rule, names []string) []Fault {
 			add("match.prefix", "keep one of match.exact and match.prefix", "both exact and prefix")
 		}
 		for k, other := range rules[:i] {
-			if reflect.DeepEqual(other.Match, m) {
+			if other.Match.equal(m) {
 				add("match", "remove one, or let them differ", "it is the match of rule %d", k)
 				break
 			}
