@@ -84,7 +84,8 @@ func (r *Router) Publish(ctx context.Context, v model.VersionID) error {
 
 // Preload loads the newest version of each run that is under way and is sampled in this
 // process, at most as many as stay in memory. A process that starts calls it, so that
-// weights are read while the agents of the first calls still start.
+// weights are read while the agents of the first calls still start. Only for a router of
+// RouteLocally.
 func (r *Router) Preload(ctx context.Context) error {
 	runs, err := r.records.Store.Runs(ctx)
 	if err != nil {
@@ -121,7 +122,7 @@ func (r *Router) newest(ctx context.Context, run record.Run) (v model.VersionID,
 }
 
 // Loaded returns the versions that this process has in memory, engine by engine, the last
-// used first.
+// used first. Only for a router of RouteLocally.
 func (r *Router) Loaded() []model.VersionID { return r.local.loaded() }
 
 // Sleep makes the servers of a run that share the trainer's GPU free its memory. It
