@@ -25,7 +25,7 @@ result = excluded.result, created = excluded.created, finished = excluded.finish
 
 	// An attempt that a later one replaced is not changed.
 	endAttempts = `UPDATE attempts SET outcome = 'infra_fault', error = $2, ended = $3
-WHERE run = $1 AND outcome = '' AND kind IN ('train', 'reserve', 'gate', 'test') AND attempt = (SELECT r.attempt FROM rollouts r
+WHERE run = $1 AND outcome = '' AND kind IN ('train', 'reserve', 'gate', 'test', 'minibatch', 'validation') AND attempt = (SELECT r.attempt FROM rollouts r
 WHERE r.run = attempts.run AND r.kind = attempts.kind AND r.step = attempts.step AND r.task = attempts.task AND r.sample = attempts.sample)`
 
 	insertAction = `INSERT INTO actions (id, run, name, person, reason, input, at, outcome, result) VALUES ($1, $2, $3, $4, $5, $6, $7, 'asked', '{}') ON CONFLICT DO NOTHING`

@@ -458,7 +458,48 @@ CREATE TABLE actions (
 );
 CREATE INDEX actions_of_run ON actions (run, at);
 
+-- The answers to the requests of a search for better prompts, in the order in which they
+-- came, from 0: the first answer to a request stands. The search itself, its candidates and
+-- its decisions follow from them. reflection is the key of the reply that an answer was read
+-- from, or empty.
+CREATE TABLE search_answers (
+    run        TEXT   NOT NULL,
+    number     BIGINT NOT NULL,
+    request    TEXT   NOT NULL,
+    answer     TEXT   NOT NULL,
+    reflection TEXT   NOT NULL,
+    at         BIGINT NOT NULL,
+    PRIMARY KEY (run, request)
+);
+CREATE UNIQUE INDEX search_answers_in_order ON search_answers (run, number);
+
+-- What reflectors replied, under the digest of all that they were told: the first reply
+-- stands for every run that asks the same. run and request are those that had it made.
+CREATE TABLE reflections (
+    key     TEXT   NOT NULL PRIMARY KEY,
+    reply   TEXT   NOT NULL,
+    run     TEXT   NOT NULL,
+    request TEXT   NOT NULL,
+    at      BIGINT NOT NULL
+);
+CREATE INDEX reflections_of_run ON reflections (run);
+
+-- The versions of a run's prompts. prompts is the blob with the texts and rules, candidate
+-- the one of the search that became this version.
+CREATE TABLE prompt_versions (
+    run       TEXT   NOT NULL,
+    number    BIGINT NOT NULL,
+    parent    BIGINT NOT NULL,
+    prompts   TEXT   NOT NULL,
+    candidate TEXT   NOT NULL,
+    at        BIGINT NOT NULL,
+    PRIMARY KEY (run, number)
+);
+
 -- +goose Down
+DROP TABLE prompt_versions;
+DROP TABLE reflections;
+DROP TABLE search_answers;
 DROP TABLE actions;
 DROP TABLE choices;
 DROP TABLE pending_files;
