@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/fulgurite/fulgurite/internal/subprocess"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks/numbers"
 )
@@ -182,8 +183,6 @@ type graderInput struct {
 const (
 	keptOutput = 64 << 10 // of the end of standard output
 	keptError  = 4 << 10  // of the end of standard error
-	// grace is how long a killed grader's children may keep its output open.
-	grace = time.Second
 	// commandSeconds is a grader's default time limit.
 	commandSeconds = 10
 )
@@ -208,11 +207,10 @@ func GradeCommand(ctx context.Context, g spec.Grader, t Task, result string) (fl
 	}
 	limited, cancel := context.WithTimeout(ctx, time.Duration(seconds*float64(time.Second)))
 	defer cancel()
-	stdout, stderr := &tail{size: keptOutput}, &tail{size: keptError}
+	stdout, stderr := subprocess.NewTail(keptOutput), subprocess.NewTail(keptError)
 	command := exec.CommandContext(limited, g.Command[0], g.Command[1:]...)
 	command.Dir, command.Stdin, command.Stdout, command.Stderr = g.Directory, bytes.NewReader(input), stdout, stderr
-	command.WaitDelay = grace
-	ownGroup(command)
+	subprocess.OwnGroup(command)
 	err = run(command)
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -231,25 +229,24 @@ func GradeCommand(ctx context.Context, g spec.Grader, t Task, result string) (fl
 }
 
 func run(command *exec.Cmd) error {
-	if err := command.Start(); err != nil {
+	switch started, err := subprocess.Run(command); {
+	case err == nil:
+		return nil
+	case started:
+		return fmt.Errorf("%w: %w", ErrGraderExit, err)
+	default:
 		return fmt.Errorf("%w: %w", ErrGraderStart, err)
 	}
-	err := command.Wait()
-	killGroup(command) // processes that the command left running
-	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
-		return nil // the reward is valid even if a child kept the output open
-	}
-	return fmt.Errorf("%w: %w", ErrGraderExit, err)
 }
 
 // rewardIn returns the reward on the last line. A line whose beginning is gone is refused,
 // because the rest of it may be a number that nobody meant.
-func rewardIn(stdout *tail) (float64, error) {
+func rewardIn(stdout *subprocess.Tail) (float64, error) {
 	output := strings.TrimRightFunc(stdout.String(), unicode.IsSpace)
 	start := strings.LastIndexByte(output, '\n') + 1
 	last := strings.TrimSpace(output[start:])
 	switch {
-	case start == 0 && stdout.cut():
+	case start == 0 && stdout.Cut():
 		return 0, fmt.Errorf("%w: its last line, or the white space after it, has more than %d bytes", ErrGraderReward, keptOutput)
 	case last == "":
 		return 0, fmt.Errorf("%w: it printed nothing", ErrGraderReward)
@@ -260,27 +257,6 @@ func rewardIn(stdout *tail) (float64, error) {
 	}
 	return reward, nil
 }
-
-// tail is a writer that remembers the end of its text.
-type tail struct {
-	size    int
-	kept    []byte
-	written int64
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.written += int64(len(p))
-	t.kept = append(t.kept, p...)
-	if len(t.kept) > 2*t.size {
-		t.kept = append(t.kept[:0], t.kept[len(t.kept)-t.size:]...)
-	}
-	return len(p), nil
-}
-
-// cut reports whether the beginning of the text is gone.
-func (t *tail) cut() bool { return t.written > int64(t.size) }
-
-func (t *tail) String() string { return string(t.kept[max(0, len(t.kept)-t.size):]) }
 
 // Result is what an agent returned for a task.
 type Result struct {

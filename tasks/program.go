@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/subprocess"
 	"github.com/fulgurite/fulgurite/spec"
 )
 
@@ -91,11 +92,10 @@ func listTasks(ctx context.Context, t spec.Tasks, split string) ([]Task, error) 
 	limited, cancel := context.WithTimeout(ctx, listTime)
 	defer cancel()
 	var stdout bytes.Buffer
-	stderr := &tail{size: keptError}
+	stderr := subprocess.NewTail(keptError)
 	command := exec.CommandContext(limited, t.Command[0], t.Command[1:]...)
 	command.Dir, command.Stdin, command.Stdout, command.Stderr = t.Directory, bytes.NewReader(append(request, '\n')), &stdout, stderr
-	command.WaitDelay = grace
-	ownGroup(command)
+	subprocess.OwnGroup(command)
 	err = run(command)
 	switch {
 	case ctx.Err() != nil:
@@ -279,16 +279,15 @@ type programProcess struct {
 	command *exec.Cmd
 	in      io.WriteCloser
 	out     *bufio.Reader
-	stderr  *tail // complete once the process has ended
+	stderr  *subprocess.Tail // complete once the process has ended
 	asked   int
 	expiry  *time.Timer // runs while the program is idle
 }
 
 func startProgram(t spec.Tasks) (*programProcess, error) {
-	p := &programProcess{command: exec.Command(t.Command[0], t.Command[1:]...), stderr: &tail{size: keptError}}
+	p := &programProcess{command: exec.Command(t.Command[0], t.Command[1:]...), stderr: subprocess.NewTail(keptError)}
 	p.command.Dir, p.command.Stderr = t.Directory, p.stderr
-	p.command.WaitDelay = grace
-	ownGroup(p.command)
+	subprocess.OwnGroup(p.command)
 	p.command.Cancel = nil // the program is not tied to a context
 	in, err := p.command.StdinPipe()
 	if err != nil {
@@ -310,7 +309,7 @@ func (p *programProcess) ask(ctx context.Context, request programRequest) (answe
 	killed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(killed)
-		killGroup(p.command)
+		subprocess.KillGroup(p.command)
 	})
 	defer func() {
 		if !stop() {
@@ -362,13 +361,13 @@ func (p *programProcess) line() ([]byte, error) {
 // end kills the program and its children, and returns the end of its standard error.
 func (p *programProcess) end() string {
 	_ = p.in.Close()
-	killGroup(p.command)
+	subprocess.KillGroup(p.command)
 	_ = p.command.Wait()
 	return p.stderr.String()
 }
 
 // wrote returns a text that quotes a program's standard error, or "" if that is empty.
-func wrote(stderr *tail) string {
+func wrote(stderr *subprocess.Tail) string {
 	if text := withoutTraces(strings.TrimSpace(stderr.String())); text != "" {
 		return "; it wrote: " + text
 	}

@@ -8,17 +8,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
-
-	"github.com/sashabaranov/go-openai"
 
 	"github.com/fulgurite/fulgurite/credit/attribution"
 	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/internal/chatclient"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/wire"
@@ -71,19 +66,19 @@ func (p prompt) key(model string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-func (p prompt) messages() []openai.ChatCompletionMessage {
-	return []openai.ChatCompletionMessage{
-		{Role: openai.ChatMessageRoleSystem, Content: p.system},
-		{Role: openai.ChatMessageRoleUser, Content: p.document},
+func (p prompt) messages() []chatclient.Message {
+	return []chatclient.Message{
+		{Role: chatclient.System, Content: p.system},
+		{Role: chatclient.User, Content: p.document},
 	}
 }
 
 // retryMessages returns the messages that ask the judge again after an answer that could
 // not be parsed.
-func (p prompt) retryMessages(answer string, why error) []openai.ChatCompletionMessage {
+func (p prompt) retryMessages(answer string, why error) []chatclient.Message {
 	return append(p.messages(),
-		openai.ChatCompletionMessage{Role: openai.ChatMessageRoleAssistant, Content: truncate(answer)},
-		openai.ChatCompletionMessage{Role: openai.ChatMessageRoleUser, Content: fmt.Sprintf(complaint, why, p.calls)},
+		chatclient.Message{Role: chatclient.Assistant, Content: truncate(answer)},
+		chatclient.Message{Role: chatclient.User, Content: fmt.Sprintf(complaint, why, p.calls)},
 	)
 }
 
@@ -182,7 +177,7 @@ func (j *Judge) judge(ctx context.Context, r request) ([]float64, error) {
 			return nil, fmt.Errorf("%w: answers that could not be read have used up what credit.judge.requests allows, %d", ErrRequests, j.Requests)
 		}
 		var err error
-		answer, err = j.client.ask(ctx, messages)
+		answer, err = j.askModel(ctx, messages)
 		j.asked.Add(1)
 		if err != nil {
 			j.left.Add(1)
@@ -213,55 +208,6 @@ func (j *Judge) storeNonsense(ctx context.Context, r request, try int, answer st
 	return j.store.PutNonsense(ctx, record.Nonsense{
 		Run: j.run, Policy: j.policy, Step: j.step, Judgment: r.key, Try: try, Answer: truncate(answer), Reason: why.Error(),
 	})
-}
-
-// The wait before a request that came too soon is sent again, where the server does
-// not say how long; it doubles up to the longest.
-const (
-	firstWait   = 500 * time.Millisecond
-	longestWait = 10 * time.Second
-)
-
-// maxFaults is how often a request is sent again after a fault of the server.
-const maxFaults = 2
-
-// retrying is a transport that repeats requests. While the server answers that there are
-// too many requests, it repeats one for as long as its context lasts: a rate limit is not
-// an outage, so it only slows a step down. After a fault of the server, it repeats it a
-// few times.
-type retrying struct{ http.RoundTripper }
-
-func (t retrying) RoundTrip(r *http.Request) (*http.Response, error) {
-	faults := 0
-	for wait := firstWait; ; wait = min(2*wait, longestWait) {
-		response, err := t.RoundTripper.RoundTrip(r)
-		if err != nil {
-			return nil, err
-		}
-		if response.StatusCode >= http.StatusInternalServerError {
-			faults++
-		}
-		again := response.StatusCode == http.StatusTooManyRequests || response.StatusCode >= http.StatusInternalServerError && faults <= maxFaults
-		if !again || r.GetBody == nil {
-			return response, nil
-		}
-		_, _ = io.CopyN(io.Discard, response.Body, 1<<16) // so that the connection can be used again
-		if err := response.Body.Close(); err != nil {
-			return nil, err
-		}
-		if seconds, err := strconv.ParseFloat(response.Header.Get("Retry-After"), 64); err == nil && seconds >= 0 {
-			wait = time.Duration(min(seconds, longestWait.Seconds()) * float64(time.Second))
-		}
-		select {
-		case <-r.Context().Done():
-			return nil, fmt.Errorf("after status %d: %w", response.StatusCode, r.Context().Err())
-		case <-time.After(wait):
-		}
-		r = r.Clone(r.Context())
-		if r.Body, err = r.GetBody(); err != nil {
-			return nil, err
-		}
-	}
 }
 
 // Of makes a judge's Attempt from the record of an attempt. codec is the codec of its
