@@ -497,7 +497,7 @@ func cutOffOrder() listing.Order[cutOffRow] {
 		Filters: []listing.Filter[cutOffRow]{
 			{Text: "all"},
 			{Name: "training", Text: "training", Keep: of(record.Train, record.Reserve)},
-			{Name: "evaluations", Text: "evaluations", Keep: of(record.Gate, record.Test)},
+			{Name: "evaluations", Text: "evaluations", Keep: of(record.Gate, record.Test, record.Minibatch, record.Validation)},
 		},
 		Sorts: []listing.Sort[cutOffRow]{
 			{Text: "kind and step"},

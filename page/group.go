@@ -280,10 +280,7 @@ func (s *Server) sampleCard(ctx context.Context, t record.Trial, credit map[stri
 // task finds a task of a run by its id. It returns false if the task's split was not
 // kept.
 func (s *Server) task(ctx context.Context, run record.Run, kind record.Kind, id string) (tasks.Task, bool) {
-	if kind == record.Reserve || kind == record.Try {
-		kind = record.Train
-	}
-	split := run.Splits[kind]
+	split := run.Splits[kind.Split()]
 	if split.Digest == "" {
 		return tasks.Task{}, false
 	}

@@ -191,6 +191,8 @@ func stepName(kind record.Kind, step int) string {
 		return fmt.Sprintf("Step %d", step)
 	case record.Reserve:
 		return fmt.Sprintf("Step %d, reserve", step)
+	case record.Minibatch, record.Validation:
+		return fmt.Sprintf("Evaluation %d of a candidate, %s", step, kind)
 	}
 	return fmt.Sprintf("Version %d on %s", step, kind)
 }

@@ -147,7 +147,7 @@ func (s *Server) splitsOf(ctx context.Context, run record.Run) ([]splitTasks, er
 		task string
 	}
 	rows := map[place]*taskRow{}
-	for _, kind := range []record.Kind{record.Train, record.Reserve, record.Gate, record.Test} {
+	for _, kind := range []record.Kind{record.Train, record.Reserve, record.Gate, record.Test, record.Minibatch, record.Validation} {
 		one := splitOf(run, kind, results)
 		if one.Scope = "all steps"; evaluates(sp, kind) {
 			if one, err = s.evaluatedSplit(ctx, run, sp, one, j.evaluations); err != nil {
@@ -264,8 +264,11 @@ func cells(moments []record.TaskMoment) template.HTML {
 	size := (len(moments) + maxCells - 1) / maxCells
 	first, last := moments[0], moments[len(moments)-1]
 	unit := "step"
-	if first.Kind == record.Gate || first.Kind == record.Test {
+	switch first.Kind {
+	case record.Gate, record.Test:
 		unit = "version"
+	case record.Minibatch, record.Validation:
+		unit = "evaluation"
 	}
 	said := func(m record.TaskMoment) string {
 		return fmt.Sprintf("%s %d: %d of %d", unit, m.Step, m.Passed, m.Graded)

@@ -23,15 +23,30 @@ const (
 	Gate    Kind = "gate" // decides about promotion
 	Test    Kind = "test" // reported before and after, never used to choose
 	Try     Kind = "try"  // made by `fulgurite try`
+	// Minibatch is an attempt at a task of the train split for a candidate of a search.
+	Minibatch Kind = "minibatch"
+	// Validation is an attempt at a task of the validation split for a candidate of a
+	// search.
+	Validation Kind = "validation"
 )
 
 // Valid reports whether k is one of the kinds above.
 func (k Kind) Valid() bool {
 	switch k {
-	case Train, Reserve, Gate, Test, Try:
+	case Train, Reserve, Gate, Test, Try, Minibatch, Validation:
 		return true
 	}
 	return false
+}
+
+// Split returns the kind whose name is that of the split that rollouts of kind k read their
+// tasks from: Train for those that feed no evaluation, and for minibatches.
+func (k Kind) Split() Kind {
+	switch k {
+	case Reserve, Try, Minibatch:
+		return Train
+	}
+	return k
 }
 
 // ErrAddress is wrapped by every error of ParseAddress and CheckRunName.

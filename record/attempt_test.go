@@ -17,7 +17,7 @@ func TestAddressHasOneTextualForm(t *testing.T) {
 		a := record.Address{
 			RolloutID: record.RolloutID{
 				Run:  rapid.StringMatching(`[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?`).Draw(t, "run"),
-				Kind: rapid.SampledFrom([]record.Kind{record.Train, record.Gate, record.Test, record.Try}).Draw(t, "kind"),
+				Kind: rapid.SampledFrom([]record.Kind{record.Train, record.Reserve, record.Gate, record.Test, record.Try, record.Minibatch, record.Validation}).Draw(t, "kind"),
 				Step: n.Draw(t, "step"), Task: n.Draw(t, "task"), Sample: n.Draw(t, "sample"),
 			},
 			Attempt: 1 + n.Draw(t, "attempt"),
@@ -36,6 +36,16 @@ func TestWhatIsNotAnAddressIsRefused(t *testing.T) {
 	} {
 		_, err := record.ParseAddress(s)
 		require.ErrorIs(t, err, record.ErrAddress, s)
+	}
+}
+
+func TestEachKindReadsOneSplit(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []record.Kind{record.Train, record.Reserve, record.Try, record.Minibatch} {
+		require.Equal(t, record.Train, kind.Split())
+	}
+	for _, kind := range []record.Kind{record.Gate, record.Test, record.Validation} {
+		require.Equal(t, kind, kind.Split())
 	}
 }
 

@@ -303,6 +303,8 @@ func defaultOf(key string) (any, bool) {
 func exemplar() Spec {
 	s := complete()
 	s.Agent.Command, s.Tasks, s.Grader.Type = nil, Tasks{}, ""
+	s.Optimizer = completeOptimizer()
+	s.Optimizer.GEPA.Merge = false
 	s.Training.Curriculum.Type = "" // the type of a curriculum has no default
 	plain := Spec{}.WithDefaults()
 	s.Credit.Assignment = plain.Credit.Assignment
@@ -324,6 +326,12 @@ func complete() Spec {
 		Training: Training{Curriculum: &Curriculum{Type: CurriculumBand, Start: 0.2}},
 		Critic:   &Critic{}, Evaluation: Evaluation{Success: new(float64)},
 	}.WithDefaults()
+}
+
+// completeOptimizer returns an optimizer in which every key with a default has an effect. A
+// spec has either that or a training.
+func completeOptimizer() *PromptOptimizer {
+	return (&PromptOptimizer{GEPA: &GEPA{Merge: true}, APO: &APO{}}).withDefaults()
 }
 
 // node is a value of a spec file with the line where it begins, whether the file

@@ -169,8 +169,8 @@ func (s Spec) checkCurriculum(f *Faults) {
 		return
 	}
 	const at = "training.curriculum"
-	if s.Evaluation.Only != "" {
-		f.unused(at, true, untrained)
+	if why := s.untrained(); why != "" {
+		f.unused(at, true, why)
 		return
 	}
 	if c.Type == "" {

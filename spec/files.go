@@ -46,6 +46,7 @@ func (s *Spec) eachPath(visit func(key string, path *string)) {
 	}
 	source("tasks.gate", &s.Tasks.Gate)
 	source("tasks.test", &s.Tasks.Test)
+	source("tasks.validation", &s.Tasks.Validation)
 	program("tasks.command", s.Tasks.Command)
 	one("tasks.directory", &s.Tasks.Directory)
 	if s.Model.Base != BaseTiny {
@@ -62,6 +63,12 @@ func (s *Spec) eachPath(visit func(key string, path *string)) {
 		for i := range s.Prompts.Texts {
 			one(promptKey(i)+".file", &s.Prompts.Texts[i].File)
 		}
+	}
+	if s.Optimizer != nil {
+		r := &s.Optimizer.Reflector
+		program("optimizer.reflector.command", r.Command)
+		one("optimizer.reflector.directory", &r.Directory)
+		one("optimizer.reflector.file", &r.File)
 	}
 	program("agent.command", s.Agent.Command)
 	one("agent.directory", &s.Agent.Directory)
@@ -96,6 +103,11 @@ func (s Spec) Resolve(directory string) Spec {
 		p.Texts = slices.Clone(p.Texts)
 		s.Prompts = &p
 	}
+	if s.Optimizer != nil {
+		o := *s.Optimizer
+		o.Reflector.Command = slices.Clone(o.Reflector.Command)
+		s.Optimizer = &o
+	}
 	if s.Training.Curriculum != nil {
 		c := *s.Training.Curriculum
 		c.Stages = slices.Clone(c.Stages)
@@ -117,6 +129,9 @@ func (s Spec) Resolve(directory string) Spec {
 	}
 	if len(s.Grader.Command) > 0 && s.Grader.Directory == "" {
 		s.Grader.Directory = directory
+	}
+	if o := s.Optimizer; o != nil && len(o.Reflector.Command) > 0 && o.Reflector.Directory == "" {
+		o.Reflector.Directory = directory
 	}
 	return s
 }
@@ -183,13 +198,28 @@ func (s Spec) CheckFiles() error {
 	}
 	f.sourceFile("tasks.gate", s.Tasks.Gate)
 	f.sourceFile("tasks.test", s.Tasks.Test)
+	f.sourceFile("tasks.validation", s.Tasks.Validation)
 	f.directory("tasks.directory", s.Tasks.Directory)
 	f.executable("tasks.command", s.Tasks.Command)
 	f.interpreted("tasks.command", s.Tasks.Directory, s.Tasks.Command)
 	f.directory("grader.directory", s.Grader.Directory)
 	f.executable("grader.command", s.Grader.Command)
 	f.interpreted("grader.command", s.Grader.Directory, s.Grader.Command)
+	if s.Optimizer != nil {
+		f.reflector(s.Optimizer.Reflector)
+	}
 	return f.err()
+}
+
+// reflector looks for a reflector's program, or for its file of replies.
+func (f *Faults) reflector(r Reflector) {
+	const at = "optimizer.reflector."
+	f.directory(at+"directory", r.Directory)
+	f.executable(at+"command", r.Command)
+	f.interpreted(at+"command", r.Directory, r.Command)
+	if r.File != "" {
+		f.file(at+"file", r.File)
+	}
 }
 
 // model looks for the directories of a base and of an adapter.
@@ -325,7 +355,7 @@ func (f *Faults) script(key, path string) {
 
 // harbored reports whether tasks are in Harbor's format.
 func (s Spec) harbored() bool {
-	return slices.ContainsFunc(append(s.TrainSources(), s.Tasks.Gate, s.Tasks.Test), func(source string) bool {
+	return slices.ContainsFunc(append(s.TrainSources(), s.Tasks.Gate, s.Tasks.Test, s.Tasks.Validation), func(source string) bool {
 		return strings.HasPrefix(source, Harbor+":")
 	})
 }

@@ -108,6 +108,19 @@ func (p *Prompts) Set() (prompts.Set, error) {
 	return prompts.NewSet(texts, p.rules())
 }
 
+// WithTexts returns the same for other texts, which text gives by name. A prompt that it
+// does not know keeps its text.
+func (p *Prompts) WithTexts(text func(name string) (string, bool)) (prompts.Set, error) {
+	out := *p // the caller's copy does not change
+	out.Texts = slices.Clone(p.Texts)
+	for i := range out.Texts {
+		if other, ok := text(out.Texts[i].Name); ok {
+			out.Texts[i].Text = other
+		}
+	}
+	return out.Set()
+}
+
 func (p *Prompts) rules() []prompts.Rule {
 	rules := make([]prompts.Rule, len(p.Rules))
 	for i, r := range p.Rules {

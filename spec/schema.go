@@ -17,7 +17,7 @@ import (
 	"github.com/fulgurite/fulgurite/spec/bounds"
 )
 
-//go:embed spec.go agent.go prompts.go lora.go server.go credit.go loss.go curriculum.go
+//go:embed spec.go agent.go prompts.go optimizer.go lora.go server.go credit.go loss.go curriculum.go
 var source embed.FS
 
 // SchemaID is the address at which the schema is published.
@@ -41,6 +41,7 @@ func Schema() ([]byte, error) {
 	schema.ID, schema.Title = SchemaID, "Fulgurite training spec"
 	checked := Faults{bounds: map[string]bounds.Bounds{}}
 	complete().check(&checked)
+	completeOptimizer().check(&checked)
 	refine(schema, "", checked.bounds)
 	data, err := json.MarshalIndent(schema, "", "  ")
 	if err != nil {

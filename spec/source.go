@@ -109,6 +109,9 @@ func ParseSource(text string) (Source, error) {
 	return parseGenerator(text)
 }
 
+// generatorSplits returns the splits that a generator makes.
+func generatorSplits() []string { return []string{"train", "gate", "test"} }
+
 func parseGenerator(text string) (Source, error) {
 	parts := strings.Split(text, ":")
 	source := Source{Family: parts[0]}
@@ -117,7 +120,7 @@ func parseGenerator(text string) (Source, error) {
 	}
 	if len(parts) > 1 {
 		source.Split = parts[1]
-		if splits := []string{"train", "gate", "test"}; !slices.Contains(splits, source.Split) {
+		if splits := generatorSplits(); !slices.Contains(splits, source.Split) {
 			return source, fmt.Errorf("generator %q has no split %q: want %s", text, source.Split, strings.Join(splits, ", "))
 		}
 	}
@@ -171,6 +174,9 @@ func (f *Faults) source(key, text string, demonstrations bool) {
 		f.add(key, `give "arithmetic"`, "demonstrations always come from the train split")
 	case !demonstrations && source.Generated() && source.Split == "":
 		split := strings.TrimPrefix(key, "tasks.")
+		if !slices.Contains(generatorSplits(), split) {
+			split = "test" // tasks.validation, or a stage
+		}
 		f.add(key, fmt.Sprintf(`give "%s:%s"`, source.Family, split), "%q names no split", text)
 	}
 }
@@ -179,7 +185,7 @@ func (f *Faults) source(key, text string, demonstrations bool) {
 // These tasks have their own tests.
 func (t Tasks) checkHarbor(f *Faults, g Grader, a Agent) {
 	found := false
-	for _, split := range []string{"train", "gate", "test"} {
+	for _, split := range SplitNames() {
 		source, _ := t.Split(split)
 		ours := strings.HasPrefix(source, Harbor+":")
 		found = found || ours
@@ -208,7 +214,7 @@ func (t Tasks) checkHarbor(f *Faults, g Grader, a Agent) {
 // checkProgram checks the program that lists tasks and grades.
 func (t Tasks) checkProgram(f *Faults, g Grader, train []string) {
 	f.program("tasks.command", t.Command)
-	lists := slices.ContainsFunc(append(slices.Clone(train), t.Gate, t.Test), func(source string) bool { return strings.HasPrefix(source, Command+":") })
+	lists := slices.ContainsFunc(append(slices.Clone(train), t.Gate, t.Test, t.Validation), func(source string) bool { return strings.HasPrefix(source, Command+":") })
 	if len(t.Command) == 0 {
 		const remedy = "give the program and its arguments"
 		switch {

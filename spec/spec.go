@@ -35,7 +35,11 @@ type Spec struct {
 	// Prompts are named texts that replace parts of the agent's prompts. Absent means that
 	// the model reads what the agent sends.
 	Prompts *Prompts `json:"prompts,omitempty"`
-	// Tasks says where the tasks of the splits train, gate and test are read from.
+	// Optimizer improves the prompts by a search. A spec with it is the input of
+	// PromptWorkflow and trains no weights. Absent means that the prompts stay as they are.
+	Optimizer *PromptOptimizer `json:"optimizer,omitempty"`
+	// Tasks says where the tasks of the splits train, gate, test and validation are read
+	// from.
 	Tasks Tasks `json:"tasks"`
 	// Grader turns what an agent returned into a reward.
 	Grader Grader `json:"grader"`
@@ -133,6 +137,9 @@ type Tasks struct {
 	// Test is the source of the tasks whose results are only reported: before training,
 	// and once at the end. It is written like tasks.train.
 	Test string `json:"test,omitempty"`
+	// Validation is the source of the tasks on which an optimizer measures candidates. It is
+	// written like tasks.train, is required with optimizer, and has a meaning only with it.
+	Validation string `json:"validation,omitempty"`
 	// Command is a program and its arguments. It lists the tasks of sources
 	// "command:<split>", and it grades with grader.type "tasks".
 	Command []string `json:"command,omitempty"`
@@ -153,8 +160,11 @@ type Harbored struct {
 	Reward string `json:"reward,omitempty"`
 }
 
-// Split returns the source of the split with the given name: train, gate or test. ok is
-// false for any other name.
+// SplitNames returns the names of all splits, in the order in which they are read.
+func SplitNames() []string { return []string{"train", "gate", "test", "validation"} }
+
+// Split returns the source of the split with the given name: train, gate, test or
+// validation. ok is false for any other name.
 func (t Tasks) Split(name string) (source string, ok bool) {
 	switch name {
 	case "train":
@@ -163,6 +173,8 @@ func (t Tasks) Split(name string) (source string, ok bool) {
 		return t.Gate, true
 	case "test":
 		return t.Test, true
+	case "validation":
+		return t.Validation, true
 	}
 	return "", false
 }
@@ -389,6 +401,7 @@ func (s Spec) WithDefaults() Spec {
 	s.Model = s.Model.withDefaults()
 	s.Agent = s.Agent.withDefaults()
 	s.Prompts = s.Prompts.withDefaults()
+	s.Optimizer = s.Optimizer.withDefaults()
 	if s.Grader.Type == GraderCommand || s.Grader.Type == GraderSQL {
 		s.Grader.Seconds = cmp.Or(s.Grader.Seconds, 10)
 	}
@@ -419,7 +432,9 @@ func (s Spec) WithDefaults() Spec {
 		s.Critic = &critic
 	}
 	if s.Tasks.Gate != "" && s.Evaluation.Only == "" {
-		s.Evaluation.Every = cmp.Or(s.Evaluation.Every, 5)
+		if s.Optimizer == nil {
+			s.Evaluation.Every = cmp.Or(s.Evaluation.Every, 5)
+		}
 		s.Promotion.Significance = cmp.Or(s.Promotion.Significance, 0.1)
 		if s.Promotion.Approval {
 			s.Promotion.ApprovalHours = cmp.Or(s.Promotion.ApprovalHours, 24)

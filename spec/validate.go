@@ -101,6 +101,10 @@ func choices(key string) []string {
 		return curricula()
 	case "training.optimizer.moments":
 		return []string{MomentsF32, MomentsInt8}
+	case "optimizer.algorithm":
+		return []string{AlgorithmGEPA, AlgorithmAPO}
+	case "optimizer.reflector.type":
+		return []string{ReflectorOpenAI, ReflectorAnthropic, ReflectorCommand, ReflectorRecorded}
 	case "evaluation.only":
 		return []string{"train", "gate", "test"}
 	case "algorithm":
@@ -154,11 +158,12 @@ func (s Spec) check(f *Faults) {
 	}
 	s.Agent.check(f)
 	s.Prompts.check(f)
+	s.checkOptimizer(f)
 	s.Tasks.check(f, s.Grader, s.Evaluation.Only, s.TrainSources())
 	s.Tasks.checkHarbor(f, s.Grader, s.Agent)
 	s.Grader.check(f)
 	s.checkSampling(f)
-	s.Training.check(f, s.Evaluation.Only != "")
+	s.Training.check(f, s.untrained())
 	s.checkCurriculum(f)
 	s.checkMoments(f)
 	s.Credit.check(f, s.Training)
@@ -231,12 +236,13 @@ func (t Tasks) check(f *Faults, g Grader, only string, train []string) {
 	if t.Train == "" && only == "" {
 		f.add("tasks.train", `give the path of a JSONL file, or "arithmetic:train"`, "missing")
 	}
-	splits := []struct{ key, source string }{{"tasks.train", t.Train}, {"tasks.gate", t.Gate}, {"tasks.test", t.Test}}
-	for i, s := range splits {
-		f.source(s.key, s.source, false)
-		for _, earlier := range splits[:i] {
-			if s.source != "" && sameTasks(s.source, earlier.source) {
-				f.add(s.key, "splits must share no task", "the same tasks as %s", earlier.key)
+	for i, name := range SplitNames() {
+		key := "tasks." + name
+		source, _ := t.Split(name)
+		f.source(key, source, false)
+		for _, earlier := range SplitNames()[:i] {
+			if other, _ := t.Split(earlier); source != "" && sameTasks(source, other) {
+				f.add(key, "splits must share no task", "the same tasks as tasks.%s", earlier)
 				break
 			}
 		}
@@ -298,9 +304,16 @@ func (g Grader) checkMetric(f *Faults) {
 func (s Spec) checkSampling(f *Faults) {
 	temperature := *s.Sampling.Temperature
 	switch {
-	case temperature == 0 && s.Evaluation.Only != "":
+	case temperature == 0 && s.untrained() != "":
+		const alike = "at temperature 0 all samples of a task are alike"
 		if s.Evaluation.Samples > 1 {
-			f.add("evaluation.samples", "give 1", "at temperature 0 all samples of a task are alike")
+			f.add("evaluation.samples", "give 1", alike)
+		}
+		if o := s.Optimizer; o != nil && o.Samples > 1 {
+			f.add("optimizer.samples", "give 1", alike)
+		}
+		if o := s.Optimizer; o != nil && o.ValidationSamples > 1 {
+			f.add("optimizer.validation_samples", "give 1", alike)
 		}
 	case temperature == 0:
 		f.add("sampling.temperature", "leave it out for 1", "training at temperature 0 has one sample per task and learns nothing")
@@ -330,9 +343,9 @@ func (s Spec) checkSampling(f *Faults) {
 	}
 }
 
-func (t Training) check(f *Faults, nothing bool) {
+func (t Training) check(f *Faults, untrained string) {
 	switch {
-	case nothing:
+	case untrained != "":
 		f.unused("training.steps", t.Steps != 0, untrained)
 		f.unused("training.epochs", t.Epochs != 0, untrained)
 	case t.Steps == 0 && t.Epochs == 0:
@@ -375,7 +388,9 @@ func (t Training) check(f *Faults, nothing bool) {
 func (s Spec) checkEvaluation(f *Faults) {
 	only := s.Evaluation.Only != ""
 	gate, test := s.Tasks.Gate != "" && !only, s.Tasks.Test != ""
-	if gate {
+	if s.Optimizer != nil && !only {
+		f.unused("evaluation.every", s.Evaluation.Every != 0, unchanged)
+	} else if gate {
 		f.whole("evaluation.every", s.Evaluation.Every, 1, 1e9)
 	} else {
 		f.unused("evaluation.every", s.Evaluation.Every != 0, "there is no tasks.gate to evaluate")
@@ -390,8 +405,17 @@ func (s Spec) checkEvaluation(f *Faults) {
 	}
 }
 
-// untrained is the reason why keys have no effect together with evaluation.only.
-const untrained = "with evaluation.only nothing is trained"
+// untrained returns the reason why keys of training have no effect: the run only evaluates,
+// or it improves prompts. It returns "" for a run that trains.
+func (s Spec) untrained() string {
+	switch {
+	case s.Evaluation.Only != "":
+		return "with evaluation.only nothing is trained"
+	case s.Optimizer != nil:
+		return unchanged
+	}
+	return ""
+}
 
 // checkOnly checks the version that a run evaluates, and the keys of a run that trains
 // nothing.
@@ -425,7 +449,7 @@ func (s Spec) checkOnly(f *Faults) {
 	if source, named := s.Tasks.Split(only); named && source == "" {
 		f.add("tasks."+only, "give the split that evaluation.only names", "missing")
 	}
-	f.unused("critic", s.Critic != nil, untrained)
+	f.unused("critic", s.Critic != nil, s.untrained())
 }
 
 func (s Spec) checkPromotion(f *Faults) {

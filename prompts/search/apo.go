@@ -136,6 +136,14 @@ func (a *APO) begin() {
 	}
 }
 
+// Stopped is part of Search.
+func (a *APO) Stopped() Done {
+	if a.SeedScore == nil {
+		return Done{Reason: EndStopped, Winner: NewCandidate(a.Settings.Prompts)}
+	}
+	return Done{Reason: EndStopped, Winner: a.Best.Candidate, Score: a.Best.Score, SeedScore: a.SeedScore, Excluded: a.excluded()}
+}
+
 func (a *APO) end(reason Reason, purpose Purpose) {
 	a.End = &Done{
 		Reason: reason, Purpose: purpose, Winner: a.Best.Candidate,

@@ -113,9 +113,17 @@ func (g *GEPA) begin() {
 	}
 }
 
-func (g *GEPA) ended() bool {
+// Stopped is part of Search.
+func (g *GEPA) Stopped() Done {
+	if len(g.Archive) == 0 {
+		return Done{Reason: EndStopped, Winner: NewCandidate(g.Settings.Prompts)}
+	}
 	best := g.Archive[g.Archive.best()]
-	done := Done{Winner: best.Candidate, Score: &best.Mean, SeedScore: &g.Archive[0].Mean, Excluded: g.excluded()}
+	return Done{Reason: EndStopped, Winner: best.Candidate, Score: &best.Mean, SeedScore: &g.Archive[0].Mean, Excluded: g.excluded()}
+}
+
+func (g *GEPA) ended() bool {
+	best, done := g.Archive[g.Archive.best()], g.Stopped()
 	switch purpose, short := g.short(g.Options.proposal(g.Settings)); {
 	case g.perfect(best.Scores):
 		done.Reason = EndSolved

@@ -1,11 +1,12 @@
 package search
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/fulgurite/fulgurite/prompts"
 )
 
 // Reply is what a reflector replied.
@@ -17,8 +18,9 @@ type Reply struct {
 
 // Rules say which new texts of a prompt are refused.
 type Rules struct {
-	// Original is the prompt's text in the seed. A new text must have its placeholders.
-	Original string
+	// Placeholders are the names that the prompt declares (prompts.Prompt). A new text must
+	// have each of them and no other. Without any, braces mean nothing.
+	Placeholders []string
 	// Current is the text that the new one replaces.
 	Current string
 	// Answers are those of the tasks that the reflector saw or that the search measures
@@ -27,10 +29,9 @@ type Rules struct {
 	// Verbatim is the least number of characters of an answer that may not be copied. 0
 	// allows copies.
 	Verbatim int
-	// MaxTokens is the largest number of tokens of a text, and Tokens counts them. 0 or nil
-	// allows any number.
-	MaxTokens int
-	Tokens    func(string) int
+	// MaxBytes is the largest number of bytes of a text, prompts.max_bytes. 0 allows any
+	// number.
+	MaxBytes int
 }
 
 // ReadText returns the new text in a reply to Reflect or Edit, or why there is none. The
@@ -118,12 +119,18 @@ func (r Rules) refuse(text string) Refusal {
 	switch {
 	case r.copies(text):
 		return RefusedCopies
-	case len(lacks(r.Original, text)) > 0:
-		return RefusedUnknown
-	case len(lacks(text, r.Original)) > 0:
-		return RefusedLost
-	case r.MaxTokens > 0 && r.Tokens != nil && r.Tokens(text) > r.MaxTokens:
+	case strings.Contains(text, reference):
+		return RefusedUnknown // no prompt is put into a prompt
+	case r.MaxBytes > 0 && len(text) > r.MaxBytes:
 		return RefusedTooLong
+	case len(r.Placeholders) == 0:
+		return ""
+	}
+	switch found := prompts.Placeholders(text); {
+	case len(lacks(r.Placeholders, found)) > 0:
+		return RefusedUnknown
+	case len(lacks(found, r.Placeholders)) > 0:
+		return RefusedLost
 	}
 	return ""
 }
@@ -136,20 +143,10 @@ func (r Rules) copies(text string) bool {
 	})
 }
 
-// Placeholders returns the names of the placeholders of a text, such as {{name}}, each once
-// and in order.
-func Placeholders(text string) []string {
-	var names []string
-	for _, found := range regexp.MustCompile(`\{\{\s*([A-Za-z_][A-Za-z0-9_.:-]*)\s*\}\}`).FindAllStringSubmatch(text, -1) {
-		if !slices.Contains(names, found[1]) {
-			names = append(names, found[1])
-		}
-	}
-	return names
-}
+// reference begins a reference to another prompt, which package prompts refuses in a prompt.
+const reference = "{{prompt:"
 
-// lacks returns the placeholders of other that the text does not have.
-func lacks(text, other string) []string {
-	have := Placeholders(text)
-	return slices.DeleteFunc(Placeholders(other), func(name string) bool { return slices.Contains(have, name) })
+// lacks returns the names of other that are not among names.
+func lacks(names, other []string) []string {
+	return slices.DeleteFunc(slices.Clone(other), func(name string) bool { return slices.Contains(names, name) })
 }

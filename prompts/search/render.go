@@ -60,12 +60,13 @@ var ErrTooLarge = errors.New("larger than what may be sent to the reflector")
 // minTrace is the least number of bytes that an attempt is worth showing in.
 const minTrace = 200
 
-// Render returns what to ask the reflector for a request, with the attempts that it shows:
-// one for each attempt of r.Shown, in order. The result is not larger than the given number
+// Render returns what to ask the reflector for a request. placeholders are those that the
+// prompt declares. traces are the attempts that the request shows: one for each attempt of
+// r.Shown, in order. The result is not larger than the given number
 // of bytes. The prompt and a critique are given whole. The attempts share the rest, short
 // ones leave what they don't need to long ones, and a long one loses the middle of its
 // messages.
-func Render(r Request, traces []Trace, bytes int) (Rendered, error) {
+func Render(r Request, placeholders []string, traces []Trace, bytes int) (Rendered, error) {
 	text, ok := r.Candidate.Text(r.Prompt)
 	if !ok {
 		return Rendered{}, fmt.Errorf("render request %s: the candidate has no prompt %q", r.ID, r.Prompt)
@@ -73,11 +74,11 @@ func Render(r Request, traces []Trace, bytes int) (Rendered, error) {
 	out := Rendered{User: tagged("prompt", text)}
 	switch r.Kind {
 	case Reflect:
-		out.System = reflectInstructions
+		out.System = reflectInstructions(placeholders)
 	case Critique:
 		out.System = critiqueInstructions(r.Variant)
 	case Edit:
-		out.System = editInstructions(r.Variant)
+		out.System = editInstructions(r.Variant, placeholders)
 		out.User += "\n" + tagged("review", r.Critique)
 	default:
 		return Rendered{}, fmt.Errorf("render request %s: %s asks no reflector", r.ID, r.Kind)

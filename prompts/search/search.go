@@ -52,6 +52,9 @@ type Search interface {
 	// decisions that became possible with it, for the driver's record. An error means that
 	// the answer was not taken and the state is as before.
 	Answer(Answer) ([]Decision, error)
+	// Stopped returns the end that the search has if nobody goes on with it: with the best
+	// candidate so far.
+	Stopped() Done
 	// Account returns what the search has spent and what was refused.
 	Account() Account
 	// Use replaces the source of chance, which is otherwise the seed of the settings. It is
@@ -172,9 +175,9 @@ const (
 	RefusedNoFence    Refusal = "no_fence"            // the text does not stand in a fence
 	RefusedMarkup     Refusal = "markup"              // the reply is a web page, such as a proxy's error
 	RefusedCopies     Refusal = "copies_answer"       // the text contains the answer of a task
-	RefusedUnknown    Refusal = "unknown_placeholder" // the text has a placeholder that means nothing
-	RefusedLost       Refusal = "missing_placeholder" // the text lacks a placeholder of the prompt
-	RefusedTooLong    Refusal = "too_long"            // the text is over prompts.max_tokens
+	RefusedUnknown    Refusal = "unknown_placeholder" // the text has a placeholder that the prompt does not declare, or names another prompt
+	RefusedLost       Refusal = "missing_placeholder" // the text lacks a placeholder that the prompt declares
+	RefusedTooLong    Refusal = "too_long"            // the text is over prompts.max_bytes
 	RefusedUnreadable Refusal = "unreadable"          // the text is not UTF-8, or has control characters
 	RefusedUnchanged  Refusal = "unchanged"           // the text is the one that it should replace
 	RefusedKnown      Refusal = "known"               // the texts are those of a candidate that it would be compared with (APO)
@@ -202,6 +205,8 @@ const (
 	EndSolved Reason = "solved"
 	// EndRounds means that all rounds were done (APO).
 	EndRounds Reason = "rounds"
+	// EndStopped means that a person ended the search.
+	EndStopped Reason = "stopped"
 	// EndUnmeasured means that the seed got a score on no validation task, so that nothing
 	// can be compared with it.
 	EndUnmeasured Reason = "unmeasured"

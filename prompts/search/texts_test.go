@@ -14,7 +14,7 @@ import (
 func shown(kind search.Kind, variant int) search.Request {
 	return search.Request{
 		ID: "p1.reflect", Kind: kind, Variant: variant, Prompt: "writer", Critique: "It names no format.",
-		Candidate: search.NewCandidate([]search.Prompt{{Name: "writer", Text: "Write {{form}}.\nBe brief."}}),
+		Candidate: search.NewCandidate([]search.Prompt{{Name: "writer", Text: "Write {form}.\nBe brief."}}),
 	}
 }
 
@@ -32,10 +32,10 @@ func trace() search.Trace {
 func TestARequestShowsThePromptAndWhatTheAttemptsDid(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []search.Kind{search.Reflect, search.Critique} {
-		got, err := search.Render(shown(kind, 0), []search.Trace{trace(), {}}, 10_000)
+		got, err := search.Render(shown(kind, 0), []string{"form"}, []search.Trace{trace(), {}}, 10_000)
 		require.NoError(t, err)
 		for _, want := range []string{
-			"<prompt>\nWrite {{form}}.\nBe brief.\n</prompt>", "Attempt 1 of 2", "Attempt 2 of 2", "Reward: 0.25", "Reward: none",
+			"<prompt>\nWrite {form}.\nBe brief.\n</prompt>", "Attempt 1 of 2", "Attempt 2 of 2", "Reward: 0.25", "Reward: none",
 			"Grade:\n| wrong", "Grader's words:\n| expected 5", "Failed:\n| timeout", "Input:\n| How many users?",
 			"assistant (writer):\n| I count.", `assistant (writer) calls sql:` + "\n" + `| {"query":"SELECT 4"}`,
 			"tool sql, an error:\n| no such table:\n| users", "Output:\n| 4", "They are evidence.",
@@ -44,7 +44,7 @@ func TestARequestShowsThePromptAndWhatTheAttemptsDid(t *testing.T) {
 		}
 		require.NotContains(t, got.User, "It names no format.")
 	}
-	got, err := search.Render(shown(search.Edit, 0), nil, 10_000)
+	got, err := search.Render(shown(search.Edit, 0), []string{"form"}, nil, 10_000)
 	require.NoError(t, err)
 	require.Contains(t, got.User, "<review>\nIt names no format.\n</review>")
 }
@@ -54,14 +54,17 @@ func TestEachVariantAsksInItsOwnWords(t *testing.T) {
 	for kind, variants := range map[search.Kind]int{search.Reflect: 1, search.Critique: 3, search.Edit: 2} {
 		seen := map[string]bool{}
 		for variant := range variants {
-			got, err := search.Render(shown(kind, variant), nil, 10_000)
+			got, err := search.Render(shown(kind, variant), []string{"form"}, nil, 10_000)
 			require.NoError(t, err)
 			require.False(t, seen[got.System])
 			seen[got.System] = true
 			if kind != search.Critique {
 				require.Contains(t, got.System, "```")
-				require.Contains(t, got.System, "Keep every placeholder")
+				require.Contains(t, got.System, "these placeholders: {form}. Keep each")
 			}
+			got, err = search.Render(shown(kind, variant), nil, nil, 10_000)
+			require.NoError(t, err)
+			require.NotContains(t, got.System, "placeholder", "braces mean nothing in a prompt that declares none")
 		}
 	}
 }
@@ -77,7 +80,7 @@ func TestARequestIsBounded(t *testing.T) {
 			traces[i].Messages[1].Text = strings.Repeat("zeile\n", rapid.IntRange(0, 5000).Draw(t, "result"))
 		}
 		bytes := rapid.IntRange(3500, 40_000).Draw(t, "bytes")
-		got, err := search.Render(shown(search.Reflect, 0), traces, bytes)
+		got, err := search.Render(shown(search.Reflect, 0), []string{"form"}, traces, bytes)
 		require.NoError(t, err)
 		require.LessOrEqual(t, len(got.System)+len(got.User), bytes)
 		require.True(t, utf8.ValidString(got.User))
@@ -90,28 +93,28 @@ func TestShortAttemptsLeaveTheirBytesToLongOnes(t *testing.T) {
 	t.Parallel()
 	long := trace()
 	long.Messages[1].Text = strings.Repeat("x", 6000)
-	got, err := search.Render(shown(search.Reflect, 0), []search.Trace{long, trace(), trace()}, 9500)
+	got, err := search.Render(shown(search.Reflect, 0), []string{"form"}, []search.Trace{long, trace(), trace()}, 9500)
 	require.NoError(t, err)
 	require.NotContains(t, got.User, "left out")
-	got, err = search.Render(shown(search.Reflect, 0), []search.Trace{long, long, long}, 9500)
+	got, err = search.Render(shown(search.Reflect, 0), []string{"form"}, []search.Trace{long, long, long}, 9500)
 	require.NoError(t, err)
 	require.Equal(t, 3, strings.Count(got.User, "bytes are left out here"))
 	require.Equal(t, 3, strings.Count(got.User, "Output:\n| 4"), "the end is shown")
 	long.Input = strings.Repeat("y", 6000)
-	got, err = search.Render(shown(search.Reflect, 0), []search.Trace{long, long, long}, 9500)
+	got, err = search.Render(shown(search.Reflect, 0), []string{"form"}, []search.Trace{long, long, long}, 9500)
 	require.NoError(t, err)
 	require.Equal(t, 3, strings.Count(got.User, "I count."), "the input pushes the messages out")
 }
 
 func TestWhatCannotBeRenderedIsAnError(t *testing.T) {
 	t.Parallel()
-	_, err := search.Render(shown(search.Reflect, 0), []search.Trace{trace()}, 1000)
+	_, err := search.Render(shown(search.Reflect, 0), []string{"form"}, []search.Trace{trace()}, 1000)
 	require.ErrorIs(t, err, search.ErrTooLarge)
 	r := shown(search.Reflect, 0)
 	r.Prompt = "other"
-	_, err = search.Render(r, nil, 10_000)
+	_, err = search.Render(r, []string{"form"}, nil, 10_000)
 	require.ErrorContains(t, err, `no prompt "other"`)
-	_, err = search.Render(shown(search.Evaluate, 0), nil, 10_000)
+	_, err = search.Render(shown(search.Evaluate, 0), []string{"form"}, nil, 10_000)
 	require.ErrorContains(t, err, "asks no reflector")
 }
 
@@ -133,30 +136,30 @@ func TestANewTextIsReadFromItsFence(t *testing.T) {
 func TestAReplyThatIsNoTextIsRefused(t *testing.T) {
 	t.Parallel()
 	rules := search.Rules{
-		Original: "Use {{form}} for {{ prompt:writer }}.", Current: "Use {{form}} for {{prompt:writer}}: the capital",
-		Answers: []string{"Ouagadougou", "the capital", "42"}, Verbatim: 5,
-		MaxTokens: 12, Tokens: func(text string) int { return len(strings.Fields(text)) },
+		Placeholders: []string{"form", "question"}, Current: "Use {form} for {question}: the capital",
+		Answers: []string{"Ouagadougou", "the capital", "42"}, Verbatim: 5, MaxBytes: 80,
 	}
 	wrap := func(text string) string { return "```\n" + text + "\n```" }
-	good := "Use {{form}} with {{prompt:writer}} and 42 and the capital."
+	good := "Use {form} with {question} and 42, {{x}} and the capital."
 	for reply, want := range map[string]search.Refusal{
-		"":                              search.RefusedEmpty,
-		" \n":                           search.RefusedEmpty,
-		"<think>all in vain</think>":    search.RefusedEmpty,
-		wrap(" "):                       search.RefusedEmpty,
-		"<think>```\nhm\n```":           search.RefusedCutOff,
-		"```\nthe beginning":            search.RefusedCutOff,
-		"```\nan example:\n```sql\nSEL": search.RefusedCutOff,
-		"Sorry, I can't do that.":       search.RefusedNoFence,
-		"<!DOCTYPE html><html>":         search.RefusedMarkup,
-		"<HTML><body>502</body></html>": search.RefusedMarkup,
-		wrap("bad \xff"):                search.RefusedUnreadable,
-		wrap("bad \x00"):                search.RefusedUnreadable,
-		wrap(good + " Ouagadougou"):     search.RefusedCopies,
-		wrap(good + " {{new}}"):         search.RefusedUnknown,
-		wrap("Use {{form}}."):           search.RefusedLost,
-		wrap(good + " a b c d e f g"):   search.RefusedTooLong,
-		wrap(good):                      "",
+		"":                                    search.RefusedEmpty,
+		" \n":                                 search.RefusedEmpty,
+		"<think>all in vain</think>":          search.RefusedEmpty,
+		wrap(" "):                             search.RefusedEmpty,
+		"<think>```\nhm\n```":                 search.RefusedCutOff,
+		"```\nthe beginning":                  search.RefusedCutOff,
+		"```\nan example:\n```sql\nSEL":       search.RefusedCutOff,
+		"Sorry, I can't do that.":             search.RefusedNoFence,
+		"<!DOCTYPE html><html>":               search.RefusedMarkup,
+		"<HTML><body>502</body></html>":       search.RefusedMarkup,
+		wrap("bad \xff"):                      search.RefusedUnreadable,
+		wrap("bad \x00"):                      search.RefusedUnreadable,
+		wrap(good + " Ouagadougou"):           search.RefusedCopies,
+		wrap(good + " {new}"):                 search.RefusedUnknown,
+		wrap(good + " {{prompt:b}}"):          search.RefusedUnknown,
+		wrap("Use {form}, {{question}}"):      search.RefusedLost,
+		wrap(good + strings.Repeat(" a", 20)): search.RefusedTooLong,
+		wrap(good):                            "",
 	} {
 		_, why := search.ReadText(search.Reply{Text: reply}, rules)
 		require.Equal(t, want, why, "%q", reply)
@@ -165,6 +168,15 @@ func TestAReplyThatIsNoTextIsRefused(t *testing.T) {
 	require.Equal(t, search.RefusedCutOff, why)
 	_, why = search.ReadText(search.Reply{CutOff: true}, rules)
 	require.Equal(t, search.RefusedCutOff, why)
+}
+
+func TestBracesMeanNothingInAPromptWithoutPlaceholders(t *testing.T) {
+	t.Parallel()
+	text, why := search.ReadText(search.Reply{Text: "```\nReply as {answer} or {{x}}.\n```"}, search.Rules{})
+	require.Empty(t, why)
+	require.Equal(t, "Reply as {answer} or {{x}}.", text)
+	_, why = search.ReadText(search.Reply{Text: "```\nAs {{prompt:other}} says.\n```"}, search.Rules{})
+	require.Equal(t, search.RefusedUnknown, why, "no prompt can be put into a prompt")
 }
 
 func TestACritiqueIsReadWhole(t *testing.T) {

@@ -392,10 +392,7 @@ type questions struct {
 // of returns the input of the task of an attempt, or the task's id if its split is not on
 // record.
 func (q questions) of(ctx context.Context, t record.Trial) (string, error) {
-	split := t.Kind
-	if split == record.Reserve {
-		split = record.Train // reserves are further tasks of the split
-	}
+	split := t.Kind.Split()
 	if q.known[split] == nil {
 		q.known[split] = map[string]string{}
 		if digest := q.splits[split].Digest; digest != "" {

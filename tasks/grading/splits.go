@@ -14,7 +14,7 @@ import (
 
 // Splits are the tasks that a spec names.
 type Splits struct {
-	// Tasks has a list for each split that is named: train, gate, test.
+	// Tasks has a list for each split that is named: train, gate, test, validation.
 	Tasks map[record.Kind][]tasks.Task
 	// Parts has the number of tasks of each source of the train split. It is nil if there
 	// is only one.
@@ -31,6 +31,7 @@ type Splits struct {
 
 // part has the tasks of one source of a split that was read.
 type part struct {
+	split  record.Kind
 	source string
 	tasks  []tasks.Task
 }
@@ -45,7 +46,7 @@ func ReadSplits(ctx context.Context, s spec.Spec) (Splits, error) {
 	var graders Graders
 	defer graders.Close()
 	var faults []error
-	for _, kind := range []record.Kind{record.Train, record.Gate, record.Test} {
+	for _, kind := range []record.Kind{record.Train, record.Gate, record.Test, record.Validation} {
 		source, _ := s.Tasks.Split(string(kind))
 		if source == "" {
 			continue
@@ -55,7 +56,7 @@ func ReadSplits(ctx context.Context, s spec.Spec) (Splits, error) {
 		if kind == record.Train {
 			list, err = out.readTrain(ctx, &graders)
 		} else if list, err = graders.Open(ctx, s.Tasks, s.Grader, source); err == nil {
-			err = out.add(string(kind), source, list)
+			err = out.add(kind, source, list)
 		}
 		if err == nil {
 			err = checkSizes(s.Agent, list)
@@ -78,29 +79,34 @@ func (s *Splits) readTrain(ctx context.Context, graders *Graders) (list []tasks.
 	}
 	// The sources may share questions, because they are stages of a curriculum.
 	for i, rest := 0, list; i < len(parts); i, rest = i+1, rest[parts[i]:] {
-		s.warn(string(record.Train), part{s.spec.TrainSources()[i], rest[:parts[i]]})
+		s.warn(part{record.Train, s.spec.TrainSources()[i], rest[:parts[i]]})
 	}
 	s.Pool, err = curriculum.NewPool(s.spec, list, s.Parts)
 	return list, err
 }
 
 // add compares a split with those before it. It is an error if they share questions and
-// both are of published data sets. Other sources that share questions cause a warning.
-func (s *Splits) add(name, source string, list []tasks.Task) error {
+// both are of published data sets, or if a search uses both. Other sources that share
+// questions cause a warning.
+func (s *Splits) add(split record.Kind, source string, list []tasks.Task) error {
 	for _, earlier := range s.seen {
 		warning, err := tasks.CheckLeak(earlier.source, source, earlier.tasks, list)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if warning != "" {
-			s.Warnings = append(s.Warnings, fmt.Sprintf("tasks.%s: %s", name, warning))
+		case warning == "":
+		case s.spec.Optimizer != nil && split != record.Test && earlier.split != record.Test:
+			return fmt.Errorf("a reflector reads tasks, so texts may hold what the splits share: %s", warning)
+		default:
+			s.Warnings = append(s.Warnings, fmt.Sprintf("tasks.%s: %s", split, warning))
 		}
 	}
-	s.warn(name, part{source, list})
+	s.warn(part{split, source, list})
 	return nil
 }
 
-func (s *Splits) warn(name string, p part) {
+func (s *Splits) warn(p part) {
+	name := p.split
 	if repeats := tasks.Repeats(p.tasks); repeats.Any() {
 		s.Warnings = append(s.Warnings, fmt.Sprintf("tasks.%s: %s: %s", name, p.source, repeats))
 	}

@@ -46,6 +46,29 @@ func TestSplitsAreReadAndComparedTogether(t *testing.T) {
 	require.NotContains(t, splits.Tasks, record.Test)
 }
 
+func TestTheValidationSplitIsComparedWithTheOthers(t *testing.T) {
+	t.Parallel()
+	s := spec.Spec{Grader: spec.Grader{Type: spec.GraderExact}, Tasks: spec.Tasks{Train: jsonl(t, "a"), Gate: jsonl(t, "b"), Validation: jsonl(t, "c", "b", "a")}}.WithDefaults()
+	splits, err := grading.ReadSplits(t.Context(), s)
+	require.NoError(t, err)
+	require.Len(t, splits.Tasks[record.Validation], 3)
+	require.Len(t, splits.Warnings, 2)
+	require.Contains(t, splits.Warnings[0], "tasks.validation: ", "it shares one with train")
+	require.Contains(t, splits.Warnings[1], "tasks.validation: ", "it shares one with gate")
+
+	s.Optimizer = &spec.PromptOptimizer{}
+	_, err = grading.ReadSplits(t.Context(), s)
+	require.ErrorContains(t, err, "tasks.validation: a reflector reads tasks")
+	require.ErrorContains(t, err, "leaks into")
+	s.Tasks = spec.Tasks{Train: jsonl(t, "a"), Gate: jsonl(t, "a"), Validation: jsonl(t, "c")}
+	_, err = grading.ReadSplits(t.Context(), s)
+	require.ErrorContains(t, err, "tasks.gate: a reflector reads tasks")
+	s.Tasks = spec.Tasks{Train: jsonl(t, "a"), Gate: jsonl(t, "b"), Test: jsonl(t, "a"), Validation: jsonl(t, "c", "a2")}
+	splits, err = grading.ReadSplits(t.Context(), s)
+	require.NoError(t, err)
+	require.Len(t, splits.Warnings, 1, "the test split is only reported")
+}
+
 func TestFaultsOfAllSplitsAreReportedTogether(t *testing.T) {
 	t.Parallel()
 	absent := filepath.Join(t.TempDir(), "absent.jsonl")

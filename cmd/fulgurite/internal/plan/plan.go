@@ -42,8 +42,10 @@ type Plan struct {
 	Epochs     float64             `json:"epochs"`
 	Rollouts   int                 `json:"rollouts"` // the number of rollouts to train on
 	Gates      int                 `json:"gate_evaluations"`
-	Queues     []string            `json:"queues"`
-	Sizes      Sizes               `json:"sizes"`
+	// Search is what the search of an optimizer may use; nil for a run that trains.
+	Search *Search  `json:"search,omitempty"`
+	Queues []string `json:"queues"`
+	Sizes  Sizes    `json:"sizes"`
 	// Shared says which splits share questions, which repeat some, and what the codec can't
 	// do for an agent. Warnings has these texts, too.
 	Shared []string `json:"-"`
@@ -69,8 +71,10 @@ func (c *Command) Run(ctx context.Context, t *terminal.Terminal) error {
 	if err != nil {
 		return err
 	}
-	if err := p.Spec.Trainable(); err != nil {
-		return err
+	if p.Spec.Optimizer == nil {
+		if err := p.Spec.Trainable(); err != nil {
+			return err
+		}
 	}
 	if c.JSON {
 		return t.JSON(p)
@@ -139,6 +143,9 @@ func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 	if err := p.readTasks(ctx); err != nil {
 		return p, terminal.Usage(err)
 	}
+	if err := p.readSearch(); err != nil {
+		return p, terminal.Usage(err)
+	}
 	codec, err := planCodec(sp)
 	if err != nil {
 		return p, terminal.Usage(err)
@@ -163,7 +170,10 @@ func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 	if n := p.Tasks[record.Train]; n > 0 { // a run that only evaluates may have none
 		p.Epochs = float64(p.Steps*tr.TasksPerStep) / float64(n)
 	}
-	if p.Tasks[record.Gate] > 0 && sp.Evaluation.Only == "" {
+	switch {
+	case sp.Optimizer != nil:
+		p.Gates = gatesOfSearch
+	case p.Tasks[record.Gate] > 0 && sp.Evaluation.Only == "":
 		p.Gates = 1 + (p.Steps+sp.Evaluation.Every-1)/sp.Evaluation.Every
 	}
 	p.architecture, p.codec = architecture, codec
@@ -258,7 +268,7 @@ func (p Plan) tokenNames() string {
 
 // Print prints the plan as readable text.
 func (p Plan) Print(t *terminal.Terminal) {
-	s, tr := p.Spec, p.Spec.Training
+	s := p.Spec
 	line := func(label, format string, args ...any) { t.Printf("%-12s %s\n", label, fmt.Sprintf(format, args...)) }
 	line("spec", "%s", p.Digest)
 	line("seed", "%d", s.Seed)
@@ -285,7 +295,11 @@ func (p Plan) Print(t *terminal.Terminal) {
 	if w := s.Model.WarmStart; w != nil {
 		line("warm start", "%s of %s from %s, learning rate %g", readable.Count(w.Updates, "update"), readable.Count(w.Batch, "dialog"), w.Demonstrations, w.LearningRate)
 	}
-	line("tasks", "train %d, gate %d, test %d", p.Tasks[record.Train], p.Tasks[record.Gate], p.Tasks[record.Test])
+	if s.Optimizer != nil {
+		line("tasks", "train %d, validation %d, gate %d, test %d", p.Tasks[record.Train], p.Tasks[record.Validation], p.Tasks[record.Gate], p.Tasks[record.Test])
+	} else {
+		line("tasks", "train %d, gate %d, test %d", p.Tasks[record.Train], p.Tasks[record.Gate], p.Tasks[record.Test])
+	}
 	line("agent", "%s; at most %s", agentOf(s.Agent), limitsOf(s.Agent.Limits))
 	for _, l := range promptsOf(s) {
 		line(l.label, "%s", l.text)
@@ -298,6 +312,28 @@ func (p Plan) Print(t *terminal.Terminal) {
 	if sv := s.Sampling.Server; sv != nil {
 		line("server", "%s at %s, model %s, versions: %s", sv.Type, strings.Join(sv.URLs, ", "), sv.Model, sv.Versions)
 	}
+	if s.Optimizer != nil {
+		for _, l := range p.searchLines() {
+			line(l.label, "%s", l.text)
+		}
+	} else {
+		for _, l := range p.trainingLines() {
+			line(l.label, "%s", l.text)
+		}
+	}
+	line("queues", "%s", strings.Join(p.Queues, ", "))
+	for _, w := range p.Warnings {
+		line("warning", "%s", w)
+	}
+}
+
+// trainingLines describes the steps of a run that trains, and what they need.
+func (p Plan) trainingLines() []planLine {
+	s, tr := p.Spec, p.Spec.Training
+	var out []planLine
+	line := func(label, format string, args ...any) {
+		out = append(out, planLine{label, fmt.Sprintf(format, args...)})
+	}
 	line("a step", "%s × %s = %s, then %s", readable.Count(tr.TasksPerStep, "task"), readable.Count(tr.SamplesPerTask, "sample"), readable.Count(tr.TasksPerStep*tr.SamplesPerTask, "rollout"), updatesOf(tr))
 	if tr.Lag > 0 {
 		line("lag", "step s samples from version s − %d; its rollouts begin while version s − %d is made", 1+tr.Lag, tr.Lag)
@@ -306,9 +342,7 @@ func (p Plan) Print(t *terminal.Terminal) {
 	if text := p.curriculumOf(); text != "" {
 		line("curriculum", "%s", text)
 	}
-	for _, l := range learning(s) {
-		line(l.label, "%s", l.text)
-	}
+	out = append(out, learning(s)...)
 	o := tr.Optimizer
 	line("optimizer", "AdamW, learning rate %g, %s to %g of it, gradient norm clipped at %g", o.LearningRate, o.Schedule, o.FinalFraction, o.ClipNorm)
 	if p.Gates > 0 {
@@ -316,13 +350,7 @@ func (p Plan) Print(t *terminal.Terminal) {
 	} else {
 		line("promotion", "none: without tasks.gate nothing is evaluated, and version 0 stays promoted")
 	}
-	for _, l := range p.Sizes.lines() {
-		line(l.label, "%s", l.text)
-	}
-	line("queues", "%s", strings.Join(p.Queues, ", "))
-	for _, w := range p.Warnings {
-		line("warning", "%s", w)
-	}
+	return append(out, p.Sizes.lines()...)
 }
 
 // agentOf names the program or function that makes the model calls.

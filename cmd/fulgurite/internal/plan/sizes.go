@@ -89,7 +89,7 @@ func sizesOf(s spec.Spec, weights, base, held int64, of Sizes, steps, gates int)
 	}
 	z.Disk = z.Weights + int64(z.Kept-1)*z.Version
 	z.Trainer = (1+moments+gradient)*weights + of.Trainer
-	if s.Evaluation.Only != "" {
+	if s.Evaluation.Only != "" || s.Optimizer != nil {
 		z.Trainer = weights // nothing is trained
 	}
 	z.Sampler = int64(2+s.Training.Lag) * weights

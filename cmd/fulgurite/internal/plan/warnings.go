@@ -21,7 +21,8 @@ func (p Plan) warnings() []string {
 	out := []string{}
 	warn := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	m := p.Spec.Model
-	if m.Base == spec.BaseTiny && m.WarmStart == nil && (m.LoRA == nil || m.LoRA.Adapter == "") {
+	elsewhere := p.Spec.Optimizer != nil && p.Spec.Sampling.Server != nil // a server has a model of its own
+	if m.Base == spec.BaseTiny && !elsewhere && m.WarmStart == nil && (m.LoRA == nil || m.LoRA.Adapter == "") {
 		warn("the built-in model starts from random weights and solves nothing by itself: give model.warm_start, or a directory as model.base")
 	}
 	if least := p.leastSignificance(); p.Tasks[record.Gate] > 0 && p.Spec.Promotion.Significance < 1 && least > p.Spec.Promotion.Significance {
@@ -42,7 +43,7 @@ func (p Plan) warnings() []string {
 	if text := failurePays(p.Spec); text != "" {
 		warn("%s", text)
 	}
-	if p.Spec.Evaluation.Only == "" {
+	if p.Spec.Evaluation.Only == "" && p.Spec.Optimizer == nil {
 		out = append(out, departures(p.Spec)...)
 	}
 	return out

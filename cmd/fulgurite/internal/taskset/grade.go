@@ -23,7 +23,7 @@ import (
 // Grade is `fulgurite grade`.
 type Grade struct {
 	Source       string  `arg:"" help:"Source of the tasks, as a spec names it, such as spider:DIR/dev.json. Or a spec, YAML or JSON: its tasks, and its grader, which may be a program."`
-	Split        string  `help:"With a spec: the split whose tasks have the results, train, gate or test (default: all)." enum:",train,gate,test" default:""`
+	Split        string  `help:"With a spec: the split whose tasks have the results, train, gate, test or validation (default: all)." enum:",train,gate,test,validation" default:""`
 	Results      string  `arg:"" help:"JSONL file of results, {\"id\": …, \"result\": …} on each line; - is standard input."`
 	Grader       string  `help:"exact, numeric, contains, qa or sql (default: the one of a data set)." placeholder:"TYPE"`
 	Metric       string  `help:"What qa measures: f1 or exact. By whose rules sql compares: spider or bird (default: those of the data set)." enum:",f1,exact,spider,bird" default:""`
@@ -145,7 +145,7 @@ func (c *Grade) spec() (spec.Spec, []string, error) {
 	for _, split := range []struct {
 		name    string
 		sources []string
-	}{{"train", s.TrainSources()}, {"gate", []string{s.Tasks.Gate}}, {"test", []string{s.Tasks.Test}}} {
+	}{{"train", s.TrainSources()}, {"gate", []string{s.Tasks.Gate}}, {"test", []string{s.Tasks.Test}}, {"validation", []string{s.Tasks.Validation}}} {
 		if c.Split == "" || c.Split == split.name {
 			sources = append(sources, slices.DeleteFunc(split.sources, func(source string) bool { return source == "" })...)
 		}

@@ -399,6 +399,7 @@ func readSpec(ctx context.Context, path string) ([]contents, error) {
 	}
 	add(string(record.Gate), s.Tasks.Gate)
 	add(string(record.Test), s.Tasks.Test)
+	add(string(record.Validation), s.Tasks.Validation)
 	return out, errors.Join(faults...)
 }
 
@@ -409,7 +410,7 @@ func loadTasks(path string) (spec.Spec, error) {
 		return s, err
 	}
 	s, err = s.Complete()
-	if len(s.TrainSources()) == 0 && s.Tasks.Gate == "" && s.Tasks.Test == "" {
+	if len(s.TrainSources()) == 0 && s.Tasks.Gate == "" && s.Tasks.Test == "" && s.Tasks.Validation == "" {
 		return s, fmt.Errorf("%s: it names no tasks: give tasks.train, tasks.gate or tasks.test", path)
 	}
 	var faults *spec.Faults

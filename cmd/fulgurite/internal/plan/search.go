@@ -1,0 +1,109 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/internal/readable"
+	"github.com/fulgurite/fulgurite/prompts/optimize"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// gatesOfSearch is the number of evaluations on the gate split: of the first texts, and of
+// the winner.
+const gatesOfSearch = 2
+
+// Search is the most that the search of an optimizer uses. What is tried again after a
+// fault of ours may be added to it.
+type Search struct {
+	// Rollouts are those of the search and those on the gate and test splits, together.
+	Rollouts int `json:"rollouts"`
+	// Reflections are requests to the reflector.
+	Reflections int `json:"reflections"`
+	// Validation is the number of rollouts in which one candidate is measured.
+	Validation int `json:"validation"`
+}
+
+// readSearch checks that the splits and the budget suffice, and counts.
+func (p *Plan) readSearch() error {
+	o := p.Spec.Optimizer
+	if o == nil {
+		return nil
+	}
+	if _, err := optimize.Of(p.Spec, p.Tasks[record.Train], p.Tasks[record.Validation]); err != nil {
+		return err
+	}
+	p.Search = &Search{
+		Rollouts: o.Budget.Minibatch + o.Budget.Validation + p.gateRollouts(), Reflections: o.Budget.Reflections,
+		Validation: p.Tasks[record.Validation] * o.ValidationSamples,
+	}
+	return nil
+}
+
+func (p *Plan) gateRollouts() int {
+	return gatesOfSearch * p.Tasks[record.Gate] * p.Spec.Evaluation.Samples
+}
+
+// searchLines describes a run that improves prompts.
+func (p Plan) searchLines() []planLine {
+	o, r := p.Spec.Optimizer, p.Search
+	var out []planLine
+	line := func(label, format string, args ...any) {
+		out = append(out, planLine{label, fmt.Sprintf(format, args...)})
+	}
+	line("search", "%s", searchOf(*o))
+	line("reflector", "%s", reflectorOf(o.Reflector))
+	line("budget", "%s on minibatches, %d on validations, %s to the reflector",
+		readable.Count(o.Budget.Minibatch, "rollout"), o.Budget.Validation, readable.Count(o.Budget.Reflections, "request"))
+	line("validation", "%s × %s = %s; the budget has %d of them",
+		readable.Count(p.Tasks[record.Validation], "task"), readable.Count(o.ValidationSamples, "attempt"), readable.Count(r.Validation, "rollout"), o.Budget.Validation/r.Validation)
+	line("the run", "at most %s, %d of them on the gate split, and %s to the reflector",
+		readable.Count(r.Rollouts, "rollout"), p.gateRollouts(), readable.Count(r.Reflections, "request"))
+	line("promotion", "the winner must be better than the first texts on the gate split by more than %g%s", p.Spec.Promotion.Margin, p.evidence())
+	return out
+}
+
+// searchOf describes an algorithm and when it ends. o has its defaults.
+func searchOf(o spec.PromptOptimizer) string {
+	var out string
+	if o.Algorithm == spec.AlgorithmAPO {
+		a := o.APO
+		out = fmt.Sprintf("apo, %s of %s from each of at most %s, critiques of %s, compared on %s",
+			readable.Count(a.Rounds, "round"), readable.Count(a.Branch, "proposal"), readable.Count(a.Beam, "candidate"),
+			readable.Count(a.GradientBatch, "task"), readable.Count(a.ValidationBatch, "task"))
+	} else {
+		out = fmt.Sprintf("gepa, minibatches of %s", readable.Count(o.GEPA.Minibatch, "task"))
+		if o.GEPA.Merge {
+			out += fmt.Sprintf(", about %s of two lineages", readable.Count(o.GEPA.Merges, "merge"))
+		}
+	}
+	if o.Samples > 1 {
+		out += fmt.Sprintf(" with %d attempts each", o.Samples)
+	}
+	out += fmt.Sprintf("; ends at a mean of %g", *o.Perfect)
+	if o.Patience > 0 {
+		what := "proposal"
+		if o.Algorithm == spec.AlgorithmAPO {
+			what = "round"
+		}
+		out += fmt.Sprintf(", or after %s without a better candidate", readable.Count(o.Patience, what))
+	}
+	return out
+}
+
+// reflectorOf says who writes new texts. r has its defaults.
+func reflectorOf(r spec.Reflector) string {
+	var out string
+	switch r.Type {
+	case spec.ReflectorCommand:
+		out = "command " + r.Command[0]
+	case spec.ReflectorRecorded:
+		return fmt.Sprintf("the replies in %s; at most %d bytes a request", r.File, r.ShownBytes)
+	default:
+		out = fmt.Sprintf("%s at %s (%s)", r.Model, r.URL, r.Type)
+		if r.Key != "" {
+			out += ", key from $" + r.Key
+		}
+	}
+	return out + fmt.Sprintf("; at most %g s and %s a reply, %d bytes a request", r.Seconds, readable.Count(r.MaxTokens, "token"), r.ShownBytes)
+}
