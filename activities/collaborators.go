@@ -38,7 +38,22 @@ type Ledger interface {
 	Steps(ctx context.Context, run, policy string) ([]record.Step, error)
 	Choices
 	judge.Judgments
+	Searches
 	Pointer
+}
+
+// Searches keeps what searches for better prompts asked for and got.
+type Searches interface {
+	// PutSearchAnswer returns the answer that is stored for the request, and whether this
+	// call stored it.
+	PutSearchAnswer(ctx context.Context, a record.SearchAnswer) (record.SearchAnswer, bool, error)
+	SearchAnswers(ctx context.Context, run string, from int) ([]record.SearchAnswer, error)
+	// PutReflection returns the reply that is stored under the key, and whether this call
+	// stored it.
+	PutReflection(ctx context.Context, r record.Reflection) (record.Reflection, bool, error)
+	Reflection(ctx context.Context, key string) (record.Reflection, error)
+	PutPromptVersion(ctx context.Context, v record.PromptVersion) error
+	PromptVersion(ctx context.Context, run string, number int) (record.PromptVersion, error)
 }
 
 // Choices keeps which tasks steps attempt under a curriculum, and reads the results from

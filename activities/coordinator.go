@@ -13,6 +13,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/readable"
+	"github.com/fulgurite/fulgurite/prompts/optimize"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
@@ -30,11 +31,15 @@ type Coordinator struct {
 	Publisher Publisher
 	Cluster   Cluster
 	Codecs    Codecs
+	// Reflectors makes the reflectors of searches for better prompts.
+	Reflectors Reflectors
 	// Collector deletes files that are no longer needed when a step has been recorded.
 	// nil keeps all files.
 	Collector Collector
 	// Directory is the working directory of commands if a workflow's input sets none.
 	Directory string
+
+	searches openSearches
 }
 
 // ErrRunExists is wrapped if a run of that name was started before.
@@ -74,6 +79,12 @@ func (c *Coordinator) create(ctx context.Context, in PrepareRunInput) (record.Ru
 	s, err := parseInput(in.Spec, c.Directory)
 	if err != nil {
 		return record.Run{}, invalid(err)
+	}
+	switch {
+	case in.Optimizes && s.Optimizer == nil:
+		return record.Run{}, invalid(errors.New("optimizer: missing: PromptWorkflow searches for better prompts; give optimizer, or start TrainingWorkflow"))
+	case !in.Optimizes && s.Optimizer != nil:
+		return record.Run{}, invalid(errors.New("optimizer: TrainingWorkflow trains weights; start PromptWorkflow (`fulgurite optimize`), or leave optimizer out"))
 	}
 	if s, err = update.WithAdapter(s); err != nil {
 		return record.Run{}, err
@@ -221,6 +232,11 @@ func (c *Coordinator) snapshot(ctx context.Context, s spec.Spec) (map[record.Kin
 		return nil, err // another try may read it
 	case err != nil:
 		return nil, invalid(err)
+	}
+	if s.Optimizer != nil {
+		if _, err := optimize.Of(s, len(splits.Tasks[record.Train]), len(splits.Tasks[record.Validation])); err != nil {
+			return nil, invalid(err)
+		}
 	}
 	out := map[record.Kind]record.Split{}
 	for kind, list := range splits.Tasks {

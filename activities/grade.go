@@ -100,7 +100,7 @@ func (r *Runner) selfGraded(ctx context.Context, s spec.Spec, result agent.Resul
 	switch {
 	case refusal != "":
 		failAttempt(a, s, agent.Result{Failure: badReward, Message: refusal, Note: result.Note})
-	case reward == nil && !weighsFinal(s.Credit) && a.Address.Kind != record.Gate && a.Address.Kind != record.Test:
+	case reward == nil && !weighsFinal(s.Credit) && trains(a.Address.Kind):
 		a.Reward = new(float64) // nothing reads it: checkNamed asks for the rewards that count
 	case reward == nil:
 		message := "the agent reported no reward"

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/prompts/search"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 )
@@ -24,6 +25,8 @@ type PrepareRunInput struct {
 	Run         string          `json:"run"`
 	WorkflowID  string          `json:"workflow_id"`
 	ExecutionID string          `json:"execution_id"` // of the first execution of the chain
+	// Optimizes is true if PromptWorkflow asks.
+	Optimizes bool `json:"optimizes,omitempty"`
 }
 
 // PrepareRunResult is the prepared run, in the form that all later activities read.
@@ -67,6 +70,9 @@ type RunAgentInput struct {
 	Policy  string           `json:"policy"`
 	Version int              `json:"version"`
 	Greedy  bool             `json:"greedy,omitempty"` // temperature 0 instead of the spec's
+	// Prompts is the digest of the prompts that the attempt is served. Empty means the
+	// spec's.
+	Prompts string `json:"prompts,omitempty"`
 }
 
 // RunAgentResult is the attempt that counts.
@@ -283,4 +289,68 @@ type FinishRunInput struct {
 	ExecutionID string          `json:"execution_id"`
 	Status      record.Status   `json:"status"`
 	Result      json.RawMessage `json:"result,omitempty"`
+}
+
+// StepSearchInput asks what a run's search for better prompts needs now.
+type StepSearchInput struct {
+	Run string `json:"run"`
+	// Stop ends the search with the best candidate so far.
+	Stop bool `json:"stop,omitempty"`
+}
+
+// StepSearchResult has either open requests or the end of the search.
+type StepSearchResult struct {
+	Requests []SearchRequest `json:"requests,omitempty"`
+	End      *SearchEnd      `json:"end,omitempty"`
+	Progress SearchProgress  `json:"progress"`
+}
+
+// SearchRequest is a request of a search, without texts.
+type SearchRequest struct {
+	ID string `json:"id"`
+	// Number counts the requests of the search from 0.
+	Number int         `json:"number"`
+	Kind   search.Kind `json:"kind"`
+	// Rollouts is the kind of the rollouts, Tasks are indexes in their split, Samples the
+	// number of attempts at each, and Prompts the digest of what they are served. Only with
+	// Kind "evaluate".
+	Rollouts record.Kind `json:"rollouts,omitempty"`
+	Tasks    []int       `json:"tasks,omitempty"`
+	Samples  int         `json:"samples,omitempty"`
+	Prompts  string      `json:"prompts,omitempty"`
+}
+
+// SearchEnd is the end of a search.
+type SearchEnd struct {
+	Reason  search.Reason  `json:"reason"`
+	Purpose search.Purpose `json:"purpose,omitempty"`
+	// Version is the version of the prompts that the winner became, 0 if nothing was better
+	// than the first texts.
+	Version int `json:"version"`
+	// Prompts is the digest of that version's.
+	Prompts   string   `json:"prompts"`
+	Score     *float64 `json:"score,omitempty"`
+	SeedScore *float64 `json:"seed_score,omitempty"`
+}
+
+// SearchProgress is how far a search has come.
+type SearchProgress struct {
+	Candidates int           `json:"candidates"` // measured on the validation split, the seed included
+	Proposals  int           `json:"proposals"`
+	Refused    int           `json:"refused"` // replies of the reflector
+	Best       *float64      `json:"best,omitempty"`
+	Spent      search.Budget `json:"spent"`
+}
+
+// AnswerSearchInput is the result of an evaluation that a search asked for.
+type AnswerSearchInput struct {
+	Run     string          `json:"run"`
+	Request string          `json:"request"`
+	Results []search.Result `json:"results"`
+}
+
+// AskReflectorInput asks for the answer to a request that a reflector has to answer.
+type AskReflectorInput struct {
+	Run     string `json:"run"`
+	Request string `json:"request"`
 }

@@ -72,7 +72,11 @@ type gate struct{ tasks, samples int }
 // gateRewards returns the mean rewards of a version by task, or in obstacle the reason
 // why there are none.
 func (c *Coordinator) gateRewards(ctx context.Context, in DecidePromotionInput, g gate, version int) (means []float64, obstacle string, err error) {
-	scores, err := c.Ledger.Scores(ctx, in.Run, in.Policy, record.Gate, version)
+	policy := in.Policy
+	if policy == record.PromptsPolicy { // prompts sample nothing: their attempts have those of the weights
+		policy = model.DefaultPolicy
+	}
+	scores, err := c.Ledger.Scores(ctx, in.Run, policy, record.Gate, version)
 	if err != nil {
 		return nil, "", fmt.Errorf("read the gate rewards of version %d: %w", version, err)
 	}

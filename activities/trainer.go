@@ -348,9 +348,7 @@ func readRun(ctx context.Context, name string, runs Runs, blobs Blobs) (*cachedR
 
 // task returns the task at index of the split that kind reads.
 func (r *cachedRun) task(kind record.Kind, index int) (tasks.Task, error) {
-	if kind == record.Try || kind == record.Reserve {
-		kind = record.Train
-	}
+	kind = kind.Split()
 	list := r.tasks[kind]
 	if index < 0 || index >= len(list) {
 		return tasks.Task{}, invalid(fmt.Errorf("task %d of the %s split of run %s: there are %d", index, kind, r.run.Name, len(list)))

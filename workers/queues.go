@@ -63,6 +63,8 @@ func Workflows(r Registry) {
 		"RolloutWorkflow":    workflows.RolloutWorkflow,
 		"EvaluationWorkflow": workflows.EvaluationWorkflow,
 		"TryWorkflow":        workflows.TryWorkflow,
+		"PromptWorkflow":     workflows.PromptWorkflow,
+		"CandidateWorkflow":  workflows.CandidateWorkflow,
 	} {
 		r.RegisterWorkflowWithOptions(f, workflow.RegisterOptions{Name: name})
 	}

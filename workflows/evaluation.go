@@ -1,6 +1,7 @@
 package workflows
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -25,6 +26,10 @@ type EvaluationInput struct {
 	Kind    record.Kind `json:"kind"`
 	Policy  string      `json:"policy"`
 	Version int         `json:"version"`
+	// Of is the policy whose version it is, if that is not the one that samples: attempts
+	// then have version 0 of Policy, and Prompts is the digest of what they are served.
+	Of      string      `json:"of,omitempty"`
+	Prompts string      `json:"prompts,omitempty"`
 	Tasks   int         `json:"tasks"`
 	Samples int         `json:"samples"`          // per task, at the spec's temperature
 	Greedy  bool        `json:"greedy,omitempty"` // one more per task, at temperature 0
@@ -71,7 +76,7 @@ func EvaluationWorkflow(ctx workflow.Context, in EvaluationInput) (activities.Ev
 	e := in.Done.evaluation(in)
 	var c *activities.Coordinator
 	err := workflow.ExecuteActivity(coordination(ctx, "record"), c.RecordEvaluation, activities.RecordEvaluationInput{
-		Run: in.Run, Policy: in.Policy, Evaluation: e,
+		Run: in.Run, Policy: cmp.Or(in.Of, in.Policy), Evaluation: e,
 	}).Get(ctx, nil)
 	return e, err
 }
@@ -81,10 +86,14 @@ func EvaluationWorkflow(ctx workflow.Context, in EvaluationInput) (activities.Ev
 func evaluateRange(ctx workflow.Context, in EvaluationInput, perTask, from int, rewards []float64, done *int) error {
 	return concurrently(ctx, workflow.NewSemaphore(ctx, window), len(rewards), func(ctx workflow.Context, i int) error {
 		task, sample := (from+i)/perTask, (from+i)%perTask
+		sampled := in.Version
+		if in.Of != "" {
+			sampled = 0
+		}
 		r, err := runAgent(ctx, sampleInput{
 			RunAgentInput: activities.RunAgentInput{
 				Rollout: record.RolloutID{Run: in.Run, Kind: in.Kind, Step: in.Version, Task: task, Sample: sample},
-				Index:   task, Policy: in.Policy, Version: in.Version, Greedy: sample == in.Samples,
+				Index:   task, Policy: in.Policy, Version: sampled, Greedy: sample == in.Samples, Prompts: in.Prompts,
 			},
 			Agent: in.Agent, Grader: in.Grader,
 		})

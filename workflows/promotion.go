@@ -58,7 +58,7 @@ func (t *trainingRun) decide(ctx workflow.Context, v int) (activities.DecideProm
 	var c *activities.Coordinator
 	var r activities.DecidePromotionResult
 	err := workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("version %d", v)), c.DecidePromotion, activities.DecidePromotionInput{
-		Run: t.Run, Policy: model.DefaultPolicy, Candidate: v, Set: t.settingsOf(v),
+		Run: t.Run, Policy: t.policy(), Candidate: v, Set: t.settingsOf(v),
 	}).Get(ctx, &r)
 	return r, err
 }
@@ -78,7 +78,7 @@ func (t *trainingRun) recordDecision(ctx workflow.Context, d model.Decision, ver
 	var c *activities.Coordinator
 	var r activities.RecordDecisionResult
 	err := workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("version %d", d.Candidate)), c.RecordDecision, activities.RecordDecisionInput{
-		Run: t.Run, Policy: model.DefaultPolicy, Decision: d, Verdict: verdict,
+		Run: t.Run, Policy: t.policy(), Decision: d, Verdict: verdict,
 	}).Get(ctx, &r)
 	if r.Verdict != "" {
 		workflow.GetLogger(ctx).Warn("version was decided on before", "version", d.Candidate, "verdict", r.Verdict)
@@ -89,11 +89,16 @@ func (t *trainingRun) recordDecision(ctx workflow.Context, d model.Decision, ver
 
 // promote moves the promoted pointer, unless it was moved or pinned since the decision.
 func (t *trainingRun) promote(ctx workflow.Context, d model.Decision) error {
+	return t.promoteAs(ctx, t.policy(), d)
+}
+
+// promoteAs does so for a version of any policy.
+func (t *trainingRun) promoteAs(ctx workflow.Context, policy string, d model.Decision) error {
 	t.addDecision(d)
 	var c *activities.Coordinator
 	var r activities.PromoteVersionResult
 	err := workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("version %d", d.Candidate)), c.PromoteVersion, activities.PromoteVersionInput{
-		Run: t.Run, Policy: model.DefaultPolicy, DecisionID: activities.DecisionID(d.Candidate),
+		Run: t.Run, Policy: policy, DecisionID: activities.DecisionID(d.Candidate),
 		Version: d.Candidate, Previous: d.Promoted, Decision: d,
 	}).Get(ctx, &r)
 	if err != nil {
@@ -159,6 +164,9 @@ func (t *trainingRun) evaluate(ctx workflow.Context, kind record.Kind, v int) (a
 	in := EvaluationInput{
 		Run: t.Run, Kind: kind, Policy: model.DefaultPolicy, Version: v, Tasks: t.Splits[kind].Count,
 		Samples: t.Spec.Evaluation.Samples, Greedy: kind == record.Test,
+	}
+	if t.optimizes {
+		in.Of, in.Version, in.Prompts = record.PromptsPolicy, v, t.promptsOf(v)
 	}
 	in.Agent, in.Grader = forChildren(t.Spec)
 	return runChild[activities.Evaluation](ctx, id, evaluationSummary(in), EvaluationWorkflow, in)

@@ -29,6 +29,7 @@ type Phase string
 const (
 	PhasePreparing  Phase = "preparing"
 	PhaseWarmStart  Phase = "warm start"
+	PhaseSearch     Phase = "search" // for better prompts
 	PhaseRollouts   Phase = "rollouts"
 	PhaseUpdate     Phase = "update"
 	PhaseEvaluation Phase = "evaluation"
@@ -98,6 +99,11 @@ type TrainingState struct {
 	Stop *record.Stop `json:"stop,omitempty"`
 	// Pending is the candidate that waits for a person; nil if none does.
 	Pending *Approval `json:"pending,omitempty"`
+
+	// Search is how far the search for better prompts has come, and SearchEnd its end; nil
+	// without a search, or before.
+	Search    *activities.SearchProgress `json:"search,omitempty"`
+	SearchEnd *activities.SearchEnd      `json:"search_end,omitempty"`
 }
 
 // Quarantine is a task that failed because of the task itself. Later steps leave it out.
@@ -136,6 +142,9 @@ type Progress struct {
 	Started       int       `json:"started"` // the last step whose rollouts have begun
 	Paused        bool      `json:"paused,omitempty"`
 	Pending       *Approval `json:"pending,omitempty"`
+	// Search is how far the search for better prompts has come, and SearchEnd its end.
+	Search    *activities.SearchProgress `json:"search,omitempty"`
+	SearchEnd *activities.SearchEnd      `json:"search_end,omitempty"`
 	// Quarantined counts tasks that later steps leave out.
 	Quarantined int                    `json:"quarantined,omitempty"`
 	Before      *activities.Evaluation `json:"before,omitempty"`
@@ -170,6 +179,10 @@ type TrainingResult struct {
 	Stopped *record.Stop `json:"stopped,omitempty"`
 	// Evaluation is the result of a run that trains nothing.
 	Evaluation *activities.Evaluation `json:"evaluation,omitempty"`
+	// Search is how a search for better prompts went, and SearchEnd its end. Promoted is
+	// then a version of the prompts.
+	Search    *activities.SearchProgress `json:"search,omitempty"`
+	SearchEnd *activities.SearchEnd      `json:"search_end,omitempty"`
 }
 
 // steps returns how many steps the spec asks for.
@@ -192,7 +205,7 @@ func (s *TrainingState) last() int {
 
 // stop returns the request that ends the run before its last step; nil if none does.
 func (s *TrainingState) stop() *record.Stop {
-	if s.Stop == nil || s.last() == s.steps() {
+	if s.Stop == nil || s.Spec.Optimizer == nil && s.last() == s.steps() {
 		return nil
 	}
 	stop := *s.Stop
@@ -270,6 +283,7 @@ func (t *trainingRun) progress() (Progress, error) {
 		Run: t.Run, Phase: t.phase, Subject: t.subject, Step: t.Step, Steps: t.steps(), Stop: t.stop(), Promoted: t.Promoted,
 		Before: t.Before, After: t.After, Curve: t.Curve, Failed: t.Failed, Calls: t.Calls, Tokens: t.Tokens,
 		Warnings: t.warnings(), Started: t.started(), Paused: t.Paused, Pending: t.Pending, Quarantined: len(t.Quarantined),
+		Search: t.Search, SearchEnd: t.SearchEnd,
 	}
 	if len(t.inFlight) > 0 {
 		p.Curriculum = t.inFlight[0].text

@@ -17,7 +17,12 @@ import (
 // TrainingWorkflow is a run: it trains the policy of a spec step by step and
 // promotes what is better. The workflow's id is the run's name.
 func TrainingWorkflow(ctx workflow.Context, in TrainingInput) (TrainingResult, error) {
-	t := newTrainingRun(ctx, in.Resume)
+	return newTrainingRun(ctx, in.Resume).execute(ctx, in)
+}
+
+// execute answers queries and Updates while the run goes on, and closes the record of one
+// that fails.
+func (t *trainingRun) execute(ctx workflow.Context, in TrainingInput) (TrainingResult, error) {
 	if err := workflow.SetQueryHandler(ctx, QueryProgress, t.progress); err != nil {
 		return TrainingResult{}, err
 	}
@@ -52,6 +57,8 @@ type trainingRun struct {
 	refusing int
 	// draining is set when no step may begin before a continue-as-new.
 	draining bool
+	// optimizes is true in PromptWorkflow.
+	optimizes bool
 }
 
 func newTrainingRun(ctx workflow.Context, state *TrainingState) *trainingRun {
@@ -70,9 +77,12 @@ func (t *trainingRun) run(ctx workflow.Context, in TrainingInput) (TrainingResul
 		if t.Spec.Evaluation.Only != "" {
 			return t.evaluateOnly(ctx)
 		}
-		if err := t.Spec.Trainable(); err != nil {
+		if err := t.Spec.Trainable(); err != nil && !t.optimizes {
 			return TrainingResult{}, temporal.NewNonRetryableApplicationError(err.Error(), activities.ErrTypeInvalid, err)
 		}
+	}
+	if t.optimizes {
+		return t.optimize(ctx)
 	}
 	if !t.Started {
 		if err := t.start(ctx); err != nil {
@@ -108,7 +118,11 @@ func (t *trainingRun) continueAsNew(ctx workflow.Context) error {
 	if err != nil {
 		return err
 	}
-	return workflow.NewContinueAsNewError(ctx, TrainingWorkflow, TrainingInput{Resume: t.TrainingState})
+	next := any(TrainingWorkflow)
+	if t.optimizes {
+		next = PromptWorkflow
+	}
+	return workflow.NewContinueAsNewError(ctx, next, TrainingInput{Resume: t.TrainingState})
 }
 
 // prepare reads the spec and stores a snapshot of the tasks.
@@ -117,7 +131,7 @@ func (t *trainingRun) prepare(ctx workflow.Context, in TrainingInput) error {
 	var c *activities.Coordinator
 	var r activities.PrepareRunResult
 	err := workflow.ExecuteActivity(coordination(ctx, "read the spec, snapshot the tasks"), c.PrepareRun, activities.PrepareRunInput{
-		Spec: in.Spec, Run: t.Run, WorkflowID: t.Run, ExecutionID: workflow.GetInfo(ctx).FirstRunID,
+		Spec: in.Spec, Run: t.Run, WorkflowID: t.Run, ExecutionID: workflow.GetInfo(ctx).FirstRunID, Optimizes: t.optimizes,
 	}).Get(ctx, &r)
 	if err != nil {
 		return err
@@ -139,6 +153,11 @@ func (t *trainingRun) start(ctx workflow.Context) error {
 		t.Before = e
 	}
 	decision := model.Decision{Promoted: -1, Accept: true}
+	if t.optimizes { // the weights have one version
+		if err := t.promoteAs(ctx, model.DefaultPolicy, decision); err != nil {
+			return err
+		}
+	}
 	if t.has(record.Gate) {
 		e, err := t.evaluate(ctx, record.Gate, 0)
 		switch {

@@ -51,8 +51,10 @@ func forbidden(folder, p string) string {
 		return "a leaf imports nothing of ours but the readers of files; spec shares the names of credit and the checks of prompts"
 	case (within(folder, "record") || folder == "prompts") && ours:
 		return "a leaf imports nothing of ours"
-	case within(folder, "prompts") && within(p, "database", "log", "math/rand", "net", "os", "sync", "time"):
-		return "prompts replace texts, and do no more"
+	case within(folder, "prompts") && !within(folder, "prompts/reflector") && within(p, "database", "log", "math/rand", "net", "os", "sync", "time"):
+		return "prompts replace texts, and do no more; only a reflector asks somebody"
+	case within(folder, "prompts/reflector") && ours && !within(p, "internal"):
+		return "a reflector returns what was replied, and knows neither searches nor stores"
 	case within(folder, "wire") && (ours && !within(p, "wire", "dialog") || within(p, "database", "log", "math/rand", "os")):
 		return "wire turns bytes into dialogs and back, and does no more"
 	case folder == "credit" && ours:
@@ -61,7 +63,7 @@ func forbidden(folder, p string) string {
 		return "assigning credit does no I/O and knows no chance"
 	case folder == "credit" && within(p, "bufio", "crypto", "database", "io", "log", "math/rand", "net", "os", "runtime", "syscall", "time"):
 		return "credit does no I/O and knows no clock and no chance"
-	case within(folder, "prompts/search") && (ours && !within(p, "tasks/shuffle", "internal/truncate") || within(p, "bufio", "context", "crypto/rand", "database", "go.temporal.io", "io", "log", "math/rand", "net", "os", "sync", "syscall", "time")):
+	case within(folder, "prompts/search") && (ours && p != module+"prompts" && !within(p, "tasks/shuffle", "internal/truncate") || within(p, "bufio", "context", "crypto/rand", "database", "go.temporal.io", "io", "log", "math/rand", "net", "os", "sync", "syscall", "time")):
 		return "a workflow drives searches: they do no I/O, and know no clock and no chance but their own"
 	case within(folder, "update") && within(p, "go.temporal.io", "store", "database"):
 		return "updates need neither Temporal nor a database"
@@ -106,6 +108,10 @@ func TestImportsAgainstTheDesignAreNoticed(t *testing.T) {
 		{"credit/signals", "net/http"},
 		{"credit", "math/rand/v2"},
 		{"prompts/search", "math/rand/v2"},
+		{"prompts/search", module + "prompts/reflector"},
+		{"prompts/reflector", module + "prompts/search"},
+		{"prompts/reflector", module + "store"},
+		{"prompts/search", module + "prompts/rewrite"},
 		{"prompts/search", module + "store"},
 		{"prompts/search", "go.temporal.io/sdk/workflow"},
 		{"update", "go.temporal.io/sdk/activity"},
@@ -139,7 +145,10 @@ func TestImportsAgainstTheDesignAreNoticed(t *testing.T) {
 		{"credit/signals", module + "wire"},
 		{"credit/signals", "time"},
 		{"prompts/search", module + "tasks/shuffle"},
+		{"prompts/search", module + "prompts"},
 		{"prompts/search", "crypto/sha256"},
+		{"prompts/reflector", "os/exec"},
+		{"prompts/reflector", module + "internal/chatclient"},
 		{"store", module + "store/blob"},
 		{"gateway", module + "model"},
 		{"gateway/conversation", module + "model"},

@@ -1,0 +1,235 @@
+package activities
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/credit/judge"
+	"github.com/fulgurite/fulgurite/prompts/optimize"
+	"github.com/fulgurite/fulgurite/prompts/reflector"
+	"github.com/fulgurite/fulgurite/prompts/search"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// AskReflector lets the spec's reflector answer a request of a search, and records the
+// answer. A reply is asked for once: it is stored under all that the reflector was told,
+// and every later execution, in this run or another, reads the stored one. If the reflector
+// can't be reached, that is an error that is tried again. A reply that can't be used is an
+// answer with the reason.
+func (c *Coordinator) AskReflector(ctx context.Context, in AskReflectorInput) (err error) {
+	defer temporalError(&err)
+	asked, r, err := c.question(ctx, in)
+	if err != nil || asked == nil {
+		return err
+	}
+	o := asked.spec.Optimizer
+	if asked.refusal != "" {
+		return c.answer(ctx, in.Run, search.Answer{Request: in.Request, Refusal: asked.refusal}, "")
+	}
+	from, err := c.Reflectors(o.Reflector)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	key, q := asked.unused(from)
+	stored, err := c.Ledger.Reflection(ctx, key)
+	if errors.Is(err, record.ErrNotFound) {
+		var reply reflector.Reply
+		alive := beat{progress: func() any { return nil }} // the reflector's own limit or Temporal's ends it
+		reply, err = beating(ctx, alive, func(ctx context.Context) (reflector.Reply, error) { return from.Reflect(ctx, q) })
+		switch {
+		case errors.Is(err, reflector.ErrFailed):
+			return c.answer(ctx, in.Run, search.Answer{Request: in.Request, Refusal: search.RefusedFailed}, "")
+		case errors.Is(err, reflector.ErrRefused):
+			return invalid(fmt.Errorf("request %s of run %s: %w; mend the reflector and retry the run: what it replied is kept", in.Request, in.Run, err))
+		case err != nil:
+			return fmt.Errorf("ask the reflector about request %s of run %s: %w", in.Request, in.Run, err)
+		}
+		stored, _, err = c.Ledger.PutReflection(ctx, record.Reflection{Key: key, Run: in.Run, Request: in.Request, Reply: record.ReflectionReply{
+			Model: reply.Model, Text: reply.Text, CutOff: reply.CutOff, InputTokens: reply.Usage.Input, OutputTokens: reply.Usage.Output,
+		}})
+	}
+	if err != nil {
+		return err
+	}
+	a := search.Answer{Request: in.Request}
+	reply := search.Reply{Text: stored.Reply.Text, CutOff: stored.Reply.CutOff}
+	if r.Kind == search.Critique {
+		a.Text, a.Refusal = search.ReadCritique(reply)
+	} else {
+		a.Text, a.Refusal = search.ReadText(reply, asked.rules(r))
+	}
+	if a.Refusal != "" {
+		a.Text = ""
+	}
+	return c.answer(ctx, in.Run, a, key)
+}
+
+// question is what a reflector is asked.
+type question struct {
+	spec spec.Spec
+	// refusal is why the question can't be asked.
+	refusal search.Refusal
+	text    reflector.Question
+	// answers are those of all tasks, which a new text must not have.
+	answers []string
+	// used are the keys of the replies that the search has used. Of the requests of this
+	// round that are alike, equal is the number of those before this one.
+	used  []string
+	equal int
+}
+
+// question returns what to ask for a request. It is nil if the request has its answer.
+func (c *Coordinator) question(ctx context.Context, in AskReflectorInput) (*question, optimize.Request, error) {
+	s, unlock, err := c.search(ctx, in.Run)
+	if err != nil {
+		return nil, optimize.Request{}, err
+	}
+	open, _ := s.history.Open()
+	i := slices.IndexFunc(open, func(r optimize.Request) bool { return r.ID == in.Request })
+	if i < 0 {
+		unlock()
+		return nil, optimize.Request{}, nil
+	}
+	r, run := open[i], s.run
+	q := &question{spec: run.spec, answers: answers(run), equal: s.history.EqualBefore(r)}
+	for _, served := range s.history.Served() {
+		if key := s.reflections[served.ID]; key != "" {
+			q.used = append(q.used, key)
+		}
+	}
+	unlock() // reading the attempts takes longer
+	traces, err := c.traces(ctx, run, r.Request)
+	if err != nil {
+		return nil, r, err
+	}
+	o := run.spec.Optimizer.Reflector
+	rendered, err := search.Render(r.Request, q.placeholders(r), traces, o.ShownBytes)
+	if errors.Is(err, search.ErrTooLarge) {
+		q.refusal = search.RefusedTooLong
+		return q, r, nil
+	}
+	q.text = reflector.Question{System: rendered.System, User: rendered.User, MaxTokens: o.MaxTokens}
+	return q, r, err
+}
+
+// unused returns the question under the first key that the search has not used: an equal
+// question asks for another reply.
+func (q *question) unused(from reflector.Reflector) (key string, text reflector.Question) {
+	text = q.text
+	for left := q.equal; ; text.Try++ {
+		key = from.Key(text)
+		if slices.Contains(q.used, key) {
+			continue
+		}
+		if left == 0 {
+			return key, text
+		}
+		left--
+	}
+}
+
+func (q *question) rules(r optimize.Request) search.Rules {
+	rules := search.Rules{Answers: q.answers, Verbatim: q.spec.Optimizer.VerbatimAnswer, MaxBytes: q.spec.Prompts.MaxBytes}
+	rules.Current, _ = r.Candidate.Text(r.Prompt)
+	rules.Placeholders = q.placeholders(r)
+	return rules
+}
+
+// placeholders returns those of the prompt that a request is to improve.
+func (q *question) placeholders(r optimize.Request) []string {
+	for _, t := range q.spec.Prompts.Texts {
+		if t.Name == r.Prompt {
+			return t.Placeholders
+		}
+	}
+	return nil
+}
+
+// answers returns the answers of all tasks that a search has to do with.
+func answers(run *cachedRun) []string {
+	var out []string
+	for _, kind := range []record.Kind{record.Train, record.Validation, record.Gate, record.Test} {
+		for _, t := range run.tasks[kind] {
+			if answer := strings.TrimSpace(t.Answer); answer != "" {
+				out = append(out, answer)
+			}
+		}
+	}
+	return out
+}
+
+// traces returns what the attempts did that a request shows.
+func (c *Coordinator) traces(ctx context.Context, run *cachedRun, r search.Request) ([]search.Trace, error) {
+	if len(r.Shown) == 0 {
+		return nil, nil
+	}
+	codec, err := c.Codecs.named(run.spec.Model.Codec)
+	if err != nil {
+		return nil, err
+	}
+	kind := record.Train
+	if r.Split == search.SplitValidation {
+		kind = record.Validation
+	}
+	var out []search.Trace
+	for _, shown := range r.Shown {
+		task, err := run.task(kind, shown.Task)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range shown.Attempts {
+			address, err := record.ParseAddress(a.Trace)
+			if err != nil {
+				return nil, fmt.Errorf("request %s shows an attempt: %w", r.ID, err)
+			}
+			attempt, err := c.Attempts.Attempt(ctx, address)
+			if err != nil {
+				return nil, fmt.Errorf("read attempt %s: %w", address, err)
+			}
+			history, err := c.Attempts.Exchanges(ctx, address)
+			if err != nil {
+				return nil, fmt.Errorf("read the calls of attempt %s: %w", address, err)
+			}
+			reward := 0.0
+			if a.Reward != nil {
+				reward = *a.Reward
+			}
+			out = append(out, trace(judge.Of(attempt, history, task, reward, codec), attempt, a.Reward))
+		}
+	}
+	return out, nil
+}
+
+// trace returns an attempt as a reflector sees it. The agent's prompts are left out: the
+// reflector reads the texts that the model got in their place.
+func trace(a judge.Attempt, attempt record.Attempt, reward *float64) search.Trace {
+	t := search.Trace{
+		Input: a.Task, Output: a.Result, Failure: strings.TrimSpace(attempt.Failure + " " + attempt.Error), Words: attempt.Verdict, Reward: reward,
+	}
+	for _, call := range a.Calls {
+		for _, m := range call.Asked {
+			if m.Role == "system" || m.Role == "developer" {
+				continue
+			}
+			t.Messages = append(t.Messages, search.Message{Role: m.Role, Agent: call.Agent, Text: m.Text})
+		}
+		said := search.Message{Role: "assistant", Agent: call.Agent, Text: call.Answered.Text}
+		for _, tool := range call.Answered.Tools {
+			said.Calls = append(said.Calls, search.ToolCall{Name: tool.Name, Arguments: tool.Arguments})
+		}
+		t.Messages = append(t.Messages, said)
+		if call.Problem != "" {
+			t.Failure = strings.TrimSpace(t.Failure + " a reply looks like a call of a tool and is none: " + call.Problem)
+		}
+	}
+	return t
+}
+
+// Reflectors makes the reflector that a spec describes. A missing API key is an error that
+// is tried again, because the person who starts the worker can set one.
+type Reflectors func(of spec.Reflector) (reflector.Reflector, error)

@@ -1,0 +1,260 @@
+// Package promptsearch reads the record of a search for better prompts: its candidates with
+// their parents and scores, what was decided about each, and who reflected on what. Every
+// view of a search reads it through this package.
+//
+// The store keeps the answers to a search's requests. The package makes the search of the
+// run's spec anew, gives it these answers, and collects what it decides. So a view shows
+// what the workflow saw, also while the search goes on. The package writes nothing.
+package promptsearch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fulgurite/fulgurite/prompts/optimize"
+	"github.com/fulgurite/fulgurite/prompts/search"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// ErrNone means that a run has no search.
+var ErrNone = errors.New("the run searches for no prompts")
+
+// Store is the part of a store that the package reads.
+type Store interface {
+	Run(ctx context.Context, name string) (record.Run, error)
+	SearchAnswers(ctx context.Context, run string, from int) ([]record.SearchAnswer, error)
+	Reflection(ctx context.Context, key string) (record.Reflection, error)
+	PromptVersions(ctx context.Context, run string) ([]record.PromptVersion, error)
+	Promoted(ctx context.Context, run, policy string) (record.Promotion, error)
+}
+
+// Search is a search as far as it has come.
+type Search struct {
+	Run  record.Run
+	Spec spec.Spec
+	// Candidates are in the order in which they were first decided on. Number 0 is the
+	// seed, once it is measured.
+	Candidates []Candidate
+	// Decisions are all that the search decided, in order.
+	Decisions []optimize.Decision
+	// Served are the requests that have answers, by number.
+	Served []optimize.Served
+	// Open are the requests without an answer. They are of the round under way.
+	Open    []optimize.Request
+	Account search.Account
+	// Done is the end that the search itself came to; nil while it goes on, and if a person
+	// ended it.
+	Done *search.Done
+	// Versions are those of the prompts, and Promoted is the number of the promoted one, -1
+	// for none.
+	Versions []record.PromptVersion
+	Promoted int
+
+	answered map[string]record.SearchAnswer
+	byID     map[string]int
+}
+
+// Candidate is a candidate and all that is known of it.
+type Candidate struct {
+	search.Candidate
+	Number int
+	// Parents are the numbers of the candidates that it was made from.
+	Parents []int
+	// Proposal counts the proposals from 0; -1 for the seed.
+	Proposal int
+	Merge    bool
+	// Verdict is the last one about it.
+	Verdict search.Verdict
+	// Before and After are the scores on the tasks where it was compared with its parents.
+	Before, After []*float64
+	// Score is the mean over the validation split; nil if it was not measured there. Scores
+	// are by validation task, nil where there is none.
+	Score  *float64
+	Scores []*float64
+	// Best says that it was the best on the whole validation split when it was measured.
+	Best bool
+	// Version is the version of the prompts that it became, -1 for none.
+	Version int
+	// Decided is when the last verdict fell.
+	Decided time.Time
+}
+
+// Read reads the search of a run. The error wraps ErrNone if its spec has no optimizer.
+func Read(ctx context.Context, from Store, run string) (*Search, error) {
+	row, err := from.Run(ctx, run)
+	if err != nil {
+		return nil, fmt.Errorf("read run %s: %w", run, err)
+	}
+	s := &Search{Run: row, Promoted: -1, answered: map[string]record.SearchAnswer{}, byID: map[string]int{}}
+	if s.Spec, err = spec.Stored(row.Spec); err != nil {
+		return nil, fmt.Errorf("run %s: %w", run, err)
+	}
+	if s.Spec.Optimizer == nil {
+		return nil, fmt.Errorf("run %s: %w", run, ErrNone)
+	}
+	answers, err := from.SearchAnswers(ctx, run, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.replay(answers); err != nil {
+		return nil, fmt.Errorf("search of run %s: %w", run, err)
+	}
+	if s.Versions, err = from.PromptVersions(ctx, run); err != nil {
+		return nil, err
+	}
+	for _, v := range s.Versions {
+		if i, ok := s.byID[v.Candidate]; ok {
+			s.Candidates[i].Version = v.Number
+		}
+	}
+	switch p, err := from.Promoted(ctx, run, record.PromptsPolicy); {
+	case err == nil:
+		s.Promoted = p.Version
+	case !errors.Is(err, record.ErrNotFound):
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Search) replay(answers []record.SearchAnswer) error {
+	history, err := optimize.Begin(s.Spec, s.Run.Splits[record.Train].Count, s.Run.Splits[record.Validation].Count)
+	if err != nil {
+		return err
+	}
+	for _, one := range answers {
+		var a search.Answer
+		if err := json.Unmarshal(one.Answer, &a); err != nil {
+			return fmt.Errorf("decode the answer to request %s: %w", one.Request, err)
+		}
+		if err := history.Take(a); err != nil {
+			return err
+		}
+		s.answered[one.Request] = one
+	}
+	s.Decisions, s.Served, s.Account = history.Decisions(), history.Served(), history.Account()
+	s.Open, s.Done = history.Open()
+	for _, d := range s.Decisions {
+		s.decided(d)
+	}
+	for _, r := range s.Served {
+		s.scored(r)
+	}
+	return nil
+}
+
+// decided notes what a decision says of its candidate.
+func (s *Search) decided(d optimize.Decision) {
+	if d.Candidate == nil {
+		return
+	}
+	i, ok := s.byID[d.Candidate.ID]
+	if !ok {
+		i = len(s.Candidates)
+		s.byID[d.Candidate.ID] = i
+		c := Candidate{Candidate: *d.Candidate, Number: i, Proposal: d.Proposal, Version: -1, Merge: d.Merge}
+		for _, id := range d.Candidate.Parents {
+			if parent, ok := s.byID[id]; ok {
+				c.Parents = append(c.Parents, parent)
+			}
+		}
+		s.Candidates = append(s.Candidates, c)
+	}
+	c := &s.Candidates[i]
+	c.Verdict, c.Best = d.Verdict, c.Best || d.Best
+	if d.After != nil {
+		c.Before, c.After = d.Before, d.After
+	}
+	if d.Verdict == search.Measured || d.Verdict == search.Accepted && s.Spec.Optimizer.Algorithm == spec.AlgorithmGEPA {
+		c.Score = d.Score
+	}
+	c.Decided = s.answered[s.Served[d.Request].ID].At
+}
+
+// scored notes the scores of an evaluation on the validation split.
+func (s *Search) scored(r optimize.Served) {
+	i, ok := s.byID[r.Candidate.ID]
+	if !ok || r.Kind != search.Evaluate || r.Split != search.SplitValidation {
+		return
+	}
+	c := &s.Candidates[i]
+	if c.Scores == nil {
+		c.Scores = make([]*float64, s.Run.Splits[record.Validation].Count)
+	}
+	for _, result := range r.Answer.Results {
+		if result.Score != nil {
+			c.Scores[result.Task] = result.Score
+		}
+	}
+}
+
+// Find returns the candidate of an id or the beginning of one.
+func (s *Search) Find(id string) (Candidate, bool) {
+	if i, ok := s.byID[id]; ok {
+		return s.Candidates[i], true
+	}
+	for _, c := range s.Candidates {
+		if len(id) >= 6 && len(c.ID) > len(id) && c.ID[:len(id)] == id {
+			return c, true
+		}
+	}
+	return Candidate{}, false
+}
+
+// Best returns the candidate with the highest mean on the validation split, the earliest of
+// several.
+func (s *Search) Best() (best Candidate, ok bool) {
+	for _, c := range s.Candidates {
+		if c.Score != nil && (!ok || *c.Score > *best.Score) {
+			best, ok = c, true
+		}
+	}
+	return best, ok
+}
+
+// Reflections returns the requests to the reflector, with their answers, that led to a
+// candidate: the one for its text, and with APO the critique before it.
+func (s *Search) Reflections(c Candidate) []optimize.Served {
+	var out []optimize.Served
+	for _, r := range s.Served {
+		if r.Kind == search.Evaluate || len(c.Candidate.Parents) == 0 || r.Candidate.ID != c.Candidate.Parents[0] {
+			continue
+		}
+		for _, name := range c.Changed {
+			text, _ := c.Text(name)
+			if r.Prompt == name && r.Kind != search.Critique && r.Answer.Text == text {
+				if critique, ok := s.critique(r); ok {
+					out = append(out, critique)
+				}
+				return append(out, r)
+			}
+		}
+	}
+	return out
+}
+
+// critique returns the critique that an edit follows.
+func (s *Search) critique(edit optimize.Served) (optimize.Served, bool) {
+	for _, r := range s.Served {
+		if r.Kind == search.Critique && r.Candidate.ID == edit.Candidate.ID && edit.Critique != "" && r.Answer.Text == edit.Critique {
+			return r, true
+		}
+	}
+	return optimize.Served{}, false
+}
+
+// Reply returns what the reflector replied to a request. The error wraps record.ErrNotFound
+// if it was not asked.
+func (s *Search) Reply(ctx context.Context, from Store, request string) (record.Reflection, error) {
+	key := s.answered[request].Reflection
+	if key == "" {
+		return record.Reflection{}, fmt.Errorf("reply to request %s: %w", request, record.ErrNotFound)
+	}
+	return from.Reflection(ctx, key)
+}
+
+// Answered returns when a request was answered; zero if it was not.
+func (s *Search) Answered(request string) time.Time { return s.answered[request].At }
