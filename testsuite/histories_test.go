@@ -165,6 +165,28 @@ func shapes() []shape {
 			mustTrain(ctx, t, st, "evaluated", evaluating("base@0"))
 			return st, map[string]string{"training-evaluated": "evaluated"}
 		}},
+		{"searched", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+			st := startWith(ctx, t, t.TempDir(), agent.Registry{"sorter": sortWord})
+			var asked atomic.Int64
+			keep := map[string]string{"candidate-validation": "gepa/validation-0"}
+			for _, algorithm := range []string{spec.AlgorithmGEPA, spec.AlgorithmAPO} {
+				_, err := optimize(ctx, st, algorithm, optimizing(t, algorithm, hintingReflector(t, &asked)))
+				require.NoError(t, err)
+				keep["prompts-"+algorithm] = algorithm
+			}
+			return st, keep
+		}},
+		{"searched-on", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+			st, err := stack.Start(ctx, stack.Options{
+				Dir: t.TempDir(), Agents: agent.Registry{"sorter": sortWord}, Log: zap.NewNop(), HistoryEvents: 60,
+			})
+			require.NoError(t, err)
+			var asked atomic.Int64
+			_, err = optimize(ctx, st, "continued", optimizing(t, spec.AlgorithmGEPA, hintingReflector(t, &asked)))
+			require.NoError(t, err)
+			first := firstExecution(ctx, t, st.Client, "continued")
+			return st, map[string]string{"prompts-continued": "continued " + first, "prompts-resumed": "continued"}
+		}},
 		{"approval", trainApproval},
 		{"timed-out", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
 			st := start(ctx, t, t.TempDir())
@@ -380,6 +402,11 @@ func TestHistoriesHoldTheShapesTheyAreNamedFor(t *testing.T) {
 		"training-reset":              {"WORKFLOW_EXECUTION_COMPLETED"},
 		"training-retried":            {"WORKFLOW_EXECUTION_COMPLETED"},
 		"training-abandoned":          {"WORKFLOW_EXECUTION_FAILED"},
+		"prompts-gepa":                {`"name":"StepSearch"`, `"name":"AskReflector"`, "gepa/minibatch-", `"name":"DecidePromotion"`, "WORKFLOW_EXECUTION_COMPLETED"},
+		"prompts-apo":                 {`"name":"StepSearch"`, `"name":"AskReflector"`, "apo/minibatch-", `"name":"DecidePromotion"`, "WORKFLOW_EXECUTION_COMPLETED"},
+		"prompts-continued":           {"WORKFLOW_EXECUTION_CONTINUED_AS_NEW"},
+		"prompts-resumed":             {`"continuedExecutionRunId"`, `"name":"StepSearch"`, "WORKFLOW_EXECUTION_COMPLETED"},
+		"candidate-validation":        {`"name":"RunAgent"`, `"name":"AnswerSearch"`, "WORKFLOW_EXECUTION_COMPLETED"},
 		"rollout-their-activity":      {`"name":"their_agent"`, `"name":"EndAttempt"`, "WORKFLOW_EXECUTION_COMPLETED"},
 	} {
 		data, err := os.ReadFile("histories/" + file + ".json")

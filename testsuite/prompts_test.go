@@ -37,7 +37,7 @@ const (
 	hint1, hint2, hint3 = "colours", "fruits", "tools"
 )
 
-// sort is an agent that asks a model for the kind of a word. Its system message is an
+// sortWord is an agent that asks a model for the kind of a word. Its system message is an
 // instruction and then something else.
 func sortWord(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
 	config := openai.DefaultConfig(env.Key)

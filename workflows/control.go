@@ -97,6 +97,9 @@ func (t *trainingRun) checkUnderWay() error {
 	if t.Spec.Evaluation.Only != "" {
 		return fmt.Errorf("the run trains nothing and has no steps; `%s` ends it", shell.Command("stop", t.Run, "--now"))
 	}
+	if t.optimizes && (t.Stop != nil || t.SearchEnd != nil) {
+		return errors.New("the search has ended already, or is about to")
+	}
 	if t.Stop != nil {
 		return fmt.Errorf("the run stops after step %d already, %s", t.Stop.After, t.Stop.Text())
 	}
@@ -120,6 +123,9 @@ func (t *trainingRun) stopAfterSteps(ctx workflow.Context, in ControlInput) (Upd
 	last := t.started()
 	t.Stop = &record.Stop{By: in.By, Reason: shortReason(in.Reason), After: last}
 	workflow.SetCurrentDetails(ctx, t.details())
+	if t.optimizes {
+		return UpdateResult{last, fmt.Sprintf("the search ends with the best prompts so far, asked by %s", in.By)}, nil
+	}
 	return UpdateResult{last, fmt.Sprintf("stops after step %d, asked by %s", last, in.By)}, nil
 }
 

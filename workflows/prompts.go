@@ -3,10 +3,12 @@ package workflows
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/prompts/search"
 	"github.com/fulgurite/fulgurite/record"
@@ -81,6 +83,9 @@ func (t *trainingRun) searchRound(ctx workflow.Context) error {
 	}
 	t.Search, t.SearchEnd = &step.Progress, step.End
 	t.enter(ctx, PhaseSearch, t.searched())
+	if err := t.publishSearch(ctx); err != nil {
+		return err
+	}
 	return concurrently(ctx, t.children, len(step.Requests), func(ctx workflow.Context, i int) error {
 		r := step.Requests[i]
 		if r.Kind == search.Evaluate {
@@ -101,6 +106,39 @@ func (t *trainingRun) searched() string {
 		text += fmt.Sprintf(", the best %.3f", *p.Best)
 	}
 	return text
+}
+
+// searchDetails describes the search in Markdown.
+func (t *trainingRun) searchDetails() string {
+	if t.Search == nil {
+		return ""
+	}
+	var b strings.Builder
+	p := *t.Search
+	fmt.Fprintf(&b, "The search: %s, %s refused. Spent: %s on minibatches, %s on validation, %s.\n\n",
+		t.searched(), readable.Count(p.Refused, "reply"), readable.Count(p.Spent.Minibatch, "rollout"),
+		readable.Count(p.Spent.Validation, "rollout"), readable.Count(p.Spent.Reflections, "question"))
+	if stop := t.Stop; stop != nil {
+		fmt.Fprintf(&b, "It ends with the best so far, %s.\n\n", stop.Text())
+	}
+	if end := t.SearchEnd; end != nil {
+		fmt.Fprintf(&b, "It has ended (%s).\n\n", end.Reason)
+	}
+	return b.String()
+}
+
+// publishSearch makes the run searchable in the Web UI, with the number of proposals as its
+// step, when these have changed.
+func (t *trainingRun) publishSearch(ctx workflow.Context) error {
+	p := *t.Search
+	now := [2]int{p.Proposals, t.Promoted}
+	if !t.SearchAttributes || p.Best == nil || now == t.published {
+		return nil
+	}
+	t.published = now
+	run, step, promoted, reward := attributes()
+	return workflow.UpsertTypedSearchAttributes(ctx,
+		run.ValueSet(t.Run), step.ValueSet(int64(p.Proposals)), promoted.ValueSet(int64(t.Promoted)), reward.ValueSet(*p.Best))
 }
 
 // evaluateCandidate runs a candidate on the tasks that a request names. If a person cancels
@@ -130,6 +168,9 @@ func (t *trainingRun) finishSearch(ctx workflow.Context) (TrainingResult, error)
 		}
 	}
 	if err := t.awaitApproval(ctx); err != nil {
+		return TrainingResult{}, err
+	}
+	if err := t.publishSearch(ctx); err != nil {
 		return TrainingResult{}, err
 	}
 	t.After = t.Before

@@ -369,9 +369,14 @@ const detailRows = 20
 // details describes the run in Markdown, with a table of the last steps.
 func (t *trainingRun) details() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "**%s**: %s (%s) since %s. Step %d of %d, promoted version %d.\n\n",
-		t.Run, t.phase, t.subject, t.entered.UTC().Format(detailsTime), t.Step, t.steps(), t.Promoted)
-	if stop := t.stop(); stop != nil {
+	fmt.Fprintf(&b, "**%s**: %s (%s) since %s. ", t.Run, t.phase, t.subject, t.entered.UTC().Format(detailsTime))
+	if t.optimizes {
+		fmt.Fprintf(&b, "Version %d of the prompts is promoted.\n\n", t.Promoted)
+		b.WriteString(t.searchDetails())
+	} else {
+		fmt.Fprintf(&b, "Step %d of %d, promoted version %d.\n\n", t.Step, t.steps(), t.Promoted)
+	}
+	if stop := t.stop(); stop != nil && !t.optimizes {
 		fmt.Fprintf(&b, "Stops after step %d, %s.\n\n", stop.After, stop.Text())
 	}
 	// A workflow does not learn of the tries of its activities.

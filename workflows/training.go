@@ -59,6 +59,8 @@ type trainingRun struct {
 	draining bool
 	// optimizes is true in PromptWorkflow.
 	optimizes bool
+	// published are the proposals and the promoted version that the search attributes have.
+	published [2]int
 }
 
 func newTrainingRun(ctx workflow.Context, state *TrainingState) *trainingRun {
