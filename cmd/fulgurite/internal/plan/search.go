@@ -16,7 +16,7 @@ const gatesOfSearch = 2
 // Search is the most that the search of an optimizer uses. What is tried again after a
 // fault of ours may be added to it.
 type Search struct {
-	// Rollouts are those of the search and those on the gate and test splits, together.
+	// Rollouts are those of the search and those on the gate split, together.
 	Rollouts int `json:"rollouts"`
 	// Reflections are requests to the reflector.
 	Reflections int `json:"reflections"`
@@ -65,20 +65,20 @@ func (p Plan) searchLines() []planLine {
 
 // searchOf describes an algorithm and when it ends. o has its defaults.
 func searchOf(o spec.PromptOptimizer) string {
-	var out string
+	var out, attempts string
+	if o.Samples > 1 {
+		attempts = fmt.Sprintf(" with %d attempts each", o.Samples)
+	}
 	if o.Algorithm == spec.AlgorithmAPO {
 		a := o.APO
-		out = fmt.Sprintf("apo, %s of %s from each of at most %s, critiques of %s, compared on %s",
+		out = fmt.Sprintf("apo, %s of %s from each of at most %s, critiques of %s%s, compared on %s",
 			readable.Count(a.Rounds, "round"), readable.Count(a.Branch, "proposal"), readable.Count(a.Beam, "candidate"),
-			readable.Count(a.GradientBatch, "task"), readable.Count(a.ValidationBatch, "task"))
+			readable.Count(a.GradientBatch, "task"), attempts, readable.Count(a.ValidationBatch, "task"))
 	} else {
-		out = fmt.Sprintf("gepa, minibatches of %s", readable.Count(o.GEPA.Minibatch, "task"))
+		out = fmt.Sprintf("gepa, minibatches of %s%s", readable.Count(o.GEPA.Minibatch, "task"), attempts)
 		if o.GEPA.Merge {
 			out += fmt.Sprintf(", about %s of two lineages", readable.Count(o.GEPA.Merges, "merge"))
 		}
-	}
-	if o.Samples > 1 {
-		out += fmt.Sprintf(" with %d attempts each", o.Samples)
 	}
 	out += fmt.Sprintf("; ends at a mean of %g", *o.Perfect)
 	if o.Patience > 0 {
