@@ -48,6 +48,10 @@ lesson: build ## Teach SmolLM2 to use a calculator: a real language model, on tw
 sql: build ## Teach Qwen2.5-Coder-0.5B SQL, measured against untrained controls; DATA=folder of Spider, MODEL=file.gguf, PLAN=1 tells more (python3.11)
 	@DATA="$(DATA)" MODEL="$(MODEL)" SHA256="$(SHA256)" PLAN="$(PLAN)" examples/sql/run
 
+.PHONY: prompts
+prompts: build ## Improve the prompts of an SQL agent by GEPA, on a gate that the search does not see; DATA, MODEL, PLAN as above, REFLECTOR=URL of a model's API (python3.11)
+	@DATA="$(DATA)" MODEL="$(MODEL)" SHA256="$(SHA256)" PLAN="$(PLAN)" examples/prompts/run
+
 .PHONY: math
 math: build ## Teach Qwen2.5-Coder-0.5B to use a calculator, measured against untrained controls; DATA=folder of GSM8K, MODEL, PLAN as above (python3.11)
 	@DATA="$(DATA)" MODEL="$(MODEL)" SHA256="$(SHA256)" PLAN="$(PLAN)" examples/math/run

@@ -18,7 +18,7 @@ import (
 // The specs may only lack files that the recipes download or write.
 func TestTheSpecsAreValid(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"sql/qwen.yaml", "sql/control.yaml", "sql/smollm.yaml", "math/qwen.yaml", "math/control.yaml", "math/smollm.yaml"} {
+	for _, name := range []string{"sql/qwen.yaml", "sql/control.yaml", "sql/smollm.yaml", "math/qwen.yaml", "prompts/qwen.yaml", "prompts/spec.yaml", "math/control.yaml", "math/smollm.yaml"} {
 		_, err := spec.Load(filepath.Join("..", name))
 		var faults *spec.Faults
 		if !errors.As(err, &faults) {
@@ -27,7 +27,7 @@ func TestTheSpecsAreValid(t *testing.T) {
 		}
 		for line := range strings.Lines(err.Error()) {
 			if strings.HasPrefix(line, " ") {
-				require.Regexp(t, `/\.(sql|math|lesson|examples)/`, line)
+				require.Regexp(t, `/\.(sql|math|prompts|lesson|examples)/`, line)
 			}
 		}
 	}

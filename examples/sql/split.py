@@ -1,10 +1,10 @@
 """Divides a data set in Spider's layout for a training: no two of train, gate and test share a database.
 
-    split.py SPIDER DIRECTORY [GATE [TEST]]
+    split.py SPIDER DIRECTORY [GATE [TEST [VALIDATION]]]
 
 SPIDER has train.json (or train_spider.json), dev.json and database/. dev.json becomes test.json, TEST questions of it (all by
 default). The gate has GATE questions (160 by default) of a seventh of train's databases; train.json has the questions of the
-others. Which databases and questions is decided by digests of their text, so the same data always gives the same splits.
+others. With VALIDATION, so many of these questions are in validation.json and not in train.json. Which databases and questions is decided by digests of their text, so the same data always gives the same splits.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ def chosen(rows: list[dict], count: int) -> list[dict]:
     return [rows[i] for i in sorted(drawn)]
 
 
-def main(source: Path, folder: Path, gate: int, test: int) -> None:
+def main(source: Path, folder: Path, gate: int, test: int, validation: int) -> None:
     train, dev = read(source, "train.json", "train_spider.json"), read(source, "dev.json")
     databases = source / "database"
     if not databases.is_dir():
@@ -47,6 +47,9 @@ def main(source: Path, folder: Path, gate: int, test: int) -> None:
         "gate": chosen([row for row in train if row["db_id"] in held], gate),
         "test": chosen(dev, test or len(dev)),
     }
+    if validation:
+        splits["validation"] = chosen(splits["train"], validation)
+        splits["train"] = [row for row in splits["train"] if row not in splits["validation"]]
     folder.mkdir(parents=True, exist_ok=True)
     link = folder / "database"
     if not link.exists():
@@ -58,4 +61,4 @@ def main(source: Path, folder: Path, gate: int, test: int) -> None:
 
 if __name__ == "__main__":
     numbers = [int(word) for word in sys.argv[3:]]
-    main(Path(sys.argv[1]), Path(sys.argv[2]), *(numbers + [160, 0][len(numbers) :]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *(numbers + [160, 0, 0][len(numbers) :]))
