@@ -238,7 +238,7 @@ func (c *Client) askOpenAI(ctx context.Context, q Request) (Reply, error) {
 		request := c.completion(q)
 		r, err := c.openai.CreateChatCompletion(ctx, request)
 		switch {
-		case err != nil && c.adapt(request, err):
+		case err != nil && c.adapt(q, request, err):
 			continue
 		case err != nil:
 			return Reply{}, err
@@ -262,7 +262,7 @@ func (c *Client) completion(q Request) openai.ChatCompletionRequest {
 	if c.completionTokens.Load() {
 		request.MaxCompletionTokens = q.MaxTokens
 	} else {
-		request.MaxTokens = q.MaxTokens
+		request.MaxTokens = q.MaxTokens //nolint:staticcheck // what most compatible servers know
 	}
 	if q.Repeat > 0 && !c.noSeed.Load() {
 		request.Seed = &q.Repeat
@@ -271,9 +271,9 @@ func (c *Client) completion(q Request) openai.ChatCompletionRequest {
 }
 
 // adapt reports whether a request should be sent again in another form.
-func (c *Client) adapt(request openai.ChatCompletionRequest, err error) bool {
+func (c *Client) adapt(q Request, request openai.ChatCompletionRequest, err error) bool {
 	refused := aboutRequest(statusOf(err))
-	if request.MaxTokens > 0 && (errors.Is(err, openai.ErrReasoningModelMaxTokensDeprecated) || refused && strings.Contains(err.Error(), "max_completion_tokens")) {
+	if q.MaxTokens > 0 && request.MaxCompletionTokens == 0 && (errors.Is(err, openai.ErrReasoningModelMaxTokensDeprecated) || refused && strings.Contains(err.Error(), "max_completion_tokens")) {
 		c.completionTokens.Store(true)
 		return true
 	}

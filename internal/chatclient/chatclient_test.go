@@ -266,7 +266,7 @@ func TestNobodyWaitsForEver(t *testing.T) {
 
 		busy := newServer(t, api, func(_ int, w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "10")
-			w.WriteHeader(429)
+			w.WriteHeader(http.StatusTooManyRequests)
 		})
 		c = chatclient.New(chatclient.Options{API: api, URL: busy.url, Timeout: 20 * time.Millisecond})
 		_, err = c.Ask(t.Context(), question)

@@ -38,7 +38,7 @@ func readCompletion(body io.Reader) (question, error) {
 	if len(m) != 2 || m[0].Role != openai.ChatMessageRoleSystem || m[1].Role != openai.ChatMessageRoleUser {
 		return question{}, errShape
 	}
-	q := question{system: m[0].Content, user: m[1].Content, maxTokens: max(r.MaxTokens, r.MaxCompletionTokens)}
+	q := question{system: m[0].Content, user: m[1].Content, maxTokens: max(r.MaxTokens, r.MaxCompletionTokens)} //nolint:staticcheck // what most clients send
 	if r.Seed != nil && *r.Seed != 0 {
 		q.try = strconv.Itoa(*r.Seed)
 	}
