@@ -16,8 +16,8 @@
 // worker holds only what its queue needs:
 //
 //	Coordinator  training     PrepareRun, ChooseTasks, AssignCredit, FlatGroups, JudgeCalls,
-//	                          PublishVersion, DecidePromotion, PromoteVersion, FinishRun
-//	                          and the Record… activities
+//	                          PublishVersion, DecidePromotion, PromoteVersion, FinishRun,
+//	                          StepSearch, AnswerSearch, AskReflector and the Record… activities
 //	Runner       rollout-cpu  RunAgent, BeginAttempt, EndAttempt, GradeRollout
 //	Trainer      train-gpu    InitPolicy, ScoreBatch, ScoreReference, TrainStep, TrainCritic
 //

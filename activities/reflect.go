@@ -44,7 +44,7 @@ func (c *Coordinator) AskReflector(ctx context.Context, in AskReflectorInput) (e
 		switch {
 		case errors.Is(err, reflector.ErrFailed):
 			return c.answer(ctx, in.Run, search.Answer{Request: in.Request, Refusal: search.RefusedFailed}, "")
-		case errors.Is(err, reflector.ErrRefused):
+		case reflector.Final(err):
 			return invalid(fmt.Errorf("request %s of run %s: %w; mend the reflector and retry the run: what it replied is kept", in.Request, in.Run, err))
 		case err != nil:
 			return fmt.Errorf("ask the reflector about request %s of run %s: %w", in.Request, in.Run, err)
