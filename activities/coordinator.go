@@ -42,6 +42,12 @@ type Coordinator struct {
 	searches openSearches
 }
 
+// The workflows whose input is a spec.
+const (
+	workflowTraining = "TrainingWorkflow"
+	workflowPrompts  = "PromptWorkflow"
+)
+
 // ErrRunExists is wrapped if a run of that name was started before.
 var ErrRunExists = errors.New("run exists")
 
@@ -81,9 +87,9 @@ func (c *Coordinator) create(ctx context.Context, in PrepareRunInput) (record.Ru
 		return record.Run{}, invalid(err)
 	}
 	switch {
-	case in.Optimizes && s.Optimizer == nil:
+	case in.Workflow == workflowPrompts && s.Optimizer == nil:
 		return record.Run{}, invalid(errors.New("optimizer: missing: PromptWorkflow searches for better prompts; give optimizer, or start TrainingWorkflow"))
-	case !in.Optimizes && s.Optimizer != nil:
+	case in.Workflow == workflowTraining && s.Optimizer != nil:
 		return record.Run{}, invalid(errors.New("optimizer: TrainingWorkflow trains weights; start PromptWorkflow (`fulgurite optimize`), or leave optimizer out"))
 	}
 	if s, err = update.WithAdapter(s); err != nil {

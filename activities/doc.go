@@ -17,7 +17,8 @@
 //
 //	Coordinator  training     PrepareRun, ChooseTasks, AssignCredit, FlatGroups, JudgeCalls,
 //	                          PublishVersion, DecidePromotion, PromoteVersion, FinishRun,
-//	                          StepSearch, AnswerSearch, AskReflector and the Record… activities
+//	                          StepSearch, AnswerSearch, AskReflector, TryReflector and
+//	                          the Record… activities
 //	Runner       rollout-cpu  RunAgent, BeginAttempt, EndAttempt, GradeRollout
 //	Trainer      train-gpu    InitPolicy, ScoreBatch, ScoreReference, TrainStep, TrainCritic
 //

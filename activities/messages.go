@@ -25,8 +25,9 @@ type PrepareRunInput struct {
 	Run         string          `json:"run"`
 	WorkflowID  string          `json:"workflow_id"`
 	ExecutionID string          `json:"execution_id"` // of the first execution of the chain
-	// Optimizes is true if PromptWorkflow asks.
-	Optimizes bool `json:"optimizes,omitempty"`
+	// Workflow is the type of the workflow that the spec is the input of. It is empty for a
+	// trial, which takes specs of both.
+	Workflow string `json:"workflow,omitempty"`
 }
 
 // PrepareRunResult is the prepared run, in the form that all later activities read.
@@ -353,4 +354,18 @@ type AnswerSearchInput struct {
 type AskReflectorInput struct {
 	Run     string `json:"run"`
 	Request string `json:"request"`
+}
+
+// TryReflectorInput asks a reflector for one new text, given the attempts of a trial.
+type TryReflectorInput struct {
+	StepGroups
+}
+
+// TryReflectorResult is what came of it.
+type TryReflectorResult struct {
+	Prompt string `json:"prompt"` // the name of the prompt that was to be improved
+	Model  string `json:"model,omitempty"`
+	Text   string `json:"text,omitempty"`
+	// Refusal says why there is no text.
+	Refusal search.Refusal `json:"refusal,omitempty"`
 }

@@ -36,37 +36,89 @@ func (c *Coordinator) AskReflector(ctx context.Context, in AskReflectorInput) (e
 	}
 	defer from.Close()
 	key, q := asked.unused(from)
-	stored, err := c.Ledger.Reflection(ctx, key)
-	if errors.Is(err, record.ErrNotFound) {
-		var reply reflector.Reply
-		alive := beat{progress: func() any { return nil }} // the reflector's own limit or Temporal's ends it
-		reply, err = beating(ctx, alive, func(ctx context.Context) (reflector.Reply, error) { return from.Reflect(ctx, q) })
-		switch {
-		case errors.Is(err, reflector.ErrFailed):
-			return c.answer(ctx, in.Run, search.Answer{Request: in.Request, Refusal: search.RefusedFailed}, "")
-		case reflector.Final(err):
-			return invalid(fmt.Errorf("request %s of run %s: %w; mend the reflector and retry the run: what it replied is kept", in.Request, in.Run, err))
-		case err != nil:
-			return fmt.Errorf("ask the reflector about request %s of run %s: %w", in.Request, in.Run, err)
-		}
-		stored, _, err = c.Ledger.PutReflection(ctx, record.Reflection{Key: key, Run: in.Run, Request: in.Request, Reply: record.ReflectionReply{
-			Model: reply.Model, Text: reply.Text, CutOff: reply.CutOff, InputTokens: reply.Usage.Input, OutputTokens: reply.Usage.Output,
-		}})
-	}
+	stored, failed, err := c.reflect(ctx, from, key, q, in)
 	if err != nil {
 		return err
 	}
-	a := search.Answer{Request: in.Request}
-	reply := search.Reply{Text: stored.Reply.Text, CutOff: stored.Reply.CutOff}
+	a := search.Answer{Request: in.Request, Refusal: search.RefusedFailed}
+	if !failed {
+		a.Text, a.Refusal = asked.read(r, stored.Reply)
+	}
+	return c.answer(ctx, in.Run, a, stored.Key)
+}
+
+// reflect returns the reply that is stored under a key, or asks for it and stores it.
+// failed means that the reflector gives none.
+func (c *Coordinator) reflect(ctx context.Context, from reflector.Reflector, key string, q reflector.Question, in AskReflectorInput) (_ record.Reflection, failed bool, err error) {
+	stored, err := c.Ledger.Reflection(ctx, key)
+	if !errors.Is(err, record.ErrNotFound) {
+		return stored, false, err
+	}
+	alive := beat{progress: func() any { return nil }} // the reflector's own limit or Temporal's ends it
+	reply, err := beating(ctx, alive, func(ctx context.Context) (reflector.Reply, error) { return from.Reflect(ctx, q) })
+	switch {
+	case errors.Is(err, reflector.ErrFailed):
+		return record.Reflection{}, true, nil
+	case reflector.Final(err):
+		return record.Reflection{}, false, invalid(fmt.Errorf("request %s of run %s: %w; mend the reflector and retry the run: what it replied is kept", in.Request, in.Run, err))
+	case err != nil:
+		return record.Reflection{}, false, fmt.Errorf("ask the reflector about request %s of run %s: %w", in.Request, in.Run, err)
+	}
+	stored, _, err = c.Ledger.PutReflection(ctx, record.Reflection{Key: key, Run: in.Run, Request: in.Request, Reply: record.ReflectionReply{
+		Model: reply.Model, Text: reply.Text, CutOff: reply.CutOff, InputTokens: reply.Usage.Input, OutputTokens: reply.Usage.Output,
+	}})
+	return stored, false, err
+}
+
+// read returns the text in a reply, or why there is none.
+func (q *question) read(r optimize.Request, stored record.ReflectionReply) (text string, why search.Refusal) {
+	reply := search.Reply{Text: stored.Text, CutOff: stored.CutOff}
 	if r.Kind == search.Critique {
-		a.Text, a.Refusal = search.ReadCritique(reply)
+		text, why = search.ReadCritique(reply)
 	} else {
-		a.Text, a.Refusal = search.ReadText(reply, asked.rules(r))
+		text, why = search.ReadText(reply, q.rules(r))
 	}
-	if a.Refusal != "" {
-		a.Text = ""
+	if why != "" {
+		text = ""
 	}
-	return c.answer(ctx, in.Run, a, key)
+	return text, why
+}
+
+// TryReflector asks the spec's reflector once, about attempts of a trial, for a new text of
+// the first prompt. It stores the reply and nothing else.
+func (c *Coordinator) TryReflector(ctx context.Context, in TryReflectorInput) (_ TryReflectorResult, err error) {
+	defer temporalError(&err)
+	run, err := readRun(ctx, in.Run, c.Runs, c.Blobs)
+	if err != nil {
+		return TryReflectorResult{}, err
+	}
+	seed := optimize.Seed(run.spec)
+	r := optimize.Request{Request: search.Request{ID: "try", Kind: search.Reflect, Candidate: seed, Prompt: seed.Prompts[0].Name}}
+	if run.spec.Optimizer.Algorithm == spec.AlgorithmAPO {
+		r.Kind = search.Critique
+	}
+	const shown = 4
+	for _, g := range in.Groups[:min(shown, len(in.Groups))] {
+		address := record.Address{RolloutID: record.RolloutID{Run: in.Run, Kind: record.Try, Step: in.Step, Task: g.Task}, Attempt: g.Attempts[0]}
+		r.Shown = append(r.Shown, search.Result{Task: g.Task, Score: &g.Rewards[0], Attempts: []search.Attempt{{Trace: address.String(), Reward: &g.Rewards[0]}}})
+	}
+	out := TryReflectorResult{Prompt: r.Prompt, Refusal: search.RefusedTooLong}
+	q := &question{spec: run.spec, answers: answers(run)}
+	if err := c.render(ctx, run, r, q); err != nil || q.refusal != "" {
+		return out, err
+	}
+	from, err := c.Reflectors(run.spec.Optimizer.Reflector)
+	if err != nil {
+		return out, err
+	}
+	defer from.Close()
+	key, text := q.unused(from)
+	stored, failed, err := c.reflect(ctx, from, key, text, AskReflectorInput{Run: in.Run, Request: r.ID})
+	out.Model, out.Refusal = stored.Reply.Model, search.RefusedFailed
+	if err == nil && !failed {
+		out.Text, out.Refusal = q.read(r, stored.Reply)
+	}
+	return out, err
 }
 
 // question is what a reflector is asked.
@@ -103,18 +155,23 @@ func (c *Coordinator) question(ctx context.Context, in AskReflectorInput) (*ques
 		}
 	}
 	unlock() // reading the attempts takes longer
+	return q, r, c.render(ctx, run, r, q)
+}
+
+// render writes the text of a question, with the attempts that a request shows.
+func (c *Coordinator) render(ctx context.Context, run *cachedRun, r optimize.Request, q *question) error {
 	traces, err := c.traces(ctx, run, r.Request)
 	if err != nil {
-		return nil, r, err
+		return err
 	}
 	o := run.spec.Optimizer.Reflector
 	rendered, err := search.Render(r.Request, q.placeholders(r), traces, o.ShownBytes)
 	if errors.Is(err, search.ErrTooLarge) {
 		q.refusal = search.RefusedTooLong
-		return q, r, nil
+		return nil
 	}
 	q.text = reflector.Question{System: rendered.System, User: rendered.User, MaxTokens: o.MaxTokens}
-	return q, r, err
+	return err
 }
 
 // unused returns the question under the first key that the search has not used: an equal

@@ -59,6 +59,8 @@ type trainingRun struct {
 	draining bool
 	// optimizes is true in PromptWorkflow.
 	optimizes bool
+	// tries is true in TryWorkflow.
+	tries bool
 	// published are the proposals and the promoted version that the search attributes have.
 	published [2]int
 }
@@ -133,13 +135,24 @@ func (t *trainingRun) prepare(ctx workflow.Context, in TrainingInput) error {
 	var c *activities.Coordinator
 	var r activities.PrepareRunResult
 	err := workflow.ExecuteActivity(coordination(ctx, "read the spec, snapshot the tasks"), c.PrepareRun, activities.PrepareRunInput{
-		Spec: in.Spec, Run: t.Run, WorkflowID: t.Run, ExecutionID: workflow.GetInfo(ctx).FirstRunID, Optimizes: t.optimizes,
+		Spec: in.Spec, Run: t.Run, WorkflowID: t.Run, ExecutionID: workflow.GetInfo(ctx).FirstRunID, Workflow: t.workflow(),
 	}).Get(ctx, &r)
 	if err != nil {
 		return err
 	}
 	t.Spec, t.Splits, t.SearchAttributes = r.Spec.WithoutSecrets(), r.Splits, r.SearchAttributes
 	return nil
+}
+
+// workflow returns the type of the run's workflow; empty for a trial.
+func (t *trainingRun) workflow() string {
+	switch {
+	case t.optimizes:
+		return "PromptWorkflow"
+	case t.tries:
+		return ""
+	}
+	return "TrainingWorkflow"
 }
 
 // start makes, evaluates and promotes version 0.

@@ -36,6 +36,8 @@ type TryResult struct {
 	// Batch is the blob of the batch that a step of these groups would be trained on;
 	// empty if none could be made.
 	Batch string `json:"batch,omitempty"`
+	// Reflection is what the reflector made of the attempts, if the spec has one.
+	Reflection *activities.TryReflectorResult `json:"reflection,omitempty"`
 	// LeftOut lists why groups would be left out of the batch.
 	LeftOut []string `json:"left_out,omitempty"`
 	// Failure is the error that would end a run, or why a step would have nothing to
@@ -52,13 +54,17 @@ const (
 	TryPrepares TryPhase = "prepare" // the spec, and version 0
 	TryRollouts TryPhase = "rollouts"
 	TryCredit   TryPhase = "credit"
+	// TryReflection asks the reflector of a search for better prompts.
+	TryReflection TryPhase = "reflection"
 )
 
 // TryWorkflow prepares a run as TrainingWorkflow does, runs the groups of some tasks at
-// version 0 and assigns their credit with the activities of a training step. `fulgurite
+// version 0 and assigns their credit with the activities of a training step or, if the spec
+// searches for better prompts, asks its reflector once. `fulgurite
 // try` shows the result. An error that would end a run is part of the result.
 func TryWorkflow(ctx workflow.Context, in TryInput) (TryResult, error) {
 	t := newTrainingRun(ctx, nil)
+	t.tries = true
 	var out TryResult
 	err := t.prepare(ctx, in.Training)
 	if err == nil {
@@ -74,6 +80,9 @@ func TryWorkflow(ctx workflow.Context, in TryInput) (TryResult, error) {
 	if len(g.results) == 0 {
 		return out, nil
 	}
+	if t.Spec.Optimizer != nil {
+		return t.tryReflector(ctx, g, out)
+	}
 	batch, err := t.credit(ctx, g)
 	if err != nil {
 		return out.ended(TryCredit, err)
@@ -83,6 +92,20 @@ func TryWorkflow(ctx workflow.Context, in TryInput) (TryResult, error) {
 		return out, nil
 	}
 	out.Batch = batch.Batch
+	return out, nil
+}
+
+// tryReflector asks the reflector once, about the attempts of the trial.
+func (t *trainingRun) tryReflector(ctx workflow.Context, g *stepGroups, out TryResult) (TryResult, error) {
+	var c *activities.Coordinator
+	var r activities.TryReflectorResult
+	err := workflow.ExecuteActivity(judging(ctx, "a new text of a prompt"), c.TryReflector, activities.TryReflectorInput{
+		StepGroups: activities.StepGroups{Run: t.Run, Policy: model.DefaultPolicy, Step: g.step, Groups: g.groups()},
+	}).Get(ctx, &r)
+	if err != nil {
+		return out.ended(TryReflection, err)
+	}
+	out.Reflection = &r
 	return out, nil
 }
 

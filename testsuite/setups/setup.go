@@ -188,7 +188,7 @@ func writeModel(dir, template string) error {
 
 // setups returns all setups.
 func setups() []setup {
-	return slices.Concat(healthy(), refusedByPlan(), refusedModels(), silentAgents(), refusedCalls(), failingAgents(), badRewards(), badCredit(), absentParts())
+	return slices.Concat(healthy(), refusedByPlan(), refusedModels(), silentAgents(), refusedCalls(), failingAgents(), badRewards(), badCredit(), absentParts(), searches())
 }
 
 // healthy returns setups that learn, or may learn.
@@ -413,5 +413,72 @@ func absentParts() []setup {
 			stopped: []string{"a run would retry this forever: PublishVersion was tried", "out of order", "look at the servers of sampling.server"}},
 		{name: "before-fails", sections: map[string]string{"agent": "{command: [python3, agent.py], before: [./prepare.sh]}", "training": oneTask}, args: []string{"--tasks", "1"},
 			files: map[string]string{"prepare.sh": "#!/bin/sh\necho no room >&2\nexit 1\n"}, stopped: []string{"no task can be trained on, for example: ", "no room"}},
+	}
+}
+
+// searching returns the sections of a spec that searches for better prompts, with changes.
+func searching(changes map[string]string) map[string]string {
+	sections := map[string]string{
+		"training":  "",
+		"prompts":   `{texts: [{name: helper, text: You help.}], rules: [{prompt: helper, match: {prefix: You help.}}]}`,
+		"tasks":     "{train: tasks.jsonl, validation: validation.jsonl, gate: gate.jsonl}",
+		"optimizer": `{budget: {minibatch: 50, validation: 50, reflections: 5}, reflector: {type: command, command: [python3, reflect.py]}}`,
+	}
+	maps.Copy(sections, changes)
+	return sections
+}
+
+// asksHelper is an agent whose system message is a prompt of searching.
+const asksHelper = `
+chat([system("You help."), user(task["input"])])
+print(sample % 2)
+`
+
+// searchFiles are the files of searching, with changes.
+func searchFiles(changes map[string]string) map[string]string {
+	files := map[string]string{
+		"validation.jsonl": `{"id": "c", "input": "three"}` + "\n" + `{"id": "d", "input": "four"}` + "\n",
+		"gate.jsonl":       `{"id": "e", "input": "five"}` + "\n" + `{"id": "f", "input": "six"}` + "\n",
+		"reflect.py":       "print('```\\nYou help well.\\n```')\n",
+	}
+	maps.Copy(files, changes)
+	return files
+}
+
+// searches returns setups whose specs search for better prompts.
+func searches() []setup {
+	broken := func(name, section, text string, refused ...string) setup {
+		return setup{name: name, agent: asksHelper, sections: searching(map[string]string{section: text}), files: searchFiles(nil), refused: refused}
+	}
+	const reflector = "reflector: {type: command, command: [python3, reflect.py]}}"
+	leaking := broken("search-leaking-splits", "training", "", "tasks.validation")
+	leaking.files = searchFiles(map[string]string{"validation.jsonl": twoTasks})
+	single := broken("search-one-validation-task", "training", "", "tasks.validation: one task can't tell a better prompt from a lucky one")
+	single.files = searchFiles(map[string]string{"validation.jsonl": `{"id": "c", "input": "three"}` + "\n"})
+	return []setup{
+		{name: "search-reflector-unreachable", agent: asksHelper, files: searchFiles(nil), sections: searching(map[string]string{
+			"optimizer": `{budget: {minibatch: 50, validation: 50, reflections: 5}, reflector: {type: openai, url: "{{unreachable}}/v1", model: m, seconds: 5}}`}),
+			stopped: []string{"TryReflector was tried 4 times without success", "connection refused"}},
+		{name: "search-key-unset", agent: asksHelper, files: searchFiles(nil), sections: searching(map[string]string{
+			"optimizer": `{budget: {minibatch: 50, validation: 50, reflections: 5}, reflector: {type: openai, url: "{{judge}}/v1", model: m, key: FULGURITE_NO_SUCH_KEY}}`}),
+			stopped: []string{"TryReflector was tried 4 times without success", "FULGURITE_NO_SUCH_KEY is not set"}},
+		{name: "likely-reflector-babbles", agent: asksHelper, files: searchFiles(map[string]string{"reflect.py": "print('You help well.')\n"}), sections: searching(nil),
+			printed: []string{"This may slow or stop learning:", "the reflector's reply about the prompt helper is of no use (no_fence)"}},
+		{name: "healthy-search", agent: asksHelper, sections: searching(nil), files: searchFiles(nil), printed: []string{"says of the prompt helper:", "You help well."}},
+		broken("search-without-budget", "optimizer", "{"+reflector, "optimizer.budget"),
+		broken("search-budget-too-small", "optimizer", "{budget: {minibatch: 50, validation: 3, reflections: 5}, "+reflector, "too small for a single candidate"),
+		broken("search-without-gate", "tasks", "{train: tasks.jsonl, validation: validation.jsonl}", "tasks.gate"),
+		leaking,
+		single,
+		broken("search-rule-of-no-prompt", "prompts", `{texts: [{name: helper, text: You help.}], rules: [{prompt: help, match: {prefix: You help.}}]}`, "prompts.rules[0].prompt"),
+		broken("search-placeholder-lost", "prompts", `{texts: [{name: helper, text: You help., placeholders: [topic]}]}`, "prompts.texts[0].text", "topic"),
+		broken("search-that-trains", "training", "{steps: 3}", "training.steps"),
+		broken("search-prompt-too-long", "prompts", `{max_bytes: 5, texts: [{name: helper, text: You help.}], rules: [{prompt: helper, match: {prefix: You help.}}]}`, "prompts.max_bytes"),
+		broken("search-reflector-nowhere", "optimizer", "{budget: {minibatch: 50, validation: 50, reflections: 5}, reflector: {type: openai, model: m}}", "optimizer.reflector.url: "),
+		broken("search-reflector-missing", "optimizer", "{budget: {minibatch: 50, validation: 50, reflections: 5}, reflector: {type: command, command: [no-such-program]}}", "optimizer.reflector.command: program no-such-program is not in PATH"),
+		{name: "search-rule-never-matches", agent: `
+chat([system("You assist."), user(task["input"])])
+print(sample % 2)
+`, sections: searching(nil), files: searchFiles(nil), stopped: []string{"prompts: ", "never"}},
 	}
 }

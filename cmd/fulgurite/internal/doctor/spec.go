@@ -72,7 +72,7 @@ func findSpec(s *state.Flags, path string, sp spec.Spec) func(context.Context) [
 			return findFaults(faults, sp)
 		}
 		p, err := plan.Read(ctx, sp)
-		if err == nil && sp.Evaluation.Only == "" {
+		if err == nil && sp.Evaluation.Only == "" && sp.Optimizer == nil {
 			err = p.Spec.Trainable()
 		}
 		if errors.As(err, &faults) {

@@ -137,7 +137,7 @@ func (s starter) planOf(ctx context.Context, text []byte, name string) (plan.Pla
 	if err != nil {
 		return p, "", err
 	}
-	if err := p.Spec.Trainable(); err != nil {
+	if err := p.Spec.Trainable(); err != nil && p.Spec.Optimizer == nil {
 		return p, "", err
 	}
 	if name == "" {

@@ -394,6 +394,9 @@ func (r *report) print(t *terminal.Terminal) {
 			t.Printf("    refused %d times: %s: %s\n", f.Count, visible(f.Code, ""), visible(f.Message, "        "))
 		}
 	}
+	if of := r.Reflection; of != nil && of.Text != "" {
+		t.Printf("The reflector %s says of the prompt %s:\n    %s\n", visible(of.Model, ""), of.Prompt, visible(truncate.Ellipsis(of.Text, resultBytes), "    "))
+	}
 	r.Twice.print(t)
 	r.printVerdict(t)
 	if r.Kept != "" {

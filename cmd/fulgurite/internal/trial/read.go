@@ -35,6 +35,9 @@ type report struct {
 	// Problems certainly prevent learning, and Warnings may.
 	Problems []string `json:"problems"`
 	Warnings []string `json:"warnings"`
+	// Reflection is what the reflector made of the attempts, if the spec searches for better
+	// prompts.
+	Reflection *activities.TryReflectorResult `json:"reflection,omitempty"`
 	// Twice has the findings of --twice.
 	Twice *replays `json:"twice,omitempty"`
 	// Kept is the directory of a trial that was kept.

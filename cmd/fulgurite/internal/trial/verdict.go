@@ -56,7 +56,7 @@ func (v *verdict) conclude() error {
 			}
 		}
 	}
-	if err := v.spec.Trainable(); err != nil {
+	if err := v.spec.Trainable(); err != nil && v.spec.Optimizer == nil {
 		v.problem("`fulgurite train` refuses this spec: %s", strings.TrimPrefix(err.Error(), "spec: "))
 	}
 	ended := v.endedEarly()
@@ -71,6 +71,7 @@ func (v *verdict) conclude() error {
 	v.prompts()
 	v.replies()
 	v.results()
+	v.reflection()
 	return v.credited()
 }
 
@@ -98,6 +99,10 @@ func (v *verdict) endedEarly() bool {
 		v.problem("no token of the %s would be trained, and a step of a run would learn nothing: %s", readable.Count(v.calls, "call"), v.untrained())
 	case v.trial.Phase == workflows.TryCredit:
 		v.problem("the credit of these attempts can't be assigned, and a step of a run would learn nothing: %s", ownWords(v.trial.Failure))
+	case v.trial.Phase == workflows.TryReflection:
+		v.problem("the reflector can't be used: %s", ownWords(v.trial.Failure))
+	case v.spec.Optimizer != nil:
+		v.problem("a search would end before its first proposal: %s", ownWords(v.trial.Failure))
 	default:
 		v.problem("a run would end before its first update: %s", ownWords(v.trial.Failure))
 	}
@@ -276,6 +281,30 @@ func (v *verdict) replies() {
 	}
 	if v.calls > 0 && unread == v.calls {
 		v.warning("none of the %d replies could be read, for example: %s; look at model.tool_parser, or use a warm start", v.calls, firstLine(problem))
+	}
+}
+
+// reflection says whether the reflector's reply is of use, and whether there is anything to
+// improve.
+func (v *verdict) reflection() {
+	if v.spec.Optimizer == nil {
+		return
+	}
+	v.Reflection = v.trial.Reflection
+	if r := v.Reflection; r != nil && r.Refusal != "" {
+		v.warning("the reflector's reply about the prompt %s is of no use (%s); a search counts such replies and goes on, but look at optimizer.reflector if there are many", r.Prompt, r.Refusal)
+	}
+	perfect, graded := 0, 0
+	for _, a := range v.Attempts {
+		if a.Reward != nil {
+			graded++
+			if *a.Reward >= *v.spec.Optimizer.Perfect {
+				perfect++
+			}
+		}
+	}
+	if graded > 0 && perfect == graded {
+		v.warning("all %s earn optimizer.perfect (%g) already: a search learns from attempts that fail; try more tasks (--tasks)", readable.Count(graded, "attempt"), *v.spec.Optimizer.Perfect)
 	}
 }
 
