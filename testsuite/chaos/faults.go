@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,7 +20,7 @@ const (
 	// until it makes some. Otherwise the run might never finish.
 	stallPause = 20 * time.Second
 	// agentWait is how long a fault of a CPU worker waits for an agent in the middle of
-	// its work, and judgeWait for a judge that is asked.
+	// its work, or for a reflector that is asked, and judgeWait for a judge.
 	agentWait, judgeWait = 3 * time.Second, 10 * time.Second
 )
 
@@ -34,6 +35,8 @@ func (s *suite) injectFaults(ctx context.Context, name string, c scenario) error
 				return false
 			}
 			switch {
+			case c.search != "" && s.asksReflector(f.role) && s.injected.kills[f.role]%2 == 0:
+				return waited > f.after+agentWait || s.searchServers.busy()
 			case !strings.HasPrefix(string(f.role), "cpu"):
 				return true
 			case c.judge:
@@ -54,6 +57,12 @@ func (s *suite) injectFaults(ctx context.Context, name string, c scenario) error
 		}
 	}
 	return nil
+}
+
+// asksReflector reports whether a role has to do with a reply of a reflector: a worker asks
+// for it, and the store keeps it.
+func (s *suite) asksReflector(role processes.Role) bool {
+	return slices.Contains([]processes.Role{processes.CPU1, processes.CPU2, processes.Postgres}, role)
 }
 
 // enough reports whether there were as many kills as asked for. If a failure is
@@ -158,6 +167,13 @@ func (k *faultInjector) step(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// endedBy returns how often a role's process ended without being killed.
+func (k *faultInjector) endedBy(role processes.Role) int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.ended[role]
 }
 
 // kill kills a process, with PostgreSQL all its children too, calls killed and restarts

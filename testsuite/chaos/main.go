@@ -15,7 +15,8 @@
 // -expect-failure it is 0 only if recorded calls were sampled again and nothing else is
 // wrong, which is the expected result without the journal.
 //
-// "chaos agent" is the agent that the runs train. It is one of the processes that die.
+// "chaos agent" is the agent that the runs train, and "chaos sorter" the one whose prompts
+// they improve. They are among the processes that die.
 package main
 
 import (
@@ -58,6 +59,7 @@ type options struct {
 	every         time.Duration
 	think         time.Duration
 	judge         string // URL, once it is up
+	search        string // URL of the servers of searches, once they are up
 	bin, dir      string
 	roles         string
 	scenarios     []scenario
@@ -92,6 +94,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 		return 0
 	}
+	if len(args) > 0 && args[0] == sorterCommand {
+		if err := sortWord(ctx, args[1:], os.Stdin, stdout); err != nil {
+			fmt.Fprintln(stderr, "chaos sorter:", err)
+			return exitFailed
+		}
+		return 0
+	}
 	o, err := parse(args, stderr)
 	if err != nil {
 		fmt.Fprintln(stderr, "chaos:", err)
@@ -120,7 +129,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.bin, "bin", "bin", "directory of fulgurite and fulgurite-worker")
 	f.StringVar(&o.dir, "dir", "", "directory of all state, kept afterwards (default: a temporary one, removed unless something is wrong)")
 	f.StringVar(&o.roles, "roles", "", "whom to kill, separated by commas (default: everybody)")
-	chosen := f.String("scenarios", "", "scenarios of the runs, in turn, separated by commas (default: plain,judge,lag,critic; there are lora, band and stages, too)")
+	chosen := f.String("scenarios", "", "scenarios of the runs, in turn, separated by commas (default: plain,judge,lag,critic; there are lora, band and stages, too, and prompts, which are gepa and apo)")
 	f.BoolVar(&o.detect, "detect", true, "measure first how long it takes until a hang is noticed")
 	f.BoolVar(&o.expectFailure, "expect-failure", false, "succeed only if recorded calls were sampled again and nothing else is wrong")
 	f.DurationVar(&o.limit, "limit", time.Hour, "how long everything may take")
@@ -145,11 +154,20 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	return o, err
 }
 
-// victims returns the roles to kill.
+// onlySearches reports whether all scenarios search for prompts, so that no run has weights.
+func (o options) onlySearches() bool {
+	return !slices.ContainsFunc(o.scenarios, func(c scenario) bool { return c.search == "" })
+}
+
+// victims returns the roles to kill: those that the scenarios have work for, unless the
+// options name some.
 func (o options) victims() ([]processes.Role, error) {
 	all := []processes.Role{processes.Gateway, processes.Sampler, processes.CPU1, processes.CPU2, processes.GPU, processes.Temporal, processes.Postgres}
 	if o.store == "sqlite" {
 		all = all[:len(all)-1]
+	}
+	if o.roles == "" && o.onlySearches() {
+		return slices.DeleteFunc(all, func(r processes.Role) bool { return r == processes.Sampler || r == processes.GPU }), nil
 	}
 	if o.roles == "" {
 		return all, nil
@@ -221,6 +239,11 @@ func trainingSpec(c scenario, name string, o options) (spec.Spec, error) {
 // run uses the judgments of the run of that name.
 func (s *suite) startRun(ctx context.Context, name string, c scenario, judgedAs string) error {
 	training, err := trainingSpec(c, cmp.Or(judgedAs, name), s.options)
+	workflow := "TrainingWorkflow"
+	if c.search != "" {
+		training, err = searchSpec(c, name, s.options)
+		workflow = "PromptWorkflow"
+	}
 	if err != nil {
 		return err
 	}
@@ -231,7 +254,7 @@ func (s *suite) startRun(ctx context.Context, name string, c scenario, judgedAs 
 	return s.retry(ctx, "start run "+name, func(ctx context.Context) error {
 		_, err := s.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 			ID: name, TaskQueue: workflows.QueueTraining, WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
-		}, "TrainingWorkflow", workflows.TrainingInput{Spec: data})
+		}, workflow, workflows.TrainingInput{Spec: data})
 		return err
 	})
 }

@@ -38,6 +38,9 @@ type report struct {
 	Judgments                 int      `json:"judgments"`
 	JudgedAgain               int      `json:"judged_again"`
 	JudgmentsLost             int      `json:"judgments_lost"`
+	Reflections               int      `json:"reflections"`
+	ReflectedAgain            int      `json:"reflected_again"`
+	ReflectionsLost           int      `json:"reflections_lost"`
 	MedianRecovery            *float64 `json:"median_recovery_seconds"` // null without a kill
 	MaxRecovery               *float64 `json:"max_recovery_seconds"`
 
@@ -95,6 +98,9 @@ func (r *report) complete(s *suite, err error) {
 		r.Judgments += v.Judgments
 		r.JudgedAgain += v.JudgedAgain
 		r.JudgmentsLost += v.JudgmentsLost
+		r.Reflections += v.Reflections
+		r.ReflectedAgain += v.ReflectedAgain
+		r.ReflectionsLost += v.ReflectionsLost
 	}
 	if s.faultInjector == nil {
 		return // the fleet did not start
@@ -160,6 +166,9 @@ func (r *report) print(w io.Writer) {
 		r.CallsRecorded, r.CallsReplayed, r.RecordedCallsSampledAgain, r.SampledUnrecorded)
 	fmt.Fprintf(w, "samples replaced because nothing could be learned from them %d; judgments %d, recorded and asked for again %d, given and not recorded %d\n",
 		r.PromptsFlat, r.Judgments, r.JudgedAgain, r.JudgmentsLost)
+	if r.Reflections > 0 {
+		fmt.Fprintf(w, "replies of the reflector %d, recorded and asked for again %d, given and not recorded %d\n", r.Reflections, r.ReflectedAgain, r.ReflectionsLost)
+	}
 	if r.MedianRecovery != nil {
 		fmt.Fprintf(w, "from a kill to the next progress: median %.1f s, longest %.1f s\n", *r.MedianRecovery, *r.MaxRecovery)
 	}

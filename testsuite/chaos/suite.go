@@ -36,8 +36,10 @@ type suite struct {
 	faultPlan     *faultPlan
 	injected      faultCounts
 	judgeServer   *randomjudge.Judge
-	baselines     map[string]checker.Records // by the name of the scenario
-	seconds       map[string]float64         // that runs took
+	searchServers *searchServers
+	baselines     map[string]checker.Records        // by the name of the scenario
+	searches      map[string]checker.SearchEvidence // baselines of searches
+	seconds       map[string]float64                // that runs took
 	report        report
 }
 
@@ -66,6 +68,12 @@ func (s *suite) run(ctx context.Context) (err error) {
 	server := httptest.NewServer(s.judgeServer)
 	defer server.Close()
 	s.options.judge = server.URL + "/v1"
+	if s.searchServers, err = newSearchServers(reflectionTime); err != nil {
+		return err
+	}
+	forSearches := httptest.NewServer(s.searchServers)
+	defer forSearches.Close()
+	s.options.search = forSearches.URL
 	err = s.withFleet(ctx, s.runAll)
 	s.report.complete(s, err)
 	if err == nil && !s.report.asExpected(s.expectFailure) {
@@ -104,7 +112,7 @@ func (s *suite) withFleet(ctx context.Context, f func(context.Context) error) er
 	s.faultInjector = &faultInjector{fleet: s.fleet, ended: map[processes.Role]int{}, hangs: map[processes.Role][]checker.Hang{}}
 	s.monitor = newMonitor(s.db)
 	s.injected = faultCounts{kills: map[processes.Role]int{}, hangs: map[processes.Role]int{}}
-	s.baselines, s.seconds = map[string]checker.Records{}, map[string]float64{}
+	s.baselines, s.searches, s.seconds = map[string]checker.Records{}, map[string]checker.SearchEvidence{}, map[string]float64{}
 	group, ctx := errgroup.WithContext(ctx)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -124,12 +132,14 @@ func (s *suite) runAll(ctx context.Context) error {
 		return err
 	}
 	s.faultPlan = newFaultPlan(s.seed, s.every, victims)
-	if err := s.checkReproducible(ctx); err != nil {
-		return err
-	}
-	if s.detect {
-		if err := s.detectHangs(ctx); err != nil {
+	if !s.onlySearches() {
+		if err := s.checkReproducible(ctx); err != nil {
 			return err
+		}
+		if s.detect {
+			if err := s.detectHangs(ctx); err != nil {
+				return err
+			}
 		}
 	}
 	for n := 0; !s.enough(ctx); n++ {
@@ -172,7 +182,7 @@ func (s *suite) baseline(ctx context.Context, c scenario) (checker.Records, erro
 	return r, err
 }
 
-// train starts a run and waits for its end.
+// train starts a run, or a search, and waits for its end.
 func (s *suite) train(ctx context.Context, name string, c scenario, judgedAs string) error {
 	began := time.Now()
 	if err := s.startRun(ctx, name, c, judgedAs); err != nil {
@@ -189,6 +199,9 @@ func (s *suite) train(ctx context.Context, name string, c scenario, judgedAs str
 // runWithFaults makes a run, injects faults and checks it. With a judge the outcome can't
 // be known in advance, so the baseline is made afterwards.
 func (s *suite) runWithFaults(ctx context.Context, name string, c scenario) error {
+	if c.search != "" {
+		return s.searchWithFaults(ctx, name, c)
+	}
 	var baseline checker.Records
 	if !c.judge {
 		var err error
@@ -293,25 +306,29 @@ type scenario struct {
 	lora bool
 	// curriculum is training.curriculum.type.
 	curriculum string
+	// search is optimizer.algorithm: the run searches for prompts and trains nothing.
+	search string
 }
 
 // plain is the scenario with nothing special.
 var plain = scenario{name: "plain"}
 
 // scenariosNamed returns the scenarios with the given names, separated by commas. Without
-// names it returns all but the last three.
+// names it returns those that train with nothing that must be asked for.
 func scenariosNamed(names string) ([]scenario, error) {
 	all := []scenario{plain, {name: "judge", judge: true}, {name: "lag", lag: 1, dynamicSampling: 2, parallel: true}, {name: "critic", lag: 1, critic: true}}
 	if names == "" {
 		return all, nil
 	}
 	all = append(all, scenario{name: "lora", lora: true, critic: true},
-		scenario{name: "band", curriculum: spec.CurriculumBand, lag: 1, dynamicSampling: 2}, scenario{name: "stages", curriculum: spec.CurriculumStages, lag: 1})
+		scenario{name: "band", curriculum: spec.CurriculumBand, lag: 1, dynamicSampling: 2}, scenario{name: "stages", curriculum: spec.CurriculumStages, lag: 1},
+		scenario{name: "gepa", search: spec.AlgorithmGEPA}, scenario{name: "apo", search: spec.AlgorithmAPO})
+	names = strings.ReplaceAll(names, "prompts", "gepa,apo")
 	var chosen []scenario
 	for name := range strings.SplitSeq(names, ",") {
 		i := slices.IndexFunc(all, func(c scenario) bool { return c.name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("-scenarios %q: there are plain, judge, lag, critic, lora, band and stages", name)
+			return nil, fmt.Errorf("-scenarios %q: there are plain, judge, lag, critic, lora, band, stages, gepa and apo, and prompts for the last two", name)
 		}
 		chosen = append(chosen, all[i])
 	}

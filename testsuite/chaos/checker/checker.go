@@ -64,6 +64,15 @@ type Findings struct {
 	JudgedAgain   int `json:"judged_again"`
 	JudgmentsLost int `json:"judgments_lost"`
 
+	// Reflections counts the replies of a reflector that the run had made and recorded.
+	// ReflectedAgain counts questions to it whose reply was already recorded, and
+	// ReflectionsLost counts its replies that were not recorded.
+	Reflections     int `json:"reflections,omitempty"`
+	ReflectedAgain  int `json:"reflected_again,omitempty"`
+	ReflectionsLost int `json:"reflections_lost,omitempty"`
+	// Spent is what a search used of its budget, counted in its answers.
+	Spent Budget `json:"spent,omitzero"`
+
 	// Repeated names the calls that were sampled again. Wrong describes in sentences
 	// everything else that is wrong.
 	Repeated []string `json:"repeated,omitempty"`
@@ -199,7 +208,7 @@ func (d *Database) Progress(ctx context.Context) (int64, error) {
 	var n int64
 	err := d.db.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM calls) + (SELECT COUNT(*) FROM attempts)
 + (SELECT COUNT(*) FROM attempts WHERE ended > 0) + (SELECT COUNT(*) FROM versions) + (SELECT COUNT(*) FROM batches)
-+ (SELECT COUNT(*) FROM steps) + (SELECT COUNT(*) FROM judgments) + (SELECT COUNT(*) FROM evaluations) + (SELECT COUNT(*) FROM runs WHERE finished > 0)`).Scan(&n)
++ (SELECT COUNT(*) FROM steps) + (SELECT COUNT(*) FROM judgments) + (SELECT COUNT(*) FROM search_answers) + (SELECT COUNT(*) FROM reflections) + (SELECT COUNT(*) FROM evaluations) + (SELECT COUNT(*) FROM runs WHERE finished > 0)`).Scan(&n)
 	return n, err
 }
 

@@ -37,6 +37,8 @@ type History struct {
 	// Weights is the digest of the last version's weights, as the workflow returned
 	// it.
 	Weights string
+	// Search is how a search for prompts ended, as its workflow returned it.
+	Search SearchResult
 
 	children  map[int64]int    // initiated event → index in Issued
 	scheduled map[int64]string // scheduled event → activity
@@ -72,9 +74,10 @@ func (s *History) read(e *history.HistoryEvent) error {
 		s.Completed = true
 		var out struct {
 			Weights string `json:"weights"`
+			SearchResult
 		}
 		err := decode(e.GetWorkflowExecutionCompletedEventAttributes().Result, &out)
-		s.Weights = out.Weights
+		s.Weights, s.Search = out.Weights, out.SearchResult
 		return err
 	}
 	return nil
