@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fulgurite/fulgurite/credit/judge"
 	"github.com/fulgurite/fulgurite/prompts/optimize"
@@ -55,7 +56,15 @@ func (c *Coordinator) reflect(ctx context.Context, from reflector.Reflector, key
 		return stored, false, err
 	}
 	alive := beat{progress: func() any { return nil }} // the reflector's own limit or Temporal's ends it
-	reply, err := beating(ctx, alive, func(ctx context.Context) (reflector.Reply, error) { return from.Reflect(ctx, q) })
+	stored, err = beating(ctx, alive, func(ctx context.Context) (record.Reflection, error) {
+		reply, err := from.Reflect(ctx, q)
+		if err != nil {
+			return record.Reflection{}, err
+		}
+		return c.keep(ctx, record.Reflection{Key: key, Run: in.Run, Request: in.Request, Reply: record.ReflectionReply{
+			Model: reply.Model, Text: reply.Text, CutOff: reply.CutOff, InputTokens: reply.Usage.Input, OutputTokens: reply.Usage.Output,
+		}})
+	})
 	switch {
 	case errors.Is(err, reflector.ErrFailed):
 		return record.Reflection{}, true, nil
@@ -64,10 +73,7 @@ func (c *Coordinator) reflect(ctx context.Context, from reflector.Reflector, key
 	case err != nil:
 		return record.Reflection{}, false, fmt.Errorf("ask the reflector about request %s of run %s: %w", in.Request, in.Run, err)
 	}
-	stored, _, err = c.Ledger.PutReflection(ctx, record.Reflection{Key: key, Run: in.Run, Request: in.Request, Reply: record.ReflectionReply{
-		Model: reply.Model, Text: reply.Text, CutOff: reply.CutOff, InputTokens: reply.Usage.Input, OutputTokens: reply.Usage.Output,
-	}})
-	return stored, false, err
+	return stored, false, nil
 }
 
 // read returns the text in a reply, or why there is none.
@@ -119,6 +125,31 @@ func (c *Coordinator) TryReflector(ctx context.Context, in TryReflectorInput) (_
 		out.Text, out.Refusal = q.read(r, stored.Reply)
 	}
 	return out, err
+}
+
+const (
+	// keepLimit is for how long a reply waits for the store, and keepEvery how often it is
+	// tried.
+	keepLimit = 5 * time.Minute
+	keepEvery = 250 * time.Millisecond
+)
+
+// keep stores a reply. While that fails it tries again, because a database that restarts is
+// back within seconds, and a reply that is lost has to be paid for a second time.
+func (c *Coordinator) keep(ctx context.Context, r record.Reflection) (record.Reflection, error) {
+	ctx, cancel := context.WithTimeout(ctx, keepLimit)
+	defer cancel()
+	for {
+		stored, _, err := c.Ledger.PutReflection(ctx, r)
+		if err == nil {
+			return stored, nil
+		}
+		select {
+		case <-time.After(keepEvery):
+		case <-ctx.Done():
+			return record.Reflection{}, err
+		}
+	}
 }
 
 // question is what a reflector is asked.

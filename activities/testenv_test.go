@@ -146,7 +146,11 @@ func (w *testEnv) request(s spec.Spec) activities.PrepareRunInput {
 	w.t.Helper()
 	text, err := json.Marshal(s.Resolve(w.dir))
 	require.NoError(w.t, err)
-	return activities.PrepareRunInput{Spec: text, Run: "demo", WorkflowID: "demo", ExecutionID: execution}
+	workflow := "TrainingWorkflow"
+	if s.Optimizer != nil {
+		workflow = "PromptWorkflow"
+	}
+	return activities.PrepareRunInput{Spec: text, Run: "demo", WorkflowID: "demo", ExecutionID: execution, Workflow: workflow}
 }
 
 // start prepares the run and makes its version 0.
