@@ -31,67 +31,89 @@ func (a archive) best() int {
 	return best
 }
 
-// fronts returns, for each validation task, the numbers of the candidates with the highest
-// score on it, in ascending order.
-func (a archive) fronts() [][]int {
-	fronts := make([][]int, len(a[0].Scores))
-	for task := range fronts {
-		highest := *a[0].Scores[task]
-		for number, e := range a {
-			switch score := *e.Scores[task]; {
-			case score > highest:
-				highest, fronts[task] = score, []int{number}
-			case score == highest:
-				fronts[task] = append(fronts[task], number)
-			}
-		}
-	}
-	return fronts
+// fronts are, for each validation task, the candidates with the highest score on it. They
+// follow from the archive, so they are no part of a search's state, and take in what is new
+// of it: a search of a thousand candidates would else look at all scores for each proposal.
+// The zero value is ready.
+type fronts struct {
+	scores  [][]float64 // by number of the candidate
+	highest []float64   // by task
 }
 
-// undominated returns the fronts without dominated candidates. A candidate is dominated if
-// each front that it is on has another candidate that is not dominated. Those with lower
-// means are looked at first; of equal means, those that occur in earlier fronts.
-//
-// One pass is enough: a candidate that was kept once is the last one of some front, and
-// stays it when others go.
-func (a archive) undominated() [][]int {
-	fronts := a.fronts()
-	var order []int
-	of := make([][]int, len(a)) // the fronts that a candidate is on
-	for task, front := range fronts {
-		for _, number := range front {
-			if of[number] == nil {
-				order = append(order, number)
-			}
-			of[number] = append(of[number], task)
+// update takes in the candidates of the archive that are new.
+func (f *fronts) update(a archive) {
+	for _, e := range a[len(f.scores):] {
+		scores := make([]float64, len(e.Scores))
+		for task, score := range e.Scores {
+			scores[task] = *score
 		}
-	}
-	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(a[i].Mean, a[j].Mean) })
-	left := make([]int, len(fronts)) // how many are not dominated
-	for task, front := range fronts {
-		left[task] = len(front)
-	}
-	dominated := make([]bool, len(a))
-	for _, number := range order {
-		if slices.ContainsFunc(of[number], func(task int) bool { return left[task] == 1 }) {
-			continue
+		if f.highest == nil {
+			f.highest = slices.Clone(scores)
 		}
-		dominated[number] = true
-		for _, task := range of[number] {
-			left[task]--
+		for task, score := range scores {
+			f.highest[task] = max(f.highest[task], score)
 		}
+		f.scores = append(f.scores, scores)
 	}
-	for task, front := range fronts {
-		fronts[task] = slices.DeleteFunc(front, func(number int) bool { return dominated[number] })
-	}
-	return fronts
 }
 
 // tickets returns the number of each candidate that is not dominated as often as it is on
-// a front, in ascending order.
-func (a archive) tickets() []int {
-	return slices.Sorted(slices.Values(slices.Concat(a.undominated()...)))
+// a front, in ascending order. A candidate is dominated if each front that it is on has
+// another candidate that is not dominated. Those with lower means are looked at first; of
+// equal means, those that occur in earlier fronts.
+//
+// One pass is enough: a candidate that was kept once is the last one of some front, and
+// stays it when others go.
+func (f *fronts) tickets(a archive) []int {
+	f.update(a)
+	left := make([]int, len(f.highest)) // how many are not dominated, by task
+	first := make([]int, len(a))        // the first front that a candidate is on
+	var order []int
+	for number, scores := range f.scores {
+		first[number] = -1
+		for task, score := range scores {
+			if score != f.highest[task] {
+				continue
+			}
+			left[task]++
+			if first[number] < 0 {
+				first[number] = task
+				order = append(order, number)
+			}
+		}
+	}
+	slices.SortFunc(order, func(i, j int) int {
+		return cmp.Or(cmp.Compare(a[i].Mean, a[j].Mean), cmp.Compare(first[i], first[j]), cmp.Compare(i, j))
+	})
+	var kept []int
+	for _, number := range order {
+		if f.dominated(number, left) {
+			f.each(number, func(task int) { left[task]-- })
+			continue
+		}
+		f.each(number, func(int) { kept = append(kept, number) })
+	}
+	slices.Sort(kept)
+	return kept
+}
+
+// dominated reports whether all fronts that a candidate is on have another one left.
+func (f *fronts) dominated(number int, left []int) bool {
+	for task, score := range f.scores[number] {
+		if score == f.highest[task] && left[task] == 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// each calls visit with each task on whose front a candidate is.
+func (f *fronts) each(number int, visit func(task int)) {
+	for task, score := range f.scores[number] {
+		if score == f.highest[task] {
+			visit(task)
+		}
+	}
 }
 
 // ancestors returns the numbers of all candidates that a candidate descends from, in

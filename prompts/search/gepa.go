@@ -47,6 +47,8 @@ type GEPA struct {
 	// Idle is the number of proposals since the best mean rose.
 	Idle int  `json:"idle"`
 	Work work `json:"work"`
+
+	fronts fronts
 }
 
 // work is the proposal under way.
@@ -139,7 +141,7 @@ func (g *GEPA) ended() bool {
 }
 
 func (g *GEPA) beginReflection() {
-	tickets := g.Archive.tickets()
+	tickets := g.fronts.tickets(g.Archive)
 	parent := tickets[g.Chance.below(len(tickets))]
 	tasks := g.Epochs.batch(&g.Chance, g.Settings.Train, g.Options.Minibatch, g.Proposal)
 	g.Work = work{Phase: phaseParent, Parents: []int{parent}}

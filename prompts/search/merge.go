@@ -72,7 +72,7 @@ func (g *GEPA) beginMerge() bool {
 
 // merge draws pairs until one makes a new candidate.
 func (g *GEPA) merge() (c Candidate, i, j int, ok bool) {
-	among := slices.Compact(g.Archive.tickets())
+	among := slices.Compact(g.fronts.tickets(g.Archive))
 	if len(among) < 2 || len(g.Archive) < 3 {
 		return c, 0, 0, false
 	}

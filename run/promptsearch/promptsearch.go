@@ -56,6 +56,8 @@ type Search struct {
 
 	answered map[string]record.SearchAnswer
 	byID     map[string]int
+	// reflected are the places in Served of what a reflector was asked about a candidate.
+	reflected map[string][]int
 }
 
 // Candidate is a candidate and all that is known of it.
@@ -89,7 +91,7 @@ func Read(ctx context.Context, from Store, run string) (*Search, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read run %s: %w", run, err)
 	}
-	s := &Search{Run: row, Promoted: -1, answered: map[string]record.SearchAnswer{}, byID: map[string]int{}}
+	s := &Search{Run: row, Promoted: -1, answered: map[string]record.SearchAnswer{}, byID: map[string]int{}, reflected: map[string][]int{}}
 	if s.Spec, err = spec.Stored(row.Spec); err != nil {
 		return nil, fmt.Errorf("run %s: %w", run, err)
 	}
@@ -140,8 +142,11 @@ func (s *Search) replay(answers []record.SearchAnswer) error {
 	for _, d := range s.Decisions {
 		s.decided(d)
 	}
-	for _, r := range s.Served {
+	for i, r := range s.Served {
 		s.scored(r)
+		if r.Kind != search.Evaluate {
+			s.reflected[r.Candidate.ID] = append(s.reflected[r.Candidate.ID], i)
+		}
 	}
 	return nil
 }
@@ -219,10 +224,11 @@ func (s *Search) Best() (best Candidate, ok bool) {
 // candidate: the one for its text, and with APO the critique before it.
 func (s *Search) Reflections(c Candidate) []optimize.Served {
 	var out []optimize.Served
-	for _, r := range s.Served {
-		if r.Kind == search.Evaluate || len(c.Candidate.Parents) == 0 || r.Candidate.ID != c.Candidate.Parents[0] {
-			continue
-		}
+	if len(c.Candidate.Parents) == 0 {
+		return nil
+	}
+	for _, i := range s.reflected[c.Candidate.Parents[0]] {
+		r := s.Served[i]
 		for _, name := range c.Changed {
 			text, _ := c.Text(name)
 			if r.Prompt == name && r.Kind != search.Critique && r.Answer.Text == text {
@@ -238,8 +244,8 @@ func (s *Search) Reflections(c Candidate) []optimize.Served {
 
 // critique returns the critique that an edit follows.
 func (s *Search) critique(edit optimize.Served) (optimize.Served, bool) {
-	for _, r := range s.Served {
-		if r.Kind == search.Critique && r.Candidate.ID == edit.Candidate.ID && edit.Critique != "" && r.Answer.Text == edit.Critique {
+	for _, i := range s.reflected[edit.Candidate.ID] {
+		if r := s.Served[i]; r.Kind == search.Critique && edit.Critique != "" && r.Answer.Text == edit.Critique {
 			return r, true
 		}
 	}
