@@ -142,10 +142,12 @@ SEED    ?= 1
 STORE   ?= postgres
 JOURNAL ?= on
 JSON    ?=
+# The scenarios of the runs, such as SCENARIOS=prompts; by default those of docs/chaos.md.
+SCENARIOS ?=
 
 .PHONY: chaos
-chaos: build ## Kill a fleet while it trains; KILLS=100 SEED=1 STORE=postgres|sqlite JOURNAL=on|off JSON=file
-	CGO_ENABLED=0 $(GO) run ./testsuite/chaos -kills $(KILLS) -seed $(SEED) -store $(STORE) -journal $(JOURNAL) $(if $(JSON),-json $(JSON))
+chaos: build ## Kill a fleet while it trains; KILLS=100 SEED=1 STORE=postgres|sqlite JOURNAL=on|off SCENARIOS=names JSON=file
+	CGO_ENABLED=0 $(GO) run ./testsuite/chaos -kills $(KILLS) -seed $(SEED) -store $(STORE) -journal $(JOURNAL) $(if $(SCENARIOS),-scenarios $(SCENARIOS)) $(if $(JSON),-json $(JSON))
 
 .PHONY: setups
 setups: build ## Hold plan and try to their word on setups that can't learn; SETUPS=regexp chooses (python3)

@@ -161,7 +161,7 @@ func (r *report) print(w io.Writer) {
 		fmt.Fprintf(w, "WRONG  %s\n", r.Error)
 	}
 	fmt.Fprintf(w, "\n%d kills and %d hangs in %.0f s (store %s, journal %s, seed %d)\n", r.Kills, r.Hangs, r.Seconds, r.Store, r.Journal, r.Seed)
-	fmt.Fprintf(w, "completed %v, weights equal %v, prompts skipped %d, duplicated %d\n", r.Completed, r.DigestEqual, r.PromptsSkipped, r.PromptsDuplicated)
+	fmt.Fprintf(w, "completed %v, outcomes equal %v, prompts skipped %d, duplicated %d\n", r.Completed, r.DigestEqual, r.PromptsSkipped, r.PromptsDuplicated)
 	fmt.Fprintf(w, "calls recorded %d, replayed %d, recorded and sampled again %d, sampled and not recorded %d\n",
 		r.CallsRecorded, r.CallsReplayed, r.RecordedCallsSampledAgain, r.SampledUnrecorded)
 	fmt.Fprintf(w, "samples replaced because nothing could be learned from them %d; judgments %d, recorded and asked for again %d, given and not recorded %d\n",

@@ -5,6 +5,11 @@
 // of tasks that the seed determines. The function for that stream is taken from the
 // product.
 //
+// A search for prompts has evidence of its own ([SearchEvidence]): the store, the result of
+// the workflow, and what the reflector and the task model were asked. [CheckSearch] checks
+// it, [DifferSearch] compares it with another search, and [Unnoticed] tests the two on a
+// real search.
+//
 // It does not read the product's reports about itself. It does not share its types
 // either, so a field that is renamed in the product is missing here.
 //
