@@ -25,7 +25,7 @@ func (c *Coordinator) StepSearch(ctx context.Context, in StepSearchInput) (_ Ste
 	}
 	defer unlock()
 	open, done := s.history.Open()
-	out := StepSearchResult{Progress: s.progress()}
+	out := StepSearchResult{Progress: ProgressOf(s.run.spec.Optimizer.Algorithm, s.history.Decisions(), s.history.Account())}
 	if in.Stop && done == nil {
 		stopped := s.history.Stopped()
 		open, done = nil, &stopped
@@ -194,11 +194,12 @@ func (s *openSearch) update(ctx context.Context, from Searches) error {
 	return nil
 }
 
-func (s *openSearch) progress() SearchProgress {
-	p := SearchProgress{Spent: s.history.Account().Spent}
-	for _, d := range s.history.Decisions() {
+// ProgressOf returns how far a search has come, by what it decided and spent.
+func ProgressOf(algorithm string, decisions []optimize.Decision, account search.Account) SearchProgress {
+	p := SearchProgress{Spent: account.Spent}
+	for _, d := range decisions {
 		switch {
-		case d.Verdict == search.Measured, d.Verdict == search.Accepted && s.run.spec.Optimizer.Algorithm == spec.AlgorithmGEPA:
+		case d.Verdict == search.Measured, d.Verdict == search.Accepted && algorithm == spec.AlgorithmGEPA:
 			p.Candidates++
 		case d.Verdict == search.Refused:
 			p.Refused++

@@ -225,6 +225,15 @@ func (s Spec) checkOptimizer(f *Faults) {
 	}
 }
 
+// Searchable returns *Faults if the spec describes no search for prompts.
+func (s Spec) Searchable() error {
+	f := &Faults{}
+	if s.Optimizer == nil {
+		f.add("optimizer", "give optimizer, or use `fulgurite train SPEC`", "missing, and a run without it searches for no prompts")
+	}
+	return f.err()
+}
+
 func (o *PromptOptimizer) check(f *Faults) {
 	f.choice("optimizer.algorithm", o.Algorithm)
 	for _, purpose := range []struct {

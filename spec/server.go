@@ -58,7 +58,7 @@ func (s Spec) Trainable() error {
 	case s.Evaluation.Only != "":
 		f.add("evaluation.only", "leave it out to train, or use `fulgurite evaluate SPEC`", "nothing is trained by a run that only evaluates")
 	case s.Optimizer != nil:
-		f.add("optimizer", "leave it out to train, or start PromptWorkflow with the spec", "a run with it improves prompts and trains no weights")
+		f.add("optimizer", "leave it out to train, or use `fulgurite optimize SPEC`", "a run with it improves prompts and trains no weights")
 	case server == nil:
 	case server.Type == ServerOpenAI:
 		f.add("sampling.server.type", "train with vllm or sglang, or leave sampling.server out for the built-in sampler",

@@ -3,6 +3,9 @@ package workflows
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -97,8 +100,11 @@ func (t *trainingRun) checkUnderWay() error {
 	if t.Spec.Evaluation.Only != "" {
 		return fmt.Errorf("the run trains nothing and has no steps; `%s` ends it", shell.Command("stop", t.Run, "--now"))
 	}
-	if t.optimizes && (t.Stop != nil || t.SearchEnd != nil) {
-		return errors.New("the search has ended already, or is about to")
+	if t.Stop != nil && t.optimizes {
+		return fmt.Errorf("the search ends already, %s", t.Stop.Text())
+	}
+	if t.SearchEnd != nil {
+		return errors.New("the search has ended already")
 	}
 	if t.Stop != nil {
 		return fmt.Errorf("the run stops after step %d already, %s", t.Stop.After, t.Stop.Text())
@@ -109,11 +115,17 @@ func (t *trainingRun) checkUnderWay() error {
 // pause lets the steps that have begun finish and starts no other.
 func (t *trainingRun) pause(_ workflow.Context, in ControlInput) (UpdateResult, error) {
 	t.Paused = true
+	if t.optimizes {
+		return UpdateResult{Message: fmt.Sprintf("paused by %s, once what the search has asked for is done", in.By)}, nil
+	}
 	return UpdateResult{t.started(), fmt.Sprintf("paused by %s after step %d", in.By, t.started())}, nil
 }
 
 func (t *trainingRun) resume(_ workflow.Context, in ControlInput) (UpdateResult, error) {
 	t.Paused = false
+	if t.optimizes {
+		return UpdateResult{Message: "resumed by " + in.By}, nil
+	}
 	return UpdateResult{t.started() + 1, fmt.Sprintf("resumed by %s with step %d", in.By, t.started()+1)}, nil
 }
 
@@ -124,7 +136,7 @@ func (t *trainingRun) stopAfterSteps(ctx workflow.Context, in ControlInput) (Upd
 	t.Stop = &record.Stop{By: in.By, Reason: shortReason(in.Reason), After: last}
 	workflow.SetCurrentDetails(ctx, t.details())
 	if t.optimizes {
-		return UpdateResult{last, fmt.Sprintf("the search ends with the best prompts so far, asked by %s", in.By)}, nil
+		return UpdateResult{Message: "the search ends with the best prompts so far, asked by " + in.By}, nil
 	}
 	return UpdateResult{last, fmt.Sprintf("stops after step %d, asked by %s", last, in.By)}, nil
 }
@@ -136,7 +148,7 @@ func (t *trainingRun) awaitResume(ctx workflow.Context) error {
 }
 
 func (t *trainingRun) checkSet(in SetInput) error {
-	if _, ok := in.Values[spec.KeySteps]; ok {
+	if _, ok := in.Values[spec.KeySteps]; ok && !t.optimizes {
 		return fmt.Errorf("%s can't be set while this run is under way: once it has ended, `%s` lets it go on", spec.KeySteps, shell.Command("retry", t.Run, "--steps", "N"))
 	}
 	return t.checkSetting(t.started()+1, in)
@@ -156,14 +168,33 @@ func (s *TrainingState) checkSetting(from int, in SetInput) error {
 	if len(in.Values) == 0 {
 		return errors.New("nothing to set: give KEY=NUMBER")
 	}
+	if s.Spec.Optimizer != nil {
+		if err := setsPromotion(in.Values); err != nil {
+			return err
+		}
+	}
 	_, err := s.specAt(from).Set(in.Values)
 	return err
+}
+
+// setsPromotion reports a key that has no effect on a search under way: what a search does
+// follows from the settings that it began with. Its gate comes after it.
+func setsPromotion(values map[string]float64) error {
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		if !strings.HasPrefix(key, "promotion.") {
+			return fmt.Errorf("%s can't be set for a search for prompts: set promotion.margin or promotion.significance, or start another search", key)
+		}
+	}
+	return nil
 }
 
 // set changes keys of the spec from the first step that has not yet begun.
 func (t *trainingRun) set(_ workflow.Context, in SetInput) (UpdateResult, error) {
 	s := Setting{From: t.started() + 1, By: in.By, Values: in.Values}
 	t.Settings = append(t.Settings, s)
+	if t.optimizes {
+		return UpdateResult{s.From, "set by " + in.By}, nil
+	}
 	return UpdateResult{s.From, fmt.Sprintf("set by %s from step %d", in.By, s.From)}, nil
 }
 

@@ -28,6 +28,20 @@ func PromptWorkflow(ctx workflow.Context, in TrainingInput) (TrainingResult, err
 	return t.execute(ctx, in)
 }
 
+// The names of the workflows that are runs.
+const (
+	TypeTraining = "TrainingWorkflow"
+	TypePrompts  = "PromptWorkflow"
+)
+
+// TypeOf returns the name of the workflow that a spec is the input of.
+func TypeOf(s spec.Spec) string {
+	if s.Optimizer != nil {
+		return TypePrompts
+	}
+	return TypeTraining
+}
+
 // policy returns the policy whose versions the run compares and promotes.
 func (t *trainingRun) policy() string {
 	if t.optimizes {

@@ -162,7 +162,7 @@ func TestASearchPausesBetweenRoundsAndStopsWithTheBest(t *testing.T) {
 	require.NoError(t, env.GetWorkflowResult(&out))
 	require.NoError(t, stop.rejected)
 	require.Contains(t, stop.result.Message, "the best prompts so far")
-	require.ErrorContains(t, again.rejected, "the search has ended already, or is about to")
+	require.ErrorContains(t, again.rejected, "the search ends already")
 	require.Contains(t, f.answers, "b")
 	require.NotContains(t, f.answers, "c")
 	require.True(t, f.steps[len(f.steps)-1].Stop)

@@ -260,7 +260,7 @@ func (t *trainingRun) abandon(ctx workflow.Context, cause error) {
 	}
 }
 
-// TrainingInput is the input of TrainingWorkflow: a training spec, exactly as a
+// TrainingInput is the input of TrainingWorkflow and PromptWorkflow: a spec, exactly as a
 // user wrote it in JSON. After a continue-as-new it is {"resume": state} instead.
 type TrainingInput struct {
 	Spec   json.RawMessage

@@ -93,7 +93,11 @@ func samplesOf(e record.Evaluation) (int, error) {
 
 // rewards reads the rewards of n samples of each task, the first of which has that number.
 func rewards(ctx context.Context, s Scores, e record.Evaluation, first, n int) ([][]float64, error) {
-	scores, err := s.Scores(ctx, e.Run, e.Policy, e.Kind, e.Version)
+	policy := e.Policy
+	if policy == record.PromptsPolicy { // their attempts sample from the weights
+		policy = model.DefaultPolicy
+	}
+	scores, err := s.Scores(ctx, e.Run, policy, e.Kind, e.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -113,8 +117,8 @@ func rewards(ctx context.Context, s Scores, e record.Evaluation, first, n int) (
 	return out, nil
 }
 
-// Find returns the evaluation of the default policy that a reference means: RUN@NUMBER
-// means that of a version, and RUN alone the only evaluation of the run. If there are
+// Find returns the evaluation of the default policy, or of the prompts of a run that
+// searches for better ones, that a reference means: RUN@NUMBER means that of a version, and RUN alone the only evaluation of the run. If there are
 // several, split selects one; it may be empty.
 func Find(ctx context.Context, s Store, reference string, split record.Kind) (record.Evaluation, error) {
 	run, number, numbered := strings.Cut(reference, "@")
@@ -129,7 +133,7 @@ func Find(ctx context.Context, s Store, reference string, split record.Kind) (re
 		}
 	}
 	found := slices.DeleteFunc(slices.Clone(all), func(e record.Evaluation) bool {
-		return e.Policy != model.DefaultPolicy || version >= 0 && e.Version != version || split != "" && e.Kind != split
+		return e.Policy != model.DefaultPolicy && e.Policy != record.PromptsPolicy || version >= 0 && e.Version != version || split != "" && e.Kind != split
 	})
 	switch {
 	case len(found) == 1:

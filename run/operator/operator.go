@@ -29,8 +29,10 @@ import (
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/promptsearch"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/run/runstate"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -54,6 +56,7 @@ const answerTimeout = 30 * time.Second
 type Store interface {
 	runstate.Store
 	Version(ctx context.Context, id model.VersionID) (model.Version, error)
+	PromptVersion(ctx context.Context, run string, number int) (record.PromptVersion, error)
 	Evaluations(ctx context.Context, run string) ([]record.Evaluation, error)
 	Promotions(ctx context.Context, run, policy string) ([]record.Promotion, error)
 	Promote(ctx context.Context, p record.Promotion) error
@@ -319,9 +322,30 @@ func (o Operator) retryWith(ctx context.Context, retrier runstate.Retrier, run r
 	return record.ActionResult{Message: fmt.Sprintf("it goes on with step %d, set and retried by %s", step, a.By), Step: step, Execution: execution}, err
 }
 
+// policy returns the policy whose versions a run promotes. A spec that can't be read, such
+// as that of a run that was refused, is no search.
+func (o Operator) policy(ctx context.Context, run string) (string, error) {
+	r, err := o.Store.Run(ctx, run)
+	if err != nil {
+		return "", err
+	}
+	s, err := spec.Stored(r.Spec)
+	if err != nil {
+		return model.DefaultPolicy, nil
+	}
+	return promptsearch.PolicyOf(s), nil
+}
+
 // move moves the promoted pointer, even if the run has ended.
 func (o Operator) move(ctx context.Context, a record.Action) (out record.ActionResult, err error) {
-	m := mover{Store: o.Store, Run: a.Run, Policy: model.DefaultPolicy, By: a.By, ID: a.ID, Moves: a.Input.Moves}
+	policy, err := o.policy(ctx, a.Run)
+	if errors.Is(err, record.ErrNotFound) {
+		return out, Refuse("there is no run of that name")
+	}
+	if err != nil {
+		return out, err
+	}
+	m := mover{Store: o.Store, Run: a.Run, Policy: policy, By: a.By, ID: a.ID, Moves: a.Input.Moves}
 	var p record.Promotion
 	switch a.Name {
 	case record.ActionPromote:

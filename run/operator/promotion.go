@@ -179,9 +179,30 @@ func (m mover) move(ctx context.Context, source record.Source, version int, hist
 	}
 	err := m.Store.Promote(ctx, p)
 	if errors.Is(err, record.ErrConflict) || errors.Is(err, record.ErrPinned) {
-		return p, Refuse("somebody else moved the pointer of run %s; see `%s` and try again (%s)", m.Run, shell.Command("versions", m.Run), err)
+		return p, Refuse("somebody else moved the pointer of run %s; see `%s` and try again (%s)", m.Run, m.listing(), err)
 	}
 	return p, err
+}
+
+// listing returns the command that lists the versions.
+func (m mover) listing() string {
+	if m.Policy == record.PromptsPolicy {
+		return shell.Command("prompts", m.Run)
+	}
+	return shell.Command("versions", m.Run)
+}
+
+// find returns an error that wraps record.ErrNotFound if the policy has no such version.
+func (m mover) find(ctx context.Context, version int) error {
+	if m.Policy != record.PromptsPolicy {
+		_, err := m.Store.Version(ctx, model.VersionID{Run: m.Run, Policy: m.Policy, Number: version})
+		return err
+	}
+	if version == 0 { // the spec's own prompts, which are promoted before the search puts versions on record
+		return nil
+	}
+	_, err := m.Store.PromptVersion(ctx, m.Run, version)
+	return err
 }
 
 // check returns an error for a version that does not exist, or that has no evaluation on
@@ -191,8 +212,8 @@ func (m mover) check(ctx context.Context, version int) error {
 	if err != nil {
 		return err
 	}
-	if _, err := m.Store.Version(ctx, model.VersionID{Run: m.Run, Policy: m.Policy, Number: version}); errors.Is(err, record.ErrNotFound) {
-		return Refuse("run %s has no version %d: `%s` lists them", m.Run, version, shell.Command("versions", m.Run))
+	if err := m.find(ctx, version); errors.Is(err, record.ErrNotFound) {
+		return Refuse("run %s has no version %d: `%s` lists them", m.Run, version, m.listing())
 	} else if err != nil {
 		return err
 	}
@@ -206,7 +227,7 @@ func (m mover) check(ctx context.Context, version int) error {
 	if !slices.ContainsFunc(evaluations, func(e record.Evaluation) bool {
 		return e.Policy == m.Policy && e.Kind == record.Gate && e.Version == version
 	}) {
-		return Refuse("version %d of run %s was not evaluated on the gate split: choose one that `%s` shows a gate reward for", version, m.Run, shell.Command("versions", m.Run))
+		return Refuse("version %d of run %s was not evaluated on the gate split: choose one that `%s` shows a gate reward for", version, m.Run, m.listing())
 	}
 	return nil
 }

@@ -14,6 +14,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/prompts"
 	"github.com/fulgurite/fulgurite/prompts/optimize"
 	"github.com/fulgurite/fulgurite/prompts/search"
 	"github.com/fulgurite/fulgurite/record"
@@ -264,3 +266,32 @@ func (s *Search) Reply(ctx context.Context, from Store, request string) (record.
 
 // Answered returns when a request was answered; zero if it was not.
 func (s *Search) Answered(request string) time.Time { return s.answered[request].At }
+
+// Progress returns how far the search has come.
+func (s *Search) Progress() activities.SearchProgress {
+	return activities.ProgressOf(s.Spec.Optimizer.Algorithm, s.Decisions, s.Account)
+}
+
+// Seed returns the candidate that the search starts from, also before it is measured.
+func (s *Search) Seed() Candidate {
+	if len(s.Candidates) > 0 {
+		return s.Candidates[0]
+	}
+	return Candidate{Candidate: optimize.Seed(s.Spec), Proposal: -1}
+}
+
+// Version returns the candidate that is a version of the prompts. Version 0 is the seed,
+// which is promoted before the versions are on record.
+func (s *Search) Version(number int) (Candidate, bool) {
+	for _, v := range s.Versions {
+		if v.Number == number {
+			return s.Find(v.Candidate)
+		}
+	}
+	return s.Seed(), number == 0
+}
+
+// Prompts returns what attempts with a candidate are served.
+func (s *Search) Prompts(c Candidate) (prompts.Set, error) {
+	return s.Spec.Prompts.WithTexts(c.Text)
+}

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -234,9 +235,13 @@ func (m Mender) Restart(ctx context.Context) (restarted []string, err error) {
 		if d != nil {
 			continue
 		}
+		sp, err := spec.Stored(run.Spec)
+		if err != nil {
+			return restarted, fmt.Errorf("read the spec of run %s: %w", run.Name, err)
+		}
 		w, err := m.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 			ID: run.WorkflowID, TaskQueue: workflows.QueueTraining, Memo: map[string]any{"spec_digest": run.SpecDigest},
-		}, "TrainingWorkflow", workflows.TrainingInput{Spec: run.Spec})
+		}, workflows.TypeOf(sp), workflows.TrainingInput{Spec: run.Spec})
 		if err == nil {
 			err = m.Store.RebindRun(ctx, run, w.GetRunID())
 		}

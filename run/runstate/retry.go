@@ -28,6 +28,9 @@ var ErrNotRetried = errors.New("it can't go on")
 
 // errEnded says why a run whose workflow completed can't go on.
 func errEnded(run record.Run) error {
+	if s, err := spec.Stored(run.Spec); err == nil && s.Optimizer != nil {
+		return fmt.Errorf("%w: its search has ended; start its spec under another name, for example with a larger optimizer.budget", ErrNotRetried)
+	}
 	if run.Status == record.Stopped {
 		return fmt.Errorf("%w: it was stopped; `%s` lets it go on to step N", ErrNotRetried, shell.Command("retry", run.Name, "--steps", "N"))
 	}

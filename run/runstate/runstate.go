@@ -85,11 +85,14 @@ func All(ctx context.Context, c client.Client, runs []record.Run) ([]record.Run,
 	return out, nil
 }
 
-// active returns the ids of the training workflows that are running. The list lags a
+// runningRuns finds the workflows that are runs and have not ended.
+const runningRuns = "WorkflowType IN ('" + workflows.TypeTraining + "', '" + workflows.TypePrompts + "') AND ExecutionStatus = 'Running'"
+
+// active returns the ids of the workflows of runs that are running. The list lags a
 // little, so it only says where to look.
 func active(ctx context.Context, c client.Client) (map[string]bool, error) {
 	out := map[string]bool{}
-	request := &workflowservice.ListWorkflowExecutionsRequest{PageSize: 1000, Query: "WorkflowType = 'TrainingWorkflow' AND ExecutionStatus = 'Running'"}
+	request := &workflowservice.ListWorkflowExecutionsRequest{PageSize: 1000, Query: runningRuns}
 	for {
 		page, err := c.ListWorkflow(ctx, request)
 		if err != nil {
@@ -454,7 +457,7 @@ func IdleQueues(ctx context.Context, c client.Client, agents string) ([]string, 
 // Temporal stops listing it as a poller after five minutes.
 func TrainerWorks(ctx context.Context, c client.Client) (bool, error) {
 	runs, err := c.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
-		PageSize: lookedInto, Query: "WorkflowType = 'TrainingWorkflow' AND ExecutionStatus = 'Running'",
+		PageSize: lookedInto, Query: runningRuns,
 	})
 	if err != nil {
 		return false, fmt.Errorf("list running workflows: %w", err)

@@ -246,7 +246,7 @@ func Unrecorded(ctx context.Context, c client.Client, name string) (record.Run, 
 	if err != nil {
 		return record.Run{}, fmt.Errorf("find run %s: %w", name, err)
 	}
-	if kind := d.WorkflowExecutionInfo.GetType().GetName(); kind != "TrainingWorkflow" {
+	if kind := d.WorkflowExecutionInfo.GetType().GetName(); kind != workflows.TypeTraining && kind != workflows.TypePrompts {
 		return record.Run{}, fmt.Errorf("%s is a %s, not a run", name, kind)
 	}
 	return runstate.Of(ctx, c, record.Run{Name: name, WorkflowID: name, ExecutionID: d.WorkflowExecutionInfo.FirstRunId, Status: record.Running})
