@@ -33,6 +33,7 @@ type commands struct {
 	Doctor    doctor.Command   `cmd:"" help:"Say what this machine has, what a spec still needs, and how to get it."`
 	Temporal  serve.Temporal   `cmd:"" help:"Run only the embedded Temporal server, for the processes of a fleet."`
 	Train     training.Command `cmd:"" help:"Start the run of a spec and follow it."`
+	Optimize  training.Search  `cmd:"" help:"Search for better prompts by a spec, and follow the search."`
 	Plan      plan.Command     `cmd:"" help:"Print what a spec will run, without starting anything."`
 	Try       trial.Command    `cmd:"" help:"Run a few tasks of a spec and show every call, token and reward."`
 	Evaluate  evaluate.Command `cmd:"" help:"Evaluate a version, a model or a server on the tasks of a spec, without training."`
@@ -46,6 +47,7 @@ type commands struct {
 	Report    results.Report   `cmd:"" help:"Account for every prompt, attempt and promotion of a run."`
 	Calls     calls.Command    `cmd:"" help:"Show the model calls of an attempt: who made them, and what became of them."`
 	Credit    results.Credit   `cmd:"" help:"Compare ways to assign credit on the rollouts of a step."`
+	Prompts   results.Prompts  `cmd:"" help:"List the prompts that a search found, print their texts, compare and export them."`
 	Versions  results.Versions `cmd:"" help:"List a run's versions, and how the promoted one changed."`
 	Promote   control.Promote  `cmd:"" help:"Promote a version by hand."`
 	Rollback  control.Rollback `cmd:"" help:"Promote an earlier version again."`

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/promptsearch"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/curriculum"
@@ -34,6 +35,7 @@ type Store interface {
 	Replays(ctx context.Context, run, policy string) ([]record.Replayed, error)
 	Divergences(ctx context.Context, run string) ([]record.Divergence, error)
 	RefusalsOfRun(ctx context.Context, run, policy string) ([]record.RefusalCount, error)
+	promptsearch.Store
 }
 
 // MaxActions is how many of the newest actions on a run are read.
@@ -67,6 +69,7 @@ type records struct {
 	replays     []record.Replayed
 	divergences []record.Divergence
 	refusals    []record.RefusalCount
+	search      *promptsearch.Search // nil unless the run searches for prompts
 }
 
 func readRecords(ctx context.Context, s Store, blobs Blobs, run, policy string) (m records, err error) {
@@ -88,6 +91,13 @@ func readRecords(ctx context.Context, s Store, blobs Blobs, run, policy string) 
 			return m, fmt.Errorf("decode its tasks: %w", err)
 		}
 	}
+	pointer := policy
+	if m.spec.Optimizer != nil {
+		if m.search, err = promptsearch.Read(ctx, s, run); err != nil {
+			return m, err
+		}
+		pointer = record.PromptsPolicy
+	}
 	var batches []record.Batch
 	var choices []record.Choice
 	for _, read := range []func() error{
@@ -95,8 +105,8 @@ func readRecords(ctx context.Context, s Store, blobs Blobs, run, policy string) 
 		func() error { batches, err = s.Batches(ctx, run, policy); return err },
 		func() error { m.versions, err = s.Versions(ctx, run, policy); return err },
 		func() error { m.evaluations, err = s.Evaluations(ctx, run); return err },
-		func() error { m.promotions, err = s.Promotions(ctx, run, policy); return err },
-		func() error { m.decisions, err = s.Decisions(ctx, run, policy); return err },
+		func() error { m.promotions, err = s.Promotions(ctx, run, pointer); return err },
+		func() error { m.decisions, err = s.Decisions(ctx, run, pointer); return err },
 		func() error { m.quarantines, err = s.Quarantines(ctx, run, policy); return err },
 		func() error { m.actions, err = s.Actions(ctx, run, MaxActions); return err },
 		func() error { choices, err = s.Choices(ctx, run, policy); return err },

@@ -75,6 +75,9 @@ type Report struct {
 	// evaluates, if that is not the run's own.
 	Only      record.Kind `json:"evaluation_only,omitempty"`
 	Evaluates string      `json:"evaluates,omitempty"`
+	// Search is the account of a search for prompts; nil for other runs. Versions,
+	// Promotions and Decisions are then of the prompts.
+	Search *Search `json:"search,omitempty"`
 	// Faults lists what is wrong with the run, each in one line.
 	Faults []string `json:"faults"`
 
@@ -141,6 +144,9 @@ func Of(ctx context.Context, s Store, blobs Blobs, run, policy string) (Report, 
 	for _, d := range m.divergences {
 		r.Divergences = append(r.Divergences, Divergence{d.Address.String(), d.Seq, d})
 	}
+	if m.search != nil {
+		r.Planned, r.Versions, r.Search = 0, len(m.search.Versions), searchOf(m.search)
+	}
 	if r.Evaluations, err = Evaluations(ctx, s, m.evaluations, m.spec); err != nil {
 		return Report{}, fmt.Errorf("report on run %s: %w", run, err)
 	}
@@ -191,7 +197,9 @@ const maxLines = 20
 // WriteText writes the report for people.
 func (r Report) WriteText(w io.Writer) error {
 	p := &page{readable.Lines{W: w}}
-	if r.Only != "" {
+	if r.Search != nil {
+		p.Line("Run %s: %s, a search for prompts", r.Run, r.Status)
+	} else if r.Only != "" {
 		p.Line("Evaluation %s: %s, of %s on the %s split", r.Run, r.Status, cmp.Or(r.Evaluates, "version 0"), r.Only)
 	} else {
 		p.Line("Run %s: %s, %d of %s finished", r.Run, r.Status, r.Steps, readable.Count(r.Planned, "step"))
@@ -202,7 +210,10 @@ func (r Report) WriteText(w io.Writer) error {
 	if r.Warning != "" {
 		p.Line("  warning: %s", r.Warning)
 	}
-	if r.Only == "" {
+	switch {
+	case r.Search != nil:
+		p.writeSearch(*r.Search)
+	case r.Only == "":
 		p.writePrompts(r)
 	}
 	p.writeAttempts(r)
@@ -389,7 +400,7 @@ func (p *page) writeEvaluations(r Report) {
 }
 
 func (p *page) writeFaults(r Report) {
-	if r.OK() && r.Only != "" {
+	if r.OK() && (r.Only != "" || r.Search != nil) {
 		return
 	}
 	if r.OK() {

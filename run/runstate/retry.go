@@ -28,13 +28,19 @@ var ErrNotRetried = errors.New("it can't go on")
 
 // errEnded says why a run whose workflow completed can't go on.
 func errEnded(run record.Run) error {
-	if s, err := spec.Stored(run.Spec); err == nil && s.Optimizer != nil {
+	if searches(run) {
 		return fmt.Errorf("%w: its search has ended; start its spec under another name, for example with a larger optimizer.budget", ErrNotRetried)
 	}
 	if run.Status == record.Stopped {
 		return fmt.Errorf("%w: it was stopped; `%s` lets it go on to step N", ErrNotRetried, shell.Command("retry", run.Name, "--steps", "N"))
 	}
 	return fmt.Errorf("%w: it has completed; `%s` lets it go on to step N", ErrNotRetried, shell.Command("retry", run.Name, "--steps", "N"))
+}
+
+// searches reports whether a run searches for prompts.
+func searches(run record.Run) bool {
+	s, err := spec.Stored(run.Spec)
+	return err == nil && s.Optimizer != nil
 }
 
 // Retrier lets runs go on that failed or were ended.
@@ -320,7 +326,7 @@ func (r Retrier) RetryWith(ctx context.Context, run record.Run, id string, set w
 	case asked: // this very request began it
 	case underWay(info.Status):
 		return "", 0, fmt.Errorf("%w: it is under way; `%s` changes what may change then", ErrNotRetried, shell.Command("set", run.Name, "KEY=NUMBER"))
-	case completed && !longer:
+	case completed && (!longer || searches(run)):
 		return "", 0, errEnded(run)
 	}
 	state, err := r.state(ctx, run, info.Execution)

@@ -303,6 +303,13 @@ func (r *recorded) versions(run string) []string {
 	for i, v := range all {
 		out[i] = strconv.Itoa(v.Number)
 	}
+	ofPrompts, err := records.Store.PromptVersions(r.ctx, run)
+	if err == nil && len(ofPrompts) > 0 { // then these are what is promoted
+		out = make([]string, len(ofPrompts))
+		for i, v := range ofPrompts {
+			out[i] = strconv.Itoa(v.Number)
+		}
+	}
 	return out
 }
 

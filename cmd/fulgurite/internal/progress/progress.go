@@ -82,6 +82,12 @@ func (d *Display) Evaluation(done, total int) {
 	d.change(d.remind)
 }
 
+// Search reports how many rollouts of its budget a search for prompts has spent.
+func (d *Display) Search(spent, budget int) {
+	d.count("search", spent, budget)
+	d.change(d.remind)
+}
+
 // Phase names the current work, if it can't be counted.
 func (d *Display) Phase(name string) { d.count(name, 0, 0) }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
 // Versions is `fulgurite versions`.
@@ -51,6 +52,9 @@ func (c *Versions) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal
 		return err
 	}
 	defer records.Close()
+	if err := hasWeights(ctx, s, records, c.Run_); err != nil {
+		return err
+	}
 	unevaluated, err := records.Catalog.Unevaluated(ctx, c.Run_)
 	if err != nil {
 		return fmt.Errorf("run %s: %w", c.Run_, err)
@@ -85,7 +89,19 @@ func (c *Versions) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal
 	if unevaluated && len(lines) > 1 {
 		t.Printf("\nNothing was evaluated, since the spec has no tasks.gate: %s alone means the newest version, %s@promoted the start.\n", c.Run_, c.Run_)
 	}
-	return printHistory(ctx, t, records.Store, c.Run_)
+	return printHistory(ctx, t, records.Store, c.Run_, model.DefaultPolicy)
+}
+
+// hasWeights returns an error for a run whose versions are prompts.
+func hasWeights(ctx context.Context, s *state.Flags, records fleet.Records, run string) error {
+	row, err := records.Store.Run(ctx, run)
+	if err != nil {
+		return fmt.Errorf("run %s: %w", run, err)
+	}
+	if sp, err := spec.Stored(row.Spec); err == nil && sp.Optimizer != nil {
+		return terminal.Usagef("run %s searches for prompts and trains no weights: `%s` lists its versions", run, s.Command("prompts", run))
+	}
+	return nil
 }
 
 func versionLines(ctx context.Context, db *store.Store, run string, of spec.Spec) ([]versionLine, error) {
@@ -128,12 +144,12 @@ func versionLines(ctx context.Context, db *store.Store, run string, of spec.Spec
 
 // printHistory prints the moves of the promoted pointer, and the decisions against a
 // candidate.
-func printHistory(ctx context.Context, t *terminal.Terminal, db *store.Store, run string) error {
-	moves, err := db.Promotions(ctx, run, model.DefaultPolicy)
+func printHistory(ctx context.Context, t *terminal.Terminal, db *store.Store, run, policy string) error {
+	moves, err := db.Promotions(ctx, run, policy)
 	if err != nil {
 		return err
 	}
-	decisions, err := db.Decisions(ctx, run, model.DefaultPolicy)
+	decisions, err := db.Decisions(ctx, run, policy)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package status
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,8 +14,10 @@ import (
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/promptsearch"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/workflows"
 )
 
 // reasonWidth is how much of the reason a list of runs has room for.
@@ -45,6 +48,10 @@ type listedRun struct {
 	Promoted *int `json:"promoted,omitempty"`
 	// Only is the split of a run that trains nothing.
 	Only string `json:"evaluation_only,omitempty"`
+	// Optimizer is the algorithm of a run that searches for prompts. Promoted is then a
+	// version of the prompts, and Reward the best mean on the validation split, once the
+	// search has ended.
+	Optimizer string `json:"optimizer,omitempty"`
 	// SpecDigest is the digest of the spec; `fulgurite plan --json` has it, too.
 	SpecDigest string    `json:"spec_digest"`
 	WorkflowID string    `json:"workflow_id"`
@@ -88,16 +95,21 @@ func (c *List) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) er
 
 // listed reads what a list of runs says about one.
 func listed(ctx context.Context, db *store.Store, r record.Run) (listedRun, error) {
+	policy := model.DefaultPolicy
 	out := listedRun{
 		Name: r.Name, Status: r.Status, Stop: r.Stop(), Error: r.Failure().Error,
 		SpecDigest: r.SpecDigest, WorkflowID: r.WorkflowID, Created: r.Created, Finished: r.Finished,
 	}
 	if sp, err := spec.Stored(r.Spec); err == nil { // one that was refused may be anything
 		if out.Only = sp.Evaluation.Only; out.Only == "" {
-			out.Steps = sp.Training.Total(r.Splits[record.Train].Count)
+			out.Steps = stepsOf(sp, r)
+		}
+		if policy = promptsearch.PolicyOf(sp); sp.Optimizer != nil {
+			out.Optimizer = sp.Optimizer.Algorithm
+			out.Reward = bestOf(r)
 		}
 	}
-	if err := out.addProgress(ctx, db); err != nil {
+	if err := out.addProgress(ctx, db, policy); err != nil {
 		return out, err
 	}
 	if r.Status != record.Running {
@@ -108,11 +120,21 @@ func listed(ctx context.Context, db *store.Store, r record.Run) (listedRun, erro
 		return out, fmt.Errorf("read its actions: %w", err)
 	}
 	for _, a := range asked {
-		if a.Name == record.ActionStop && a.Outcome == record.ActionDone && !a.Input.Now && a.At.After(r.Created) && a.Result.Step < out.Steps {
+		if a.Name == record.ActionStop && a.Outcome == record.ActionDone && !a.Input.Now && a.At.After(r.Created) && (a.Result.Step < out.Steps || out.Optimizer != "") {
 			out.Stop = &record.Stop{By: a.By, Reason: a.Reason, After: a.Result.Step, Of: out.Steps}
 		}
 	}
 	return out, nil
+}
+
+// bestOf returns the best mean on the validation split of a search that has ended, nil if
+// there is none.
+func bestOf(r record.Run) *float64 {
+	var result workflows.TrainingResult
+	if len(r.Result) == 0 || json.Unmarshal(r.Result, &result) != nil || result.SearchEnd == nil {
+		return nil
+	}
+	return result.SearchEnd.Score
 }
 
 // maxActions is among how many of a run's newest actions the request to stop is looked
@@ -120,7 +142,7 @@ func listed(ctx context.Context, db *store.Store, r record.Run) (listedRun, erro
 const maxActions = 100
 
 // addProgress adds the newest step, or the evaluation, and the promoted version.
-func (l *listedRun) addProgress(ctx context.Context, db *store.Store) error {
+func (l *listedRun) addProgress(ctx context.Context, db *store.Store, policy string) error {
 	last, err := db.LastStep(ctx, l.Name, model.DefaultPolicy)
 	switch {
 	case err == nil:
@@ -140,7 +162,7 @@ func (l *listedRun) addProgress(ctx context.Context, db *store.Store) error {
 			l.Reward = &all[len(all)-1].Mean
 		}
 	}
-	moved, err := db.Promoted(ctx, l.Name, model.DefaultPolicy)
+	moved, err := db.Promoted(ctx, l.Name, policy)
 	switch {
 	case err == nil:
 		l.Promoted = &moved.Version
@@ -159,8 +181,11 @@ func printRuns(t *terminal.Terminal, lines []listedRun) error {
 	fmt.Fprintln(w, "run\tstatus\tstep\treward\tbegan")
 	for _, l := range lines {
 		status, step, reward, why := string(l.Status), fmt.Sprintf("%d/%d", l.Step, l.Steps), "", shortLine(l.Error, reasonWidth)
-		if l.Only != "" {
+		switch {
+		case l.Only != "":
 			step = "on " + l.Only
+		case l.Optimizer != "":
+			step = l.Optimizer + " search"
 		}
 		if l.Reward != nil {
 			reward = fmt.Sprintf("%.3f", *l.Reward)

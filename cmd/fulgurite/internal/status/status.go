@@ -19,6 +19,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/promptsearch"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/run/runstate"
 	"github.com/fulgurite/fulgurite/spec"
@@ -51,6 +52,9 @@ type Status struct {
 	// evaluation has done, while the run is under way.
 	Only      string           `json:"evaluation_only,omitempty"`
 	Evaluated *workflows.Count `json:"evaluated,omitempty"`
+	// Budget is what the search of a run that improves prompts may spend at most. What it
+	// has spent is in progress.
+	Budget *spec.OptimizerBudget `json:"search_budget,omitempty"`
 	// Usage counts the model calls of all attempts so far, those of evaluations too.
 	Usage *record.Usage `json:"usage,omitempty"`
 	// Collected are the versions that gave up their files.
@@ -209,6 +213,9 @@ func (s *Status) readEvaluations(ctx context.Context, records fleet.Records, run
 		return err
 	}
 	s.Only = sp.Evaluation.Only
+	if sp.Optimizer != nil {
+		s.Budget = &sp.Optimizer.Budget
+	}
 	all, err := records.Store.Evaluations(ctx, run.Name)
 	if err != nil {
 		return err
@@ -325,13 +332,22 @@ func (l LiveStore) Run(ctx context.Context, name string) (record.Run, error) {
 func ended(ctx context.Context, db *store.Store, run record.Run, sp spec.Spec, steps []record.Step) (*workflows.Progress, error) {
 	p := workflows.Progress{
 		Run: run.Name, Phase: phaseOf(run.Status), Stop: run.Stop(),
-		Steps: sp.Training.Total(run.Splits[record.Train].Count),
+		Steps: stepsOf(sp, run),
 	}
 	var result workflows.TrainingResult
 	if len(run.Result) > 0 && json.Unmarshal(run.Result, &result) == nil { // a failure has other keys
 		p.Before, p.After = result.Before, result.After
+		p.Search, p.SearchEnd = result.Search, result.SearchEnd
 	}
-	moved, err := db.Promoted(ctx, run.Name, model.DefaultPolicy)
+	if sp.Optimizer != nil && p.Search == nil {
+		found, err := promptsearch.Read(ctx, db, run.Name)
+		if err != nil {
+			return nil, err
+		}
+		progress := found.Progress()
+		p.Search = &progress
+	}
+	moved, err := db.Promoted(ctx, run.Name, promptsearch.PolicyOf(sp))
 	switch {
 	case err == nil:
 		p.Promoted = moved.Version
@@ -351,6 +367,14 @@ func ended(ctx context.Context, db *store.Store, run record.Run, sp spec.Spec, s
 	}
 	p.Started = p.Step
 	return &p, addTotals(ctx, db, &p)
+}
+
+// stepsOf returns how many steps a run has. A search for prompts has none.
+func stepsOf(sp spec.Spec, run record.Run) int {
+	if sp.Optimizer != nil {
+		return 0
+	}
+	return sp.Training.Total(run.Splits[record.Train].Count)
 }
 
 // phaseOf returns the phase in which a run with a status is.
@@ -425,6 +449,8 @@ func (s Status) print(t *terminal.Terminal, place shell.Place) error {
 	t.Printf("Run %s: %s\n", s.Run, s.headline())
 	switch {
 	case s.Stop == nil:
+	case s.Status == record.Running && s.Budget != nil:
+		t.Printf("  stopping, %s; the search ends with the best candidate so far\n", terminal.Escape(s.Stop.Text()))
 	case s.Status == record.Running:
 		t.Printf("  stopping, %s; it ends after step %d of %d\n", terminal.Escape(s.Stop.Text()), s.Stop.After, s.Stop.Of)
 	default:
@@ -476,7 +502,7 @@ func (s Status) headline() string {
 	switch {
 	case s.Stop != nil && s.Status == record.Running:
 		return "stopping"
-	case s.Stop != nil && s.Status == record.Stopped:
+	case s.Stop != nil && s.Status == record.Stopped && s.Budget == nil:
 		return fmt.Sprintf("stopped at %d of %d", s.Stop.After, s.Stop.Of)
 	}
 	return string(s.Status)
@@ -486,6 +512,8 @@ func (s Status) printProgress(t *terminal.Terminal, place shell.Place) {
 	p := s.Progress
 	step := fmt.Sprintf("step %d of %d, version %d is promoted", p.Step, p.Steps, p.Promoted)
 	switch {
+	case s.Budget != nil:
+		s.printSearch(t)
 	case s.Only != "" && s.Evaluated != nil:
 		t.Printf("  %s (%s), %d of %s\n", p.Phase, p.Subject, s.Evaluated.Done, readable.Count(s.Evaluated.Total, "rollout"))
 	case s.Only != "":
@@ -517,6 +545,29 @@ func (s Status) printProgress(t *terminal.Terminal, place shell.Place) {
 	}
 	if p.Quarantined > 0 {
 		t.Printf("  %s: `%s` says why\n", readable.Are(p.Quarantined, "task", "quarantined"), place.Command("report", s.Run))
+	}
+}
+
+// printSearch tells how far a search for prompts has come.
+func (s Status) printSearch(t *terminal.Terminal) {
+	p := s.Progress
+	if s.Status == record.Running && p.Phase != workflows.PhaseUnknown {
+		t.Printf("  %s (%s), version %d of the prompts is promoted\n", p.Phase, p.Subject, p.Promoted)
+	} else {
+		t.Printf("  version %d of the prompts is promoted\n", p.Promoted)
+	}
+	if p.Search == nil {
+		return
+	}
+	best := ""
+	if p.Search.Best != nil {
+		best = fmt.Sprintf(", the best %.3f on validation", *p.Search.Best)
+	}
+	t.Printf("  %s, %s measured%s, %s refused\n", readable.Count(p.Search.Proposals, "proposal"), readable.Count(p.Search.Candidates, "candidate"),
+		best, readable.Count(p.Search.Refused, "reply"))
+	t.Printf("  spent: %s\n", promptsearch.SpentText(p.Search.Spent, *s.Budget))
+	if e := p.SearchEnd; e != nil {
+		t.Printf("  the search ended: %s\n", promptsearch.EndText(e.Reason, e.Purpose))
 	}
 }
 

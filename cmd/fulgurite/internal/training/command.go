@@ -32,10 +32,7 @@ import (
 
 // Command is `fulgurite train`.
 type Command struct {
-	Spec   string `arg:"" help:"Spec file, YAML or JSON." type:"path"`
-	Name   string `help:"Name of the run (default: the spec's name, or the file's)."`
-	Detach bool   `help:"Return once the run is started."`
-	JSON   bool   `help:"Print the result as JSON, and no progress." name:"json"`
+	Request request `embed:""`
 }
 
 // Outputs returns what the command prints as JSON.
@@ -43,26 +40,12 @@ func (*Command) Outputs() []any { return []any{trainResult{}, Started{}, status.
 
 // Run starts the run of a spec, or attaches to it, and follows it.
 func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
-	p, err := plan.Make(ctx, c.Spec)
-	if err != nil {
-		return err
-	}
-	if err := p.Spec.Trainable(); err != nil {
-		return err
-	}
-	p.WarnOfTasks(t)
-	sp := p.Spec
-	name, err := runName(c.Name, sp.Name, c.Spec)
-	if err != nil {
-		return err
-	}
-	e := Execution{Name: name, Plan: p, Again: c.again(), Detach: c.Detach, JSON: c.JSON}
-	result, err := e.Run(ctx, s, t)
-	if err != nil || c.Detach {
+	result, sp, err := c.Request.follow(ctx, s, t, "train", spec.Spec.Trainable)
+	if err != nil || c.Request.Detach {
 		return err
 	}
 	before, after := passes(ctx, s, t, result, sp)
-	if c.JSON {
+	if c.Request.JSON {
 		return t.JSON(trainResult{result, result.Steps, sp.Tasks.Gate != "", before, after})
 	}
 	svg := drawOwn(ctx, s, t, result)
@@ -78,13 +61,40 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	return nil
 }
 
-// again returns the words of the command that follows the run again.
-func (c *Command) again() []string {
-	words := []string{"train", c.Spec}
-	if c.Name != "" {
-		words = append(words, "--name", c.Name)
+// request has the flags of the commands that start the run of a spec and follow it.
+type request struct {
+	Spec   string `arg:"" help:"Spec file, YAML or JSON." type:"path"`
+	Name   string `help:"Name of the run (default: the spec's name, or the file's)."`
+	Detach bool   `help:"Return once the run is started."`
+	JSON   bool   `help:"Print the result as JSON, and no progress." name:"json"`
+}
+
+// follow starts the run of a spec, or attaches to it, and follows it to its end. With
+// Detach the result is zero. verb is the command, and check refuses the specs of others.
+func (r request) follow(ctx context.Context, s *state.Flags, t *terminal.Terminal, verb string, check func(spec.Spec) error) (workflows.TrainingResult, spec.Spec, error) {
+	p, err := plan.Make(ctx, r.Spec)
+	if err == nil {
+		err = check(p.Spec)
 	}
-	if c.JSON {
+	if err != nil {
+		return workflows.TrainingResult{}, spec.Spec{}, err
+	}
+	p.WarnOfTasks(t)
+	name, err := runName(r.Name, p.Spec.Name, r.Spec)
+	if err != nil {
+		return workflows.TrainingResult{}, spec.Spec{}, err
+	}
+	result, err := Execution{Name: name, Plan: p, Again: r.again(verb), Detach: r.Detach, JSON: r.JSON}.Run(ctx, s, t)
+	return result, p.Spec, err
+}
+
+// again returns the words of the command that follows the run again.
+func (r request) again(verb string) []string {
+	words := []string{verb, r.Spec}
+	if r.Name != "" {
+		words = append(words, "--name", r.Name)
+	}
+	if r.JSON {
 		words = append(words, "--json")
 	}
 	return words
@@ -207,7 +217,7 @@ func Describe(e activities.Evaluation) string {
 	return s
 }
 
-// Start starts the TrainingWorkflow of a spec under a run's name, or attaches
+// Start starts the workflow of a spec under a run's name, or attaches
 // to it if it is under way with the same spec.
 func Start(ctx context.Context, c client.Client, name string, s spec.Spec) (client.WorkflowRun, error) {
 	input, err := plan.Input(s)
@@ -222,17 +232,20 @@ func Start(ctx context.Context, c client.Client, name string, s spec.Spec) (clie
 		StaticSummary:                            fmt.Sprintf("training run %s", name),
 		Memo:                                     map[string]any{memoDigest: spec.Digest(s)},
 	}
-	if s.Evaluation.Only != "" {
+	switch {
+	case s.Evaluation.Only != "":
 		options.StaticSummary = fmt.Sprintf("evaluation %s", name)
+	case s.Optimizer != nil:
+		options.StaticSummary = fmt.Sprintf("search for prompts %s", name)
 	}
-	r, err := c.ExecuteWorkflow(ctx, options, "TrainingWorkflow", input)
+	r, err := c.ExecuteWorkflow(ctx, options, workflows.TypeOf(s), input)
 	var started *serviceerror.WorkflowExecutionAlreadyStarted
 	if errors.As(err, &started) && wasRefused(ctx, c, name) {
 		options.WorkflowIDReusePolicy = enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE_FAILED_ONLY
-		r, err = c.ExecuteWorkflow(ctx, options, "TrainingWorkflow", input)
+		r, err = c.ExecuteWorkflow(ctx, options, workflows.TypeOf(s), input)
 	}
 	if errors.As(err, &started) {
-		return attach(ctx, c, name, spec.Digest(s))
+		return attach(ctx, c, name, s)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("start run %s: %w", name, err)
@@ -251,16 +264,20 @@ func wasRefused(ctx context.Context, c client.Client, name string) bool {
 // memoDigest is where a run's workflow carries the digest of its spec.
 const memoDigest = "spec_digest"
 
-// attach finds a run that is under way with the spec of that digest; one that
-// ended, or has another, is refused.
-func attach(ctx context.Context, c client.Client, name, digest string) (client.WorkflowRun, error) {
+// attach finds a run that is under way with the same spec; one that ended, or has another,
+// is refused.
+func attach(ctx context.Context, c client.Client, name string, s spec.Spec) (client.WorkflowRun, error) {
 	d, err := c.DescribeWorkflowExecution(ctx, name, "")
 	if err != nil {
 		return nil, fmt.Errorf("find run %s: %w", name, err)
 	}
 	execution := d.WorkflowExecutionInfo
 	if status := execution.Status; status != enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
-		other := fmt.Sprintf("see `%s`", shell.Command("versions", name))
+		results := "versions"
+		if execution.GetType().GetName() == workflows.TypePrompts {
+			results = "prompts"
+		}
+		other := fmt.Sprintf("see `%s`", shell.Command(results, name))
 		if canRetry(ctx, c, execution.Execution) {
 			other = fmt.Sprintf("let this one go on with `%s`", shell.Command("retry", name))
 		}
@@ -272,7 +289,7 @@ func attach(ctx context.Context, c client.Client, name, digest string) (client.W
 			return nil, fmt.Errorf("read the memo of run %s: %w", name, err)
 		}
 	}
-	if started != digest {
+	if started != spec.Digest(s) {
 		return nil, terminal.Usagef("run %s is under way with another spec: start this one under another --name, or see `%s`", name, shell.Command("status", name))
 	}
 	return c.GetWorkflow(ctx, name, ""), nil

@@ -24,6 +24,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/promptsearch"
 	"github.com/fulgurite/fulgurite/run/runstate"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/workflows"
@@ -118,6 +119,7 @@ type viewer struct {
 	rewards  int  // the last step whose reward was shown
 	promoted int
 	pending  int      // the last candidate that was said to wait
+	measured int      // number of a search's candidates that were shown as measured
 	warned   []string // warnings shown last
 	poisoned int      // number of quarantined tasks reported so far
 	outage   outage
@@ -142,8 +144,14 @@ func (v *viewer) show(ctx context.Context) {
 	if p.Step > 0 || v.step > 0 || p.Phase == workflows.PhaseRollouts || p.Phase == workflows.PhaseUpdate {
 		v.step = min(p.Step+1, last)
 	}
-	v.display.Step(v.step, p.Steps)
+	if v.spec.Optimizer != nil {
+		v.showSearch(p)
+	} else {
+		v.display.Step(v.step, p.Steps)
+	}
 	switch p.Phase {
+	case workflows.PhaseSearch:
+		v.display.Search(v.spending(p))
 	case workflows.PhaseRollouts:
 		v.display.Rollouts(p.Rollouts.Done, p.Rollouts.Total)
 		v.display.Pace(p.PaceText(time.Now()))
@@ -160,10 +168,40 @@ func (v *viewer) show(ctx context.Context) {
 	}
 }
 
+// showSearch says once for each candidate that was measured how far the search has come.
+func (v *viewer) showSearch(p workflows.Progress) {
+	if p.Search == nil || p.Search.Candidates <= v.measured {
+		return
+	}
+	v.measured = p.Search.Candidates
+	v.display.Println(searchLine(*p.Search) + "; " + promptsearch.SpentText(p.Search.Spent, v.spec.Optimizer.Budget))
+}
+
+// spending returns how many rollouts a search has spent, and how many it may spend.
+func (v *viewer) spending(p workflows.Progress) (done, total int) {
+	if p.Search != nil {
+		done = p.Search.Spent.Minibatch + p.Search.Spent.Validation
+	}
+	return done, v.spec.Optimizer.Budget.Minibatch + v.spec.Optimizer.Budget.Validation
+}
+
+// searchLine says how far a search has come.
+func searchLine(p activities.SearchProgress) string {
+	text := fmt.Sprintf("%s, %s measured", readable.Count(p.Proposals, "proposal"), readable.Count(p.Candidates, "candidate"))
+	if p.Best != nil {
+		text += fmt.Sprintf(", the best %.3f on validation", *p.Best)
+	}
+	return text
+}
+
 // showStop says once that the run ends early.
 func (v *viewer) showStop(stop record.Stop) {
 	if !v.stopping {
 		v.stopping = true
+		if v.spec.Optimizer != nil {
+			v.display.Println(fmt.Sprintf("stopping, %s; the search ends with the best candidate so far", terminal.Escape(stop.Text())))
+			return
+		}
 		v.display.Println(fmt.Sprintf("stopping, %s; it ends after step %d of %d", terminal.Escape(stop.Text()), stop.After, stop.Of))
 	}
 }
