@@ -20,6 +20,7 @@ import (
 	"github.com/fulgurite/fulgurite/page/specs"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/evaluation"
+	"github.com/fulgurite/fulgurite/run/promptsearch"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/spec"
 )
@@ -332,7 +333,7 @@ func (s *Server) evaluated(ctx context.Context, run record.Run, kind record.Kind
 		mean, _ := evaluation.MeanOf(greedy)
 		out.Greedy = &mean
 	}
-	recorded, err := s.Records.EvaluationsBetween(ctx, run.Name, model.DefaultPolicy, version, version+1)
+	recorded, err := s.Records.EvaluationsBetween(ctx, run.Name, promptsearch.PolicyOfRun(run), version, version+1)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/page/cache"
 	"github.com/fulgurite/fulgurite/page/curves"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/promptsearch"
 	"github.com/fulgurite/fulgurite/run/report"
 )
 
@@ -26,6 +27,8 @@ type history struct {
 	lags  map[int]float64
 	// lagged is the last step whose lag was read.
 	lagged int
+
+	answers int // of the run's search, which were counted
 
 	judged      bool // decisions and evaluations were read
 	evaluations []record.Evaluation
@@ -151,13 +154,13 @@ func (s *Server) judged(ctx context.Context, run record.Run) (judged, error) {
 }
 
 func (s *Server) readJudged(ctx context.Context, run record.Run, h *history) (err error) {
-	if h.evaluations, err = s.Records.EvaluationsBetween(ctx, run.Name, model.DefaultPolicy, 0, maxVersions); err != nil {
+	if h.evaluations, err = s.Records.EvaluationsBetween(ctx, run.Name, promptsearch.PolicyOfRun(run), 0, maxVersions); err != nil {
 		return err
 	}
-	if h.moves, err = s.Records.Promotions(ctx, run.Name, model.DefaultPolicy); err != nil {
+	if h.moves, err = s.Records.Promotions(ctx, run.Name, promptsearch.PolicyOfRun(run)); err != nil {
 		return err
 	}
-	h.decisions, err = s.Records.Decisions(ctx, run.Name, model.DefaultPolicy)
+	h.decisions, err = s.Records.Decisions(ctx, run.Name, promptsearch.PolicyOfRun(run))
 	h.judged = err == nil
 	return err
 }
@@ -170,15 +173,15 @@ func (s *Server) readNewest(ctx context.Context, run record.Run, h *history) err
 	if n := len(h.evaluations); n > 0 {
 		from = max(0, h.evaluations[n-1].Version-newest)
 	}
-	evaluations, err := s.Records.EvaluationsBetween(ctx, run.Name, model.DefaultPolicy, from, maxVersions)
+	evaluations, err := s.Records.EvaluationsBetween(ctx, run.Name, promptsearch.PolicyOfRun(run), from, maxVersions)
 	if err != nil {
 		return err
 	}
-	moves, err := s.Records.LatestPromotions(ctx, run.Name, model.DefaultPolicy, newest)
+	moves, err := s.Records.LatestPromotions(ctx, run.Name, promptsearch.PolicyOfRun(run), newest)
 	if err != nil {
 		return err
 	}
-	decisions, err := s.Records.LatestDecisions(ctx, run.Name, model.DefaultPolicy, newest)
+	decisions, err := s.Records.LatestDecisions(ctx, run.Name, promptsearch.PolicyOfRun(run), newest)
 	if err != nil {
 		return err
 	}

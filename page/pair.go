@@ -15,6 +15,7 @@ import (
 	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/evaluation"
+	"github.com/fulgurite/fulgurite/run/promptsearch"
 )
 
 const (
@@ -38,6 +39,7 @@ type pairBody struct {
 	Sentence      string
 	Worse, Better changes
 	Between       between
+	Texts         []textPair // of two versions of prompts
 }
 
 // changes are tasks on which one of the versions earns more.
@@ -103,7 +105,11 @@ func (s *Server) pair(r *http.Request) (view, error) {
 			body.Problem = fmt.Sprintf("%s: tick two, or name them here.", readable.Are(len(ticked), "version", "ticked"))
 		}
 	default:
-		if err := s.between(ctx, &body); err != nil {
+		if searches(run) {
+			if body.Texts, err = s.pairTexts(ctx, body.A, body.B); err != nil {
+				return view{}, err
+			}
+		} else if err := s.between(ctx, &body); err != nil {
 			return view{}, err
 		}
 		body.Between.Keys, body.Between.KeySearch = narrowKeys(r, body.Between.Keys)
@@ -474,7 +480,7 @@ func (s *Server) lastEvaluated(ctx context.Context, run record.Run, split record
 		return nil, err
 	}
 	for _, e := range slices.Backward(j.evaluations) {
-		if e.Kind == split && e.Policy == model.DefaultPolicy {
+		if e.Kind == split && e.Policy == promptsearch.PolicyOfRun(run) {
 			return &e, nil
 		}
 	}

@@ -108,6 +108,12 @@ func (s *Server) missing(r *http.Request) view {
 	if version := r.PathValue("version"); version != "" {
 		return failed(fmt.Sprintf("Run %s has no version %s", format.FirstLine(name), format.FirstLine(version)), "It may not have been made yet.", there, link{Text: "Its versions", Path: runPath(name) + "/versions"})
 	}
+	if c := r.PathValue("candidate"); c != "" || strings.HasSuffix(r.URL.Path, "/prompts") {
+		if c == "" {
+			return failed(fmt.Sprintf("Run %s searches for no prompts", format.FirstLine(name)), "Its spec has no optimizer.", there)
+		}
+		return failed(fmt.Sprintf("Run %s has no candidate %s", format.FirstLine(name), format.FirstLine(c)), "Its search may not have made it yet.", there, link{Text: "Its prompts", Path: promptsPath(name)})
+	}
 	if r.PathValue("action") != "" {
 		return failed("There is no such action", "What can be done to run "+format.FirstLine(name)+" is on its page.", there)
 	}

@@ -81,7 +81,7 @@ func (s *Server) sides(ctx context.Context, b *playgroundBody, version string) e
 	if reference := b.Run + "@" + version; versionReference.MatchString(reference) {
 		b.A = reference
 	}
-	promoted, _, err := s.promoted(ctx, b.Run)
+	promoted, _, err := s.promoted(ctx, b.Run, model.DefaultPolicy)
 	if err != nil {
 		return err
 	}

@@ -6,12 +6,14 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/promptsearch"
 	"github.com/fulgurite/fulgurite/run/report"
 )
 
 // Records is the part of a store that the page reads.
 type Records interface {
 	report.Store
+	promptsearch.Store
 	LatestRuns(ctx context.Context, from, most int) ([]record.Run, error)
 	RunsLike(ctx context.Context, q record.RunQuery) ([]record.Run, int, error)
 	Version(ctx context.Context, id model.VersionID) (model.Version, error)

@@ -20,6 +20,7 @@ import (
 	"github.com/fulgurite/fulgurite/page/specs"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/evaluation"
+	"github.com/fulgurite/fulgurite/run/promptsearch"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/spec"
 )
@@ -45,6 +46,8 @@ type runBody struct {
 	Result  *evaluated
 	Hardest []groupRow
 	Model   string // that is evaluated, if it is not the run's own
+	// Search is the search of a run that looks for better prompts. Such a run has no steps.
+	Search  *searchBody
 	Figures []figure.Drawn
 	Flat    []string // the titles of curves that are zero all along
 	// Warning says that the last steps taught nothing, and why that may be.
@@ -93,6 +96,10 @@ func (s *Server) run(r *http.Request) (view, error) {
 	case run.Status == record.Refused:
 	case sp.Evaluation.Only != "":
 		if err := s.resultOf(ctx, run, sp, &b); err != nil {
+			return view{}, err
+		}
+	case b.Searches:
+		if err := s.foundBy(ctx, run, &b); err != nil {
 			return view{}, err
 		}
 	default:
@@ -208,20 +215,36 @@ func (s *Server) accountOf(r *http.Request, run record.Run, b *runBody) error {
 		return err
 	}
 	b.Figures, b.Flat = shown.figures, shown.flat
-	moves, decided := j.moves[max(0, len(j.moves)-newest):], j.decisions[max(0, len(j.decisions)-newest):]
-	b.Events = decisions.Events(moves, decided)
-	if len(b.Events) > eventsShown {
-		b.Events, b.Earlier = b.Events[:eventsShown], true
-	}
+	b.judge(run, j)
 	b.Warning = record.UntaughtBy(steps).Text()
 	b.Steps = stepRows(run, steps[max(0, len(steps)-stepsShown):])
 	for i := range b.Steps {
 		b.Steps[i].Lag = lagOf(lags.Value, b.Steps[i].Step.Step)
 	}
+	return nil
+}
+
+// judge adds what was decided about the versions, and the results on the test split.
+func (b *runBody) judge(run record.Run, j judged) {
+	moves, decided := j.moves[max(0, len(j.moves)-newest):], j.decisions[max(0, len(j.decisions)-newest):]
+	b.Events = decisions.Events(moves, decided)
+	if len(b.Events) > eventsShown {
+		b.Events, b.Earlier = b.Events[:eventsShown], true
+	}
 	if b.Before, b.After = tested(j.evaluations); b.After != nil {
 		b.Changed = pairPath(run.Name, b.Before.Version, b.After.Version, record.Test)
 	}
-	return nil
+}
+
+// foundBy adds what a search for better prompts has found.
+func (s *Server) foundBy(ctx context.Context, run record.Run, b *runBody) error {
+	j, err := s.judged(ctx, run)
+	if err != nil {
+		return err
+	}
+	b.judge(run, j)
+	b.Search, err = s.searchBody(ctx, run)
+	return err
 }
 
 // drawn are the figures of a run, and the titles of those that would be zero all along.
@@ -302,7 +325,17 @@ func (s *Server) offer(ctx context.Context, run record.Run, row runRow, state *S
 	if state != nil {
 		now.Paused, now.Stopping, now.Pending = state.Paused, state.Stop != nil, state.Pending
 	}
-	return s.actions.Offer(ctx, run, now)
+	if !searches(run) {
+		return s.actions.Offer(ctx, run, now)
+	}
+	// Nothing moves the pointer of prompts by hand yet, and a search has no steps to add.
+	now.Promoted, now.Pinned = false, false
+	names := []record.ActionName{record.ActionPause, record.ActionResume, record.ActionStop, actions.StopNow, record.ActionApprove, record.ActionReject}
+	if run.CanRetry() {
+		names = append(names, record.ActionRetry)
+	}
+	offer := s.actions.Offer(ctx, run, now)
+	return offer.About(names...)
 }
 
 const (
@@ -453,11 +486,18 @@ func (s *Server) look(ctx context.Context, r *http.Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	move, err := s.Records.Promoted(ctx, run.Name, model.DefaultPolicy)
+	move, err := s.Records.Promoted(ctx, run.Name, promptsearch.PolicyOfRun(run))
 	if err != nil && !errors.Is(err, record.ErrNotFound) {
 		return "", err
 	}
 	text := fmt.Sprintf("%s %d %q", run.Status, step, move.DecisionID)
+	if searches(run) {
+		search, err := s.searchState(ctx, run)
+		if err != nil {
+			return "", err
+		}
+		text += " " + search
+	}
 	if state, _ := s.state(ctx, run); state != nil {
 		text += fmt.Sprintf(" %s %s %d %d %v %d %d", state.Phase, format.Clean(state.Subject), state.Done, state.Total, state.Paused, state.Pending, len(state.Waits))
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/promptsearch"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/spec"
 )
@@ -54,6 +55,9 @@ type runRow struct {
 	AllFailed     bool // every attempt of its steps, or of its evaluation, failed
 	// Only says that the run has no steps; Reward is then the mean of its evaluation.
 	Only bool
+	// Searches says that the run searches for better prompts. It has no steps; Reward is then
+	// the mean of the promoted version on the gate split.
+	Searches bool
 	// UnderWay is the page of the evaluation that is under way, or "".
 	UnderWay string
 }
@@ -219,8 +223,15 @@ func (s *Server) runRow(ctx context.Context, run record.Run) (runRow, error) {
 			return row, err
 		}
 	}
-	if row.Promoted, row.Pinned, err = s.promoted(ctx, run.Name); err != nil {
+	row.Searches = searches(run)
+	if row.Promoted, row.Pinned, err = s.promoted(ctx, run.Name, promptsearch.PolicyOfRun(run)); err != nil {
 		return row, err
+	}
+	if row.Searches {
+		row.Planned = 0
+		if row.Reward, err = s.gateReward(ctx, run, row.Promoted); err != nil {
+			return row, err
+		}
 	}
 	state, doubt := s.state(ctx, run)
 	if doubt != "" {
@@ -274,6 +285,20 @@ func (s *Server) resultReward(ctx context.Context, run record.Run) (*float64, er
 	return &j.evaluations[0].Mean, nil
 }
 
+// gateReward returns the mean of a version on the gate split, or nil if it is not known.
+func (s *Server) gateReward(ctx context.Context, run record.Run, version *int) (*float64, error) {
+	j, err := s.judged(ctx, run)
+	if err != nil || version == nil {
+		return nil, err
+	}
+	for _, e := range j.evaluations {
+		if e.Kind == record.Gate && e.Version == *version {
+			return &e.Mean, nil
+		}
+	}
+	return nil, nil
+}
+
 // evaluationPath returns the path of the evaluation that a run is at, or "" if it is at
 // none.
 func evaluationPath(run string, now State) string {
@@ -285,8 +310,8 @@ func evaluationPath(run string, now State) string {
 
 // promoted returns the promoted version, or nil if there is none, and whether it is
 // pinned.
-func (s *Server) promoted(ctx context.Context, run string) (*int, bool, error) {
-	p, err := s.Records.Promoted(ctx, run, model.DefaultPolicy)
+func (s *Server) promoted(ctx context.Context, run, policy string) (*int, bool, error) {
+	p, err := s.Records.Promoted(ctx, run, policy)
 	if errors.Is(err, record.ErrNotFound) {
 		return nil, false, nil
 	}

@@ -30,6 +30,7 @@ import (
 	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/page/login"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/promptsearch"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/tasks"
 )
@@ -97,6 +98,9 @@ type Server struct {
 	lives     cache.Cache[record.Run]
 	documents cache.Cache[document]
 	failures  cache.Cache[bool] // whether every agent of a run failed
+	readers   cache.Cache[*promptsearch.Reader]
+	searched  cache.Background[*promptsearch.Search]
+	ordered   cache.Cache[[]tasks.Task] // splits
 
 	acted   atomic.Int64    // counts requests that may have changed something
 	ctx     context.Context // ends with Close
@@ -131,6 +135,8 @@ func New(o Options) (*Server, error) {
 	s.documents.Most, s.failures.Most = maxDocuments, 256
 	s.accounts.Most, s.accounts.Begin, s.accounts.Done = maxAccounts, s.begin, s.work.Done
 	s.results.Most, s.results.Begin, s.results.Done = maxAccounts, s.begin, s.work.Done
+	s.readers.Most, s.ordered.Most = maxSearches, 8
+	s.searched.Most, s.searched.Begin, s.searched.Done = maxSearches, s.begin, s.work.Done
 	s.opened.Most, s.opened.Begin, s.opened.Done = 2, s.begin, s.work.Done
 	s.lagging.Most, s.lagging.Begin, s.lagging.Done = maxAccounts, s.begin, s.work.Done
 	var err error
@@ -159,6 +165,8 @@ func New(o Options) (*Server, error) {
 		"/runs/{run}/versions/compare/task":            s.taskBeside,
 		"/runs/{run}/cut-off":                          s.cutOff,
 		"/runs/{run}/versions/{version}":               s.version,
+		"/runs/{run}/prompts":                          s.prompts,
+		"/runs/{run}/prompts/{candidate}":              s.candidate,
 		"/runs/{run}/tasks":                            s.tasks,
 		"/runs/{run}/{step}":                           s.step,
 		"/runs/{run}/{step}/{task}":                    s.group,
@@ -334,7 +342,11 @@ type link struct {
 // runView returns the view of a page of a run.
 func runView(template string, run record.Run, here string, crumbs ...link) view {
 	v := view{template: template, Crumbs: append([]link{{Text: run.Name, Path: runPath(run.Name)}}, crumbs...)}
-	for _, t := range []link{{Text: "Overview"}, {Text: "Steps", Path: "/steps"}, {Text: "Versions", Path: "/versions"}, {Text: "Tasks", Path: "/tasks"}, {Text: "Actions", Path: "/actions"}} {
+	work := link{Text: "Steps", Path: "/steps"}
+	if searches(run) {
+		work = link{Text: "Prompts", Path: "/prompts"}
+	}
+	for _, t := range []link{{Text: "Overview"}, work, {Text: "Versions", Path: "/versions"}, {Text: "Tasks", Path: "/tasks"}, {Text: "Actions", Path: "/actions"}} {
 		v.Tabs = append(v.Tabs, link{t.Text, runPath(run.Name) + t.Path, t.Text == here})
 	}
 	v.Whole = len(crumbs) == 0 || len(crumbs) == 1 && crumbs[0].Path == ""

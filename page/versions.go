@@ -20,6 +20,7 @@ import (
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/promptsearch"
 )
 
 // versionsPerPage is how many versions a list has.
@@ -61,6 +62,9 @@ func (s *Server) versions(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
+	if searches(run) {
+		return s.promptVersions(ctx, run)
+	}
 	b := versionsBody{Path: runPath(run.Name) + "/versions"}
 	last, err := s.Records.LastVersion(ctx, run.Name, model.DefaultPolicy)
 	if err != nil && !errors.Is(err, record.ErrNotFound) {
@@ -101,21 +105,26 @@ func (s *Server) versions(r *http.Request) (view, error) {
 			b.Splits = append(b.Splits, kind)
 		}
 	}
-	moves, err := s.Records.LatestPromotions(ctx, run.Name, model.DefaultPolicy, versionsPerPage)
-	if err != nil {
+	if b.History, b.Earlier, b.Pinned, err = s.pointerHistory(ctx, run); err != nil {
 		return view{}, err
 	}
-	decided, err := s.Records.LatestDecisions(ctx, run.Name, model.DefaultPolicy, versionsPerPage)
-	if err != nil {
-		return view{}, err
-	}
-	b.Pinned = len(moves) > 0 && moves[0].Pinned()
-	b.History = decisions.Events(moves, decided)
-	b.Earlier = len(moves) == versionsPerPage || len(decided) == versionsPerPage || len(b.History) > versionsPerPage
-	b.History = b.History[:min(len(b.History), versionsPerPage)]
 	v := runView("versions", run, "Versions", link{Text: "Versions"})
 	v.Body = b
 	return v, nil
+}
+
+// pointerHistory returns the newest moves of a run's promoted pointer and the decisions that
+// moved nothing, whether there are earlier ones, and whether the pointer is pinned.
+func (s *Server) pointerHistory(ctx context.Context, run record.Run) (history []decisions.Event, earlier, pinned bool, err error) {
+	policy := promptsearch.PolicyOfRun(run)
+	moves, err := s.Records.LatestPromotions(ctx, run.Name, policy, versionsPerPage)
+	if err != nil {
+		return nil, false, false, err
+	}
+	decided, err := s.Records.LatestDecisions(ctx, run.Name, policy, versionsPerPage)
+	history = decisions.Events(moves, decided)
+	earlier = len(moves) == versionsPerPage || len(decided) == versionsPerPage || len(history) > versionsPerPage
+	return history[:min(len(history), versionsPerPage)], earlier, len(moves) > 0 && moves[0].Pinned(), err
 }
 
 // leaveOut leaves out the versions that nobody judged, unless the request asks for all, but never
@@ -187,7 +196,7 @@ func (r versionRow) judged() bool {
 func (s *Server) pointerActs(ctx context.Context, run record.Run) actions.Offer {
 	var row runRow
 	var err error
-	if row.Promoted, row.Pinned, err = s.promoted(ctx, run.Name); err != nil {
+	if row.Promoted, row.Pinned, err = s.promoted(ctx, run.Name, promptsearch.PolicyOfRun(run)); err != nil {
 		return actions.Offer{Why: format.FirstLine(err.Error())}
 	}
 	state, _ := s.state(ctx, run)
@@ -206,21 +215,21 @@ type lineage struct {
 }
 
 func (s *Server) lineage(ctx context.Context, of record.Run, from, to int) (l lineage, err error) {
-	run := of.Name
+	run, policy := of.Name, promptsearch.PolicyOfRun(of)
 	l = lineage{run: run, promoted: -1}
 	if l.fraction, err = s.fractions(ctx, of); err != nil {
 		return l, err
 	}
-	if l.evaluations, err = s.Records.EvaluationsBetween(ctx, run, model.DefaultPolicy, from, to); err != nil {
+	if l.evaluations, err = s.Records.EvaluationsBetween(ctx, run, policy, from, to); err != nil {
 		return l, err
 	}
-	if l.moves, err = s.Records.PromotionsBetween(ctx, run, model.DefaultPolicy, from, to); err != nil {
+	if l.moves, err = s.Records.PromotionsBetween(ctx, run, policy, from, to); err != nil {
 		return l, err
 	}
-	if l.decisions, err = s.Records.DecisionsBetween(ctx, run, model.DefaultPolicy, from, to); err != nil {
+	if l.decisions, err = s.Records.DecisionsBetween(ctx, run, policy, from, to); err != nil {
 		return l, err
 	}
-	now, _, err := s.promoted(ctx, run)
+	now, _, err := s.promoted(ctx, run, policy)
 	if now != nil {
 		l.promoted = *now
 	}
@@ -318,6 +327,9 @@ func (s *Server) version(r *http.Request) (view, error) {
 	n, err := strconv.Atoi(r.PathValue("version"))
 	if err != nil || strconv.Itoa(n) != r.PathValue("version") {
 		return view{}, fmt.Errorf("%w: %q is not a version's number", record.ErrNotFound, format.FirstLine(r.PathValue("version")))
+	}
+	if searches(run) {
+		return s.promptVersion(ctx, run, n)
 	}
 	found, err := s.Records.Version(ctx, model.VersionID{Run: run.Name, Policy: model.DefaultPolicy, Number: n})
 	if err != nil {

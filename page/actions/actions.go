@@ -20,9 +20,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/access"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/promptsearch"
 	"github.com/fulgurite/fulgurite/spec"
 )
 
@@ -280,7 +280,7 @@ func (p *Pages) ask(w http.ResponseWriter, r *http.Request, run record.Run, b fo
 	b.Back = strings.TrimSuffix(Path(run.Name), "/actions")
 	b.Token = p.Guard.FormToken(access.Of(r.Context()))
 	if k.TakesVersion {
-		promotion, err := p.Records.Promoted(r.Context(), run.Name, model.DefaultPolicy)
+		promotion, err := p.Records.Promoted(r.Context(), run.Name, promptsearch.PolicyOfRun(run))
 		switch {
 		case err == nil:
 			b.Promoted = &promotion.Version

@@ -11,6 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/curves"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/promptsearch"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/spec"
 )
@@ -108,7 +109,7 @@ func (p *Pages) evidence(ctx context.Context, of record.Run, k kind, b formBody)
 		case k.Name == record.ActionApprove || k.Name == record.ActionReject:
 			g.Role = "waits for approval"
 		}
-		all, err := p.Records.EvaluationsBetween(ctx, run, model.DefaultPolicy, v, v+1)
+		all, err := p.Records.EvaluationsBetween(ctx, run, promptsearch.PolicyOfRun(of), v, v+1)
 		if err != nil {
 			return out, err
 		}

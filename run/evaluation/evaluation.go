@@ -94,7 +94,7 @@ func samplesOf(e record.Evaluation) (int, error) {
 // rewards reads the rewards of n samples of each task, the first of which has that number.
 func rewards(ctx context.Context, s Scores, e record.Evaluation, first, n int) ([][]float64, error) {
 	policy := e.Policy
-	if policy == record.PromptsPolicy { // their attempts sample from the weights
+	if policy == record.PromptsPolicy { // prompts sample nothing: their attempts have the policy of the weights
 		policy = model.DefaultPolicy
 	}
 	scores, err := s.Scores(ctx, e.Run, policy, e.Kind, e.Version)
@@ -117,9 +117,9 @@ func rewards(ctx context.Context, s Scores, e record.Evaluation, first, n int) (
 	return out, nil
 }
 
-// Find returns the evaluation of the default policy, or of the prompts of a run that
-// searches for better ones, that a reference means: RUN@NUMBER means that of a version, and RUN alone the only evaluation of the run. If there are
-// several, split selects one; it may be empty.
+// Find returns the evaluation that a reference means, of the default policy or, if the run
+// searches for better ones, of the prompts: RUN@NUMBER means that of a version, and RUN alone
+// the only evaluation of the run. If there are several, split selects one; it may be empty.
 func Find(ctx context.Context, s Store, reference string, split record.Kind) (record.Evaluation, error) {
 	run, number, numbered := strings.Cut(reference, "@")
 	all, err := s.Evaluations(ctx, run)

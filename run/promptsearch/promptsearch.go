@@ -12,9 +12,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"sync"
 	"time"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/prompts"
 	"github.com/fulgurite/fulgurite/prompts/optimize"
 	"github.com/fulgurite/fulgurite/prompts/search"
@@ -87,25 +90,43 @@ type Candidate struct {
 	Decided time.Time
 }
 
+// Reader reads the search of one run again and again. It keeps what it has read, so that
+// each time it reads only the new answers. It is safe for concurrent use.
+type Reader struct {
+	run string
+
+	mu        sync.Mutex
+	execution string // of the run that history is about
+	history   *optimize.History
+	answered  map[string]record.SearchAnswer
+	read      int
+}
+
+// NewReader returns a reader of the search of a run.
+func NewReader(run string) *Reader { return &Reader{run: run} }
+
 // Read reads the search of a run. The error wraps ErrNone if its spec has no optimizer.
 func Read(ctx context.Context, from Store, run string) (*Search, error) {
+	return NewReader(run).Read(ctx, from)
+}
+
+// Read reads the search as it is now. It never changes a search that it returned before. The
+// error wraps ErrNone if the run's spec has no optimizer.
+func (r *Reader) Read(ctx context.Context, from Store) (*Search, error) {
+	run := r.run
 	row, err := from.Run(ctx, run)
 	if err != nil {
 		return nil, fmt.Errorf("read run %s: %w", run, err)
 	}
-	s := &Search{Run: row, Promoted: -1, answered: map[string]record.SearchAnswer{}, byID: map[string]int{}, reflected: map[string][]int{}}
+	s := &Search{Run: row, Promoted: -1, byID: map[string]int{}, reflected: map[string][]int{}}
 	if s.Spec, err = spec.Stored(row.Spec); err != nil {
 		return nil, fmt.Errorf("run %s: %w", run, err)
 	}
 	if s.Spec.Optimizer == nil {
 		return nil, fmt.Errorf("run %s: %w", run, ErrNone)
 	}
-	answers, err := from.SearchAnswers(ctx, run, 0)
-	if err != nil {
+	if err := r.replay(ctx, from, s); err != nil {
 		return nil, err
-	}
-	if err := s.replay(answers); err != nil {
-		return nil, fmt.Errorf("search of run %s: %w", run, err)
 	}
 	if s.Versions, err = from.PromptVersions(ctx, run); err != nil {
 		return nil, err
@@ -124,8 +145,38 @@ func Read(ctx context.Context, from Store, run string) (*Search, error) {
 	return s, nil
 }
 
-func (s *Search) replay(answers []record.SearchAnswer) error {
-	history, err := optimize.Begin(s.Spec, s.Run.Splits[record.Train].Count, s.Run.Splits[record.Validation].Count)
+// replay gives the search the answers that are new, and notes in s what it decided.
+func (r *Reader) replay(ctx context.Context, from Store, s *Search) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.update(ctx, from, s); err != nil {
+		r.history = nil // it can't be used any more
+		return fmt.Errorf("search of run %s: %w", r.run, err)
+	}
+	s.answered = maps.Clone(r.answered)
+	s.Decisions, s.Served, s.Account = r.history.Decisions(), r.history.Served(), r.history.Account()
+	s.Open, s.Done = r.history.Open()
+	for _, d := range s.Decisions {
+		s.decided(d)
+	}
+	for i, one := range s.Served {
+		s.scored(one)
+		if one.Kind != search.Evaluate {
+			s.reflected[one.Candidate.ID] = append(s.reflected[one.Candidate.ID], i)
+		}
+	}
+	return nil
+}
+
+func (r *Reader) update(ctx context.Context, from Store, s *Search) error {
+	if r.history == nil || r.execution != s.Run.ExecutionID {
+		history, err := optimize.Begin(s.Spec, s.Run.Splits[record.Train].Count, s.Run.Splits[record.Validation].Count)
+		if err != nil {
+			return err
+		}
+		r.history, r.execution, r.answered, r.read = history, s.Run.ExecutionID, map[string]record.SearchAnswer{}, 0
+	}
+	answers, err := from.SearchAnswers(ctx, r.run, r.read)
 	if err != nil {
 		return err
 	}
@@ -134,21 +185,10 @@ func (s *Search) replay(answers []record.SearchAnswer) error {
 		if err := json.Unmarshal(one.Answer, &a); err != nil {
 			return fmt.Errorf("decode the answer to request %s: %w", one.Request, err)
 		}
-		if err := history.Take(a); err != nil {
+		if err := r.history.Take(a); err != nil {
 			return err
 		}
-		s.answered[one.Request] = one
-	}
-	s.Decisions, s.Served, s.Account = history.Decisions(), history.Served(), history.Account()
-	s.Open, s.Done = history.Open()
-	for _, d := range s.Decisions {
-		s.decided(d)
-	}
-	for i, r := range s.Served {
-		s.scored(r)
-		if r.Kind != search.Evaluate {
-			s.reflected[r.Candidate.ID] = append(s.reflected[r.Candidate.ID], i)
-		}
+		r.answered[one.Request], r.read = one, one.Number+1
 	}
 	return nil
 }
@@ -294,4 +334,13 @@ func (s *Search) Version(number int) (Candidate, bool) {
 // Prompts returns what attempts with a candidate are served.
 func (s *Search) Prompts(c Candidate) (prompts.Set, error) {
 	return s.Spec.Prompts.WithTexts(c.Text)
+}
+
+// PolicyOfRun returns the policy whose versions a run makes, compares and promotes: that of the
+// prompts if the run searches for better ones.
+func PolicyOfRun(run record.Run) string {
+	if s, err := spec.Stored(run.Spec); err == nil && s.Optimizer != nil {
+		return record.PromptsPolicy
+	}
+	return model.DefaultPolicy
 }
