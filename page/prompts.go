@@ -267,12 +267,16 @@ func (b *promptsBody) list(r *http.Request, found *promptsearch.Search) {
 	order := candidateOrder()
 	asked, _ := listing.Read(r, order)
 	b.Candidates, b.Search = listing.Narrow(r, rows, candidatesPerPage, order)
+	if b.Search != nil {
+		b.Search.Total = b.Total
+	}
 	if asked.Narrows() {
 		for i := range b.Candidates {
 			b.Candidates[i].Depth = 0 // parents may be missing
 		}
 	} else if b.Search == nil && b.Total > listing.SearchAfter {
 		_, b.Search = listing.Read(r, order)
+		b.Search.Found, b.Search.Total = len(rows), b.Total
 	}
 }
 

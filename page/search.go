@@ -173,7 +173,7 @@ func (s *Server) searchFigures(found *promptsearch.Search) ([]figure.Drawn, erro
 		}
 	}
 	best.Points = stairs(best.Points)
-	f := figure.Figure{Title: "Validation score", Unit: "proposal", Lines: []figure.Curve{best, seed}, Note: "mean over the validation split, after so many proposals"}
+	f := figure.Figure{Title: "Validation score", Unit: "proposal", Lines: []figure.Curve{best, seed}, Note: "mean over the validation split"}
 	if f.Empty() {
 		return nil, nil
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/hf"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
 )
 
 // stores returns stores as different kinds of runs leave them, by name.
@@ -44,6 +45,18 @@ func stores() map[string]func(t testing.TB) *recorded {
 			for _, run := range []string{"measured", "alone"} {
 				require.NoError(t, r.store.FinishRun(t.Context(), run, record.Completed, nil))
 			}
+			return r
+		},
+		"prompts": func(t testing.TB) *recorded {
+			r := newEmpty(t, "plain")
+			r.searched(small("gepa", spec.AlgorithmGEPA))
+			r.searched(small("apo", spec.AlgorithmAPO))
+			c := wide("many", 60)
+			c.memory = false
+			r.searched(c)
+			c = small("goes", spec.AlgorithmGEPA)
+			c.most = 6
+			r.searched(c)
 			return r
 		},
 		"failed": func(t testing.TB) *recorded {

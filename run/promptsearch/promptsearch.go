@@ -287,7 +287,7 @@ func (s *Search) Reflections(c Candidate) []optimize.Served {
 // critique returns the critique that an edit follows.
 func (s *Search) critique(edit optimize.Served) (optimize.Served, bool) {
 	for _, i := range s.reflected[edit.Candidate.ID] {
-		if r := s.Served[i]; r.Kind == search.Critique && edit.Critique != "" && r.Answer.Text == edit.Critique {
+		if r := s.Served[i]; r.Kind == search.Critique && r.Prompt == edit.Prompt && edit.Critique != "" && r.Answer.Text == edit.Critique {
 			return r, true
 		}
 	}
