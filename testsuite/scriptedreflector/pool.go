@@ -22,7 +22,11 @@ type Pool struct {
 	// Prompts are the proposals by the name of the prompt. The texts that a search starts
 	// from have to be among them if there are several prompts, because a question shows
 	// the prompt's text and not its name.
-	Prompts map[string][]Proposal `json:"prompts"`
+	Prompts map[string][]Proposal `json:"prompts,omitempty"`
+	// Lines are for a single prompt, in place of Prompts: a proposal is the text that the
+	// question shows with one of the lines added at its end, or taken out if the text has
+	// it. A line's quality is what adding it to the seed changes.
+	Lines []Proposal `json:"lines,omitempty"`
 	// Critiques are what it replies to a question for a critique.
 	Critiques []string `json:"critiques"`
 }
@@ -37,8 +41,21 @@ func ReadPool(text []byte) (Pool, error) {
 }
 
 func (p Pool) check() error {
-	if len(p.Prompts) == 0 {
+	switch {
+	case len(p.Prompts) > 0 && len(p.Lines) > 0:
+		return errors.New("pool: it has prompts and lines; leave out one")
+	case len(p.Prompts) == 0 && len(p.Lines) == 0:
 		return errors.New("pool: prompts is empty")
+	case len(p.Lines) == 1:
+		return errors.New("pool: lines needs at least two, so that there is always one to propose")
+	}
+	for i, one := range p.Lines {
+		if one.Text == "" || one.Text != strings.TrimSpace(one.Text) || strings.ContainsAny(one.Text, "\r\n") {
+			return fmt.Errorf("pool: line %d is empty, or has space around it or a line break", i)
+		}
+		if slices.ContainsFunc(p.Lines[:i], func(before Proposal) bool { return before.Text == one.Text }) {
+			return fmt.Errorf("pool: line %d is there twice", i)
+		}
 	}
 	seen := map[string]string{}
 	for _, name := range p.names() {
@@ -83,6 +100,10 @@ func (p Pool) others(question string) (others []string, current string, err erro
 	if !ok {
 		return nil, "", errors.New("the question shows no prompt")
 	}
+	if len(p.Lines) > 0 {
+		current, _, _ = strings.Cut(rest, end)
+		return p.changed(current), current, nil
+	}
 	names := p.names()
 	name := ""
 	for _, n := range names {
@@ -106,4 +127,20 @@ func (p Pool) others(question string) (others []string, current string, err erro
 		}
 	}
 	return others, current, nil
+}
+
+// changed returns the text with each of the lines added or taken out.
+func (p Pool) changed(text string) []string {
+	var out []string
+	for _, one := range p.Lines {
+		lines := strings.Split(text, "\n")
+		kept := slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return line == one.Text })
+		if len(kept) == len(lines) {
+			kept = append(kept, one.Text)
+		}
+		if len(kept) > 0 {
+			out = append(out, strings.Join(kept, "\n"))
+		}
+	}
+	return out
 }

@@ -1,8 +1,8 @@
 // Package scriptedreflector is a synthetic reflector for tests and benchmarks: a server that
 // replies to the questions of package prompts/search from a fixed pool of texts.
 //
-// It does not reflect. It proposes any other text of the prompt's pool, each as often, and
-// looks neither at the attempts nor at a critique. So a search that does well with it is good
+// It does not reflect. It proposes any other text of the prompt's pool, or the prompt with any
+// line of the pool added or taken out, each as often, and looks neither at the attempts nor at a critique. So a search that does well with it is good
 // at choosing among proposals, and that is all that a result with it says: call it synthetic
 // wherever such a result is shown.
 //

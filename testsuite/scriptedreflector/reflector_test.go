@@ -248,6 +248,40 @@ func TestASinglePromptNeedsNoSeedInThePool(t *testing.T) {
 	require.Equal(t, "Sing.\nLoud.", text)
 }
 
+func TestALineOfThePoolIsAddedOrTakenOut(t *testing.T) {
+	t.Parallel()
+	_, server := start(t, func(o *scriptedreflector.Options) {
+		lines := []scriptedreflector.Proposal{{Text: "Use units."}, {Text: "Be short."}, {Text: "Guess."}}
+		o.Pool = scriptedreflector.Pool{Lines: lines, Critiques: o.Pool.Critiques}
+	})
+	const current = "Write.\nBe short.\nSing."
+	seen := map[string]int{}
+	for _, api := range kinds() {
+		c := client(t, server, api)
+		for n := range 40 {
+			got, err := c.Reflect(t.Context(), ask(t, search.Edit, current, n))
+			require.NoError(t, err)
+			text, why := search.ReadText(reply(got), search.Rules{})
+			require.Empty(t, why)
+			seen[text]++
+		}
+	}
+	require.Len(t, seen, 3)
+	for _, text := range []string{current + "\nUse units.", "Write.\nSing.", current + "\nGuess."} {
+		require.Greater(t, seen[text], 10, text)
+	}
+
+	// A text is never empty, and a prompt that is no line of the pool may be any.
+	_, server = start(t, func(o *scriptedreflector.Options) {
+		o.Pool = scriptedreflector.Pool{Lines: []scriptedreflector.Proposal{{Text: "Guess."}, {Text: "Look."}}, Critiques: o.Pool.Critiques}
+	})
+	got, err := client(t, server, reflector.OpenAI).Reflect(t.Context(), ask(t, search.Reflect, "Guess.", 0))
+	require.NoError(t, err)
+	text, why := search.ReadText(reply(got), search.Rules{})
+	require.Empty(t, why)
+	require.Equal(t, "Guess.\nLook.", text)
+}
+
 func TestWrongOptionsOfTheScriptAreNamed(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -258,6 +292,11 @@ func TestWrongOptionsOfTheScriptAreNamed(t *testing.T) {
 		`{"prompts":{"p":[{"text":"a"},{"text":"b "}]}}`:               "text 1 of prompt p is empty, or has space around it",
 		`{"prompts":{"p":[{"text":"a"},{"text":"a"}]}}`:                "text 1 of prompt p is also one of p",
 		`{"prompts":{"p":[{"text":"a"},{"text":"b"}]},"critiques":[]}`: "critiques is empty",
+		`{"lines":[{"text":"a"}],"prompts":{"p":[{"text":"a"}]}}`:      "it has prompts and lines",
+		`{"lines":[{"text":"a"},{"text":"b\nc"}]}`:                     "line 1 is empty, or has space around it or a line break",
+		`{"lines":[{"text":"a"},{"text":"a"}]}`:                        "line 1 is there twice",
+		`{"lines":[{"text":"a"}]}`:                                     "lines needs at least two",
+		`{"lines":[{"text":"a"},{"text":"b"}]}`:                        "critiques is empty",
 	} {
 		_, err := scriptedreflector.ReadPool([]byte(text))
 		require.ErrorContains(t, err, want)
