@@ -11,19 +11,36 @@ type Mean struct{ Value, Half float64 }
 
 // Of returns the mean of x. A single number has no interval: Half is NaN.
 func Of(x []float64) Mean {
+	mean, deviation := moments(x)
+	m := Mean{mean, math.NaN()}
+	if len(x) > 1 {
+		m.Half = quantile(len(x)-1) * deviation
+	}
+	return m
+}
+
+// AtLeast returns the one-sided 95 % bound below the mean of x. A single number has none,
+// and gives NaN.
+func AtLeast(x []float64) float64 {
+	if len(x) < 2 {
+		return math.NaN()
+	}
+	mean, deviation := moments(x)
+	return mean - quantileOneSided(len(x)-1)*deviation
+}
+
+// moments returns the mean of x and the standard deviation of that mean.
+func moments(x []float64) (mean, deviation float64) {
 	n := float64(len(x))
 	sum, squares := 0.0, 0.0
 	for _, v := range x {
 		sum += v
 	}
-	m := Mean{sum / n, math.NaN()}
+	mean = sum / n
 	for _, v := range x {
-		squares += (v - m.Value) * (v - m.Value)
+		squares += (v - mean) * (v - mean)
 	}
-	if len(x) > 1 {
-		m.Half = quantile(len(x)-1) * math.Sqrt(squares/(n-1)/n)
-	}
-	return m
+	return mean, math.Sqrt(squares / (n - 1) / n)
 }
 
 // Geometric returns the geometric mean of ratios and the ends of its 95 % interval,
@@ -48,4 +65,10 @@ func (m Mean) String() string {
 func quantile(freedom int) float64 {
 	table := []float64{math.Inf(1), 12.707, 4.303, 3.183, 2.777, 2.571, 2.447, 2.365, 2.307, 2.263, 2.229}
 	return table[min(freedom, len(table)-1)] // with more degrees, the last value is too large, which is safe
+}
+
+// quantileOneSided returns Student's t at 0.95, likewise.
+func quantileOneSided(freedom int) float64 {
+	table := []float64{math.Inf(1), 6.314, 2.920, 2.354, 2.132, 2.016, 1.944, 1.895, 1.860, 1.834, 1.813}
+	return table[min(freedom, len(table)-1)]
 }

@@ -43,3 +43,12 @@ func TestTheMeanHasItsOwnUnit(t *testing.T) {
 	require.Equal(t, "2.000 ± 2.484", m.String())
 	require.Equal(t, "5.000", interval.Of([]float64{5}).String())
 }
+
+// t is 2.920 with two degrees of freedom.
+func TestTheOneSidedBoundIsNearerThanTheInterval(t *testing.T) {
+	t.Parallel()
+	x := []float64{1, 2, 3}
+	require.InDelta(t, 2-2.920/math.Sqrt(3), interval.AtLeast(x), 1e-12)
+	require.Greater(t, interval.AtLeast(x), interval.Of(x).Value-interval.Of(x).Half)
+	require.True(t, math.IsNaN(interval.AtLeast(x[:1])))
+}

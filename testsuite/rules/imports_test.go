@@ -81,6 +81,8 @@ func forbidden(folder, p string) string {
 		return "only the tool for people brings a server with it"
 	case ours && within(p, "workers/stack") && !within(folder, "cmd/fulgurite", "workers/stack", "bench"):
 		return "it brings the embedded server with it"
+	case folder == "bench/prompts" && p == module+"testsuite/scriptedreflector":
+		return "" // it compares searches that all have to meet the same synthetic reflector
 	case ours && within(p, "internal/golden", "internal/ptytest", "internal/pgtest", "testsuite") && !within(folder, "testsuite"):
 		return "it is for tests"
 	case ours && within(p, "cmd") && !within(folder, "cmd/fulgurite"):
@@ -129,6 +131,8 @@ func TestImportsAgainstTheDesignAreNoticed(t *testing.T) {
 		{"cmd/fulgurite-worker", module + "workers/stack"},
 		{"store", module + "internal/pgtest"},
 		{"page", module + "internal/golden"},
+		{"prompts/reflector", module + "testsuite/scriptedreflector"},
+		{"bench/prompts", module + "testsuite/chaos"},
 		{"workers/fleet", module + "testsuite/chaos/processes"},
 		{"page", module + "store"},
 		{"page", module + "workflows"},
@@ -158,6 +162,7 @@ func TestImportsAgainstTheDesignAreNoticed(t *testing.T) {
 		{"cmd/fulgurite", module + "internal/devserver"},
 		{"cmd/fulgurite", module + "cmd/fulgurite/internal/state"},
 		{"testsuite/chaos", module + "testsuite/chaos/processes"},
+		{"bench/prompts", module + "testsuite/scriptedreflector"},
 	} {
 		require.Empty(t, forbidden(c[0], c[1]), "%s imports %s", c[0], c[1])
 	}
