@@ -148,11 +148,11 @@ func (t *trainingRun) prepare(ctx workflow.Context, in TrainingInput) error {
 func (t *trainingRun) workflow() string {
 	switch {
 	case t.optimizes:
-		return "PromptWorkflow"
+		return TypePrompts
 	case t.tries:
 		return ""
 	}
-	return "TrainingWorkflow"
+	return TypeTraining
 }
 
 // start makes, evaluates and promotes version 0.
