@@ -98,7 +98,7 @@ func TestNoPageReadsTheAttemptsOfOtherRunsInPostgreSQL(t *testing.T) {
 				continue
 			}
 			require.NotEqual(t, "Seq", found[1], "%s\n%s", strings.Join(plan, "\n"), query)
-			require.Regexp(t, `(Index|Recheck) Cond: .*\b(run|name|id|digest)\b`, strings.Join(plan[i+1:min(len(plan), i+3)], " "), "%s\n%s", strings.Join(plan, "\n"), query)
+			require.Regexp(t, `(Index|Recheck) Cond: .*\b(run|name|id|digest|key)\b`, strings.Join(plan[i+1:min(len(plan), i+3)], " "), "%s\n%s", strings.Join(plan, "\n"), query)
 		}
 	}
 }

@@ -317,7 +317,7 @@ func TestASearchThatIsStoppedKeepsTheBestSoFar(t *testing.T) {
 		result, err = optimize(ctx, st, "optimize-stop", s)
 		ended <- err
 	}()
-	require.Eventually(t, func() bool { return asked.Load() > 25 }, time.Minute, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return asked.Load() > 15 }, 5*time.Minute, 20*time.Millisecond)
 	update(ctx, t, st, "optimize-stop", workflows.UpdateStop, workflows.ControlInput{By: "ada"})
 	require.NoError(t, <-ended)
 	require.Equal(t, search.EndStopped, result.SearchEnd.Reason)
