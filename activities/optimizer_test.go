@@ -2,12 +2,15 @@ package activities_test
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/prompts/search"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 )
@@ -59,4 +62,47 @@ func TestCandidatesAreTriedOnTheTasksOfTheirKind(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, split+"-000005", w.attempt(at(in, 1)).TaskID)
 	}
+}
+
+// A stopped search that is reset may go on and end with another winner.
+func TestASecondWinnerIsAVersionOfItsOwn(t *testing.T) {
+	t.Parallel()
+	w := newTestEnv(t)
+	s := optimizing(w)
+	s.Optimizer.Budget = spec.OptimizerBudget{Minibatch: 60, Validation: 60, Reflections: 9}
+	w.prepare(s)
+	step := func(stop bool) activities.StepSearchResult {
+		out, err := do[activities.StepSearchResult](t, w.coordinator.StepSearch, activities.StepSearchInput{Run: "demo", Stop: stop})
+		require.NoError(t, err)
+		return out
+	}
+	best := func(candidates int) { // every proposal is better than the one before
+		for out := step(false); out.Progress.Candidates < candidates; out = step(false) {
+			for _, r := range out.Requests {
+				a := search.Answer{Request: r.ID, Text: fmt.Sprintf("Compute, text %d.", r.Number)}
+				if r.Kind == search.Evaluate {
+					a.Text = ""
+					for _, task := range r.Tasks {
+						score := float64(r.Number) / 1000
+						a.Results = append(a.Results, search.Result{Task: task, Score: &score})
+					}
+				}
+				data, err := json.Marshal(a)
+				require.NoError(t, err)
+				_, _, err = w.store.PutSearchAnswer(t.Context(), record.SearchAnswer{Run: "demo", Request: r.ID, Answer: data})
+				require.NoError(t, err)
+			}
+		}
+	}
+	best(2)
+	first := step(true).End
+	require.Equal(t, 1, first.Version)
+	require.Equal(t, first, step(true).End, "the same again")
+	best(3)
+	second := step(true).End
+	require.Equal(t, 2, second.Version)
+	require.NotEqual(t, first.Prompts, second.Prompts)
+	v, err := w.store.PromptVersion(t.Context(), "demo", 1)
+	require.NoError(t, err)
+	require.Equal(t, first.Prompts, v.Prompts, "it never changes")
 }

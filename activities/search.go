@@ -3,6 +3,7 @@ package activities
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -78,13 +79,28 @@ func (c *Coordinator) endSearch(ctx context.Context, s *openSearch, done search.
 	if done.Score == nil || done.Winner.ID == seed.ID {
 		return end, nil
 	}
-	end.Version = 1
 	if end.Prompts, err = c.storeCandidate(ctx, s.run.spec, done.Winner); err != nil {
 		return nil, err
 	}
-	return end, finalConflict(c.Ledger.PutPromptVersion(ctx, record.PromptVersion{
-		Run: run, Number: end.Version, Prompts: end.Prompts, Candidate: done.Winner.ID,
-	}))
+	end.Version, err = c.winningVersion(ctx, run, *end, done.Winner.ID)
+	return end, err
+}
+
+// winningVersion puts the winner on record as a version, and returns its number. That is 1,
+// unless the search ended with another winner before: a person may stop a search, and a
+// workflow that was reset may be stopped later or not at all.
+func (c *Coordinator) winningVersion(ctx context.Context, run string, end SearchEnd, candidate string) (int, error) {
+	for number := 1; ; number++ {
+		v, err := c.Ledger.PromptVersion(ctx, run, number)
+		switch {
+		case errors.Is(err, record.ErrNotFound):
+			return number, finalConflict(c.Ledger.PutPromptVersion(ctx, record.PromptVersion{
+				Run: run, Number: number, Prompts: end.Prompts, Candidate: candidate,
+			}))
+		case err != nil || v.Prompts == end.Prompts:
+			return number, err
+		}
+	}
 }
 
 // AnswerSearch records the result of an evaluation that a search asked for. The first
