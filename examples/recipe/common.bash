@@ -2,12 +2,14 @@
 #
 #   recipe   the name of the recipe, which is the target of make, the name of the run, and of the folder .NAME
 #   model    MODEL, an hf:OWNER/NAME, a GGUF file or a directory
+#   agent    the folder below examples of the agent, its data and its controls, if it is not that of the recipe
 #   port     where the agent listens
 #   prompts  numbers of the controls' prompts
 
 folder=.$recipe
 state=$folder/state
-python=.examples/$recipe/bin/python
+agent=${agent:-$recipe}
+python=.examples/$agent/bin/python
 
 fail() {
 	printf 'make %s: %s\n' "$recipe" "$1" >&2
@@ -26,7 +28,7 @@ check_settings() {
 	done
 	for number in $prompts; do
 		if ! [[ $number =~ ^[0-9]$ ]] || [ "$number" -gt "$last" ]; then
-			fail "PROMPTS names $number; examples/$recipe/controls.py has the prompts 0 to $last"
+			fail "PROMPTS names $number; examples/$agent/controls.py has the prompts 0 to $last"
 		fi
 	done
 	command -v python3.11 >/dev/null || fail "python3.11 is not there; the agent's packages are pinned for it (Debian: apt-get install python3.11-venv)"
@@ -65,8 +67,12 @@ import_model() {
 	mv "$folder/model.new" "$folder/model"
 }
 
-# placed FILE prints a spec of the example as it must be in $folder, since specs name files from where they lie.
-placed() { sed "s|\.\./\.\./\.$recipe/||; s|\.\./recipe/control\.py, \.|../examples/recipe/control.py, ../examples/$recipe|" "examples/$recipe/$1"; }
+# placed FILE prints a spec of the recipe, or of its agent, as it must be in $folder, since specs name files from where they lie.
+placed() {
+	local file=examples/$recipe/$1
+	[ -f "$file" ] || file=examples/$agent/$1
+	sed "s|\.\./\.\./\.\($recipe\|$agent\)/||; s|\.\./recipe/control\.py, \.|../examples/recipe/control.py, ../examples/$agent|" "$file"
+}
 
 # start [FLAG...] AGENT [ARGUMENT...] starts the agent, which stays in memory, and Fulgurite, as process `dev`, and waits until both answer.
 start() {
@@ -108,14 +114,12 @@ evaluate() {
 }
 
 # control NUMBER SPLIT [FLAG...] evaluates the untrained model with one of the prompts, and prints the mean reward: at temperature 0 on the
-# gate, where the best prompt is chosen.
+# gate, where the best prompt is chosen, at $temperature (1) on the test split.
 control() {
-	local number=$1 split=$2 name=control-$1-$2
+	local number=$1 split=$2 name=control-$1-$2 at=${temperature:-1}
+	[ "$split" != gate ] || at=0
 	shift 2
-	placed control.yaml | sed "s/\"PROMPT\"/\"$number\"/" >"$folder/$name.yaml"
-	if [ "$split" = gate ]; then
-		sed -i 's/^sampling:/&\n  temperature: 0/' "$folder/$name.yaml"
-	fi
+	placed control.yaml | sed "s/\"PROMPT\"/\"$number\"/; s/^sampling:/&\n  temperature: $at/" >"$folder/$name.yaml"
 	evaluate "$name" "$split" "$name.yaml" "$@"
 }
 

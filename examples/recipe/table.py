@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-AT = {"sampled": "temperature 1", "greedy": "greedy"}
+AT = {"sampled": "as sampled", "greedy": "greedy"}
 
 
 def cell(estimate: dict | None) -> str:
