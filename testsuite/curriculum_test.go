@@ -77,7 +77,7 @@ func TestRunsWithACurriculumEndInTheSameBits(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			if kind != spec.CurriculumBand {
-				skipShort(t, "one kind shows what goroutines do")
+				skipKind(t, "the kind band shows it")
 			}
 			ctx := t.Context()
 			s := choosing(kind, lag, 5)

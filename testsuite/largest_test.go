@@ -40,7 +40,7 @@ func wide(groups, samples int) spec.Spec {
 // a step.
 func TestTheLargestSpecsRun(t *testing.T) {
 	t.Parallel()
-	skipShort(t, "large, not different")
+	skipKind(t, "large, not different")
 	shapes := map[string]spec.Spec{"more samples than the window": wide(2, 300)}
 	if *tryLargest {
 		shapes = map[string]spec.Spec{"samples": wide(50, 1000), "groups": wide(5000, 2)}

@@ -1,6 +1,7 @@
 package testsuite_test
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"testing"
@@ -13,6 +14,18 @@ import (
 func skipShort(t *testing.T, why string) {
 	t.Helper()
 	if testing.Short() {
+		t.Skip(why)
+	}
+}
+
+// everyKind has the tests show of each kind of run what they otherwise show of one.
+var everyKind = flag.Bool("every-kind", false, "show of each kind of run what is otherwise shown of one (.ci/nightly kinds)")
+
+// skipKind skips a test without -every-kind. Another kind of run, which the reason names,
+// then shows the same.
+func skipKind(t *testing.T, why string) {
+	t.Helper()
+	if !*everyKind {
 		t.Skip(why)
 	}
 }

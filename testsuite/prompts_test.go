@@ -273,6 +273,9 @@ func TestASearchResetAnywhereEndsInTheSameWinner(t *testing.T) {
 	for _, algorithm := range []string{spec.AlgorithmGEPA, spec.AlgorithmAPO} {
 		t.Run(algorithm, func(t *testing.T) {
 			t.Parallel()
+			if algorithm == spec.AlgorithmAPO {
+				skipKind(t, "a search by GEPA shows it")
+			}
 			ctx := t.Context()
 			st := sharedStack(t)
 			var asked atomic.Int64

@@ -59,7 +59,7 @@ func TestAFailedRunThatIsRetriedEndsInTheSameWeights(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if name != "sampled" {
-				skipShort(t, "one kind shows what goroutines do")
+				skipKind(t, "the kind sampled shows it")
 			}
 			ctx := t.Context()
 			dir := t.TempDir()
@@ -240,7 +240,7 @@ func TestATerminatedRunIsClosedAndGoesOnWhenRetried(t *testing.T) {
 
 func TestARetryThatIsKilledGoesOn(t *testing.T) {
 	t.Parallel()
-	skipShort(t, "runs that are killed are raced as they are")
+	skipKind(t, "runs are killed, and runs are retried, by other tests")
 	ctx := t.Context()
 	want := mustTrain(ctx, t, sharedStack(t), "retry-undisturbed", victimSpec(""))
 

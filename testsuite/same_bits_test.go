@@ -94,7 +94,10 @@ func TestEqualRunsUnderOtherNamesEndInTheSameBits(t *testing.T) {
 	ctx := t.Context()
 	st := sharedStack(t)
 	const steps = 5 // enough for a version to be promoted with every lag
-	kinds := map[string]spec.Spec{"lag-0": lagging(0, steps), "lag-1": lagging(1, steps), "lag-2": lagging(2, steps), "lora": adapting(1, 3)}
+	kinds := map[string]spec.Spec{"lag-2": lagging(2, steps), "lora": adapting(1, 3)}
+	if *everyKind {
+		kinds["lag-0"], kinds["lag-1"] = lagging(0, steps), lagging(1, steps)
+	}
 	results := map[string][]workflows.TrainingResult{}
 	for kind, of := range kinds {
 		pair := make([]workflows.TrainingResult, 2)
@@ -113,7 +116,9 @@ func TestEqualRunsUnderOtherNamesEndInTheSameBits(t *testing.T) {
 		require.Equal(t, pair[0].Promoted, pair[1].Promoted, kind)
 		require.Equal(t, pair[0].After.Mean, pair[1].After.Mean, kind)
 	}
-	require.NotEqual(t, results["lag-0"][0].Weights, results["lag-1"][0].Weights, "a lag is another run")
+	if *everyKind {
+		require.NotEqual(t, results["lag-0"][0].Weights, results["lag-1"][0].Weights, "a lag is another run")
+	}
 	adapters, err := st.Store.Versions(ctx, "lora-0", model.DefaultPolicy)
 	require.NoError(t, err)
 	require.Len(t, adapters, 4)

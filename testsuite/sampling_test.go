@@ -63,7 +63,7 @@ func accounted(ctx context.Context, t *testing.T, st *stack.Stack, name string) 
 
 func TestRunsWithDynamicSamplingEndInTheSameBits(t *testing.T) {
 	t.Parallel()
-	skipShort(t, "such runs are raced as they are killed and retried")
+	skipKind(t, "such runs are killed and retried by other tests, and end in the same bits")
 	ctx := t.Context()
 	for lag := range 2 {
 		results, prompts := make([]workflows.TrainingResult, 2), make([]report.Prompts, 2)

@@ -247,7 +247,7 @@ func TestARunKilledAnyNumberOfTimesEndsInTheSameWeights(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			if kind != "sampled" {
-				skipShort(t, "one kind shows what goroutines do")
+				skipKind(t, "the kind sampled shows it")
 			}
 			killThreeTimes(t, kind)
 		})
