@@ -104,7 +104,7 @@ func (p Problem) Error() string {
 	case Overlapping:
 		return fmt.Sprintf("rule %d (prompt %q) matches %s, which rule %d replaces", p.Rule, p.Prompt, p.Place, p.Other)
 	default:
-		return fmt.Sprintf("%s names the prompt %q, which does not exist", p.Place, p.Prompt)
+		return fmt.Sprintf("the system message %s has {{prompt:%s}}, and there is no such prompt", p.Place, p.Prompt)
 	}
 }
 

@@ -112,7 +112,13 @@ func TestAnUnknownReferenceIsAProblemByName(t *testing.T) {
 	got := rewrite.Apply(set(t, map[string]string{"a": "x"}), rewrite.Request{Messages: []dialog.Message{system("s"), system("{{prompt:b}}, {{prompt:a}}")}})
 	require.Equal(t, []string{"s", "{{prompt:b}}, x"}, texts(got.Messages))
 	require.Equal(t, []rewrite.Problem{{Kind: rewrite.Unknown, Rule: -1, Prompt: "b", Place: rewrite.Place{Message: 1}}}, got.Problems)
-	require.EqualError(t, got.Problems[0], `messages[1].content names the prompt "b", which does not exist`)
+	require.EqualError(t, got.Problems[0], `the system message messages[1].content has {{prompt:b}}, and there is no such prompt`)
+	without := rewrite.Request{Messages: []dialog.Message{
+		system("{{prompt:b}}"), user("{{prompt:b}}"), say(dialog.Assistant, "{{prompt:b}}"), say(dialog.ToolReply, "{{prompt:b}}"),
+	}}
+	got = rewrite.Apply(prompts.Set{}, without)
+	require.Equal(t, without.Messages, got.Messages)
+	require.Equal(t, []rewrite.Problem{{Kind: rewrite.Unknown, Rule: -1, Prompt: "b", Place: rewrite.Place{Message: 0}}}, got.Problems)
 }
 
 func TestAReferenceWithinWhatARuleReplacedIsGone(t *testing.T) {

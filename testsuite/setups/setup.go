@@ -480,5 +480,13 @@ func searches() []setup {
 chat([system("You assist."), user(task["input"])])
 print(sample % 2)
 `, sections: searching(nil), files: searchFiles(nil), stopped: []string{"prompts: ", "never"}},
+		{name: "placeholder-without-prompts", agent: `
+said = "Say {{prompt:helper}}, or {{prompt:other}}."
+chat([{"role": "developer", "content": "{{prompt:helper}}"}, user(said), {"role": "assistant", "content": said}, user(task["input"])])
+print(sample % 2)
+`, stopped: []string{
+			"prompts: the system message messages[0].content has {{prompt:helper}}, and there is no such prompt (8 requests); " +
+				"the model reads it as it is; add the prompt to prompts.texts, or remove the placeholder\n",
+		}},
 	}
 }

@@ -105,7 +105,7 @@ type trialReader struct {
 	step  *compare.Step // of the trial's batch; nil if there is none
 	codec dialog.Codec  // nil if the run was not prepared
 	// served are the prompts of the trial's attempts, and rules counts what became of their
-	// rules; nil if there are none.
+	// rules, and of the placeholders of prompts in messages.
 	served prompts.Set
 	rules  *rewrite.Counter
 }
@@ -142,9 +142,7 @@ func (r *trialReader) attempts(ctx context.Context, out *report) error {
 	if r.served, err = r.st.Prompts.Set(r.spec.PromptsDigest()); err != nil {
 		return err
 	}
-	if !r.served.Empty() {
-		r.rules = rewrite.NewCounter(r.served)
-	}
+	r.rules = rewrite.NewCounter(r.served)
 	groups := map[int]activities.Group{}
 	for _, g := range r.trial.Groups {
 		groups[g.Task] = g
@@ -242,7 +240,7 @@ func (r *trialReader) attempt(ctx context.Context, address record.Address) (atte
 	for i, name := range attribution.OfRequests(calls, requests, spans, a.Terms.Ignore) {
 		k := r.call(calls[i].Call)
 		k.Agent, k.By, k.HiddenTools = name.Agent, string(name.Source), r.hidesTools(requests[i])
-		if r.rules != nil && requests[i] != nil {
+		if requests[i] != nil {
 			r.rules.Add(rewrite.Recorded(r.served, a.Terms, calls[i].Call, requests[i]))
 		}
 		out.Calls = append(out.Calls, k)

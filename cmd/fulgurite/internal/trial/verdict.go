@@ -244,7 +244,8 @@ func (v *verdict) tools() {
 	}
 }
 
-// prompts reports the rules of prompts that don't do what they are meant to do.
+// prompts reports the rules of prompts that don't do what they are meant to do. Without
+// prompts, it reports placeholders of prompts, which the gateway then leaves as they are.
 func (v *verdict) prompts() {
 	if v.rules == nil || v.rules.Requests() == 0 {
 		return
@@ -252,8 +253,12 @@ func (v *verdict) prompts() {
 	for _, text := range v.rules.Unmatched() {
 		v.problem("prompts: %s; correct its match, or remove the rule", text)
 	}
+	remedy := "make its match narrower"
+	if v.served.Empty() {
+		remedy = "the model reads it as it is; add the prompt to prompts.texts, or remove the placeholder"
+	}
 	for _, text := range v.rules.Problems() {
-		v.problem("prompts: %s (%s); make its match narrower", text, readable.Count(v.rules.Count(text), "request"))
+		v.problem("prompts: %s (%s); %s", text, readable.Count(v.rules.Count(text), "request"), remedy)
 	}
 }
 
