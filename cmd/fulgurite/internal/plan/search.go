@@ -2,6 +2,10 @@ package plan
 
 import (
 	"fmt"
+	"net/url"
+	"path"
+	"path/filepath"
+	"strings"
 
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/prompts/optimize"
@@ -89,6 +93,51 @@ func searchOf(o spec.PromptOptimizer) string {
 		out += fmt.Sprintf(", or after %s without a better candidate", readable.Count(o.Patience, what))
 	}
 	return out
+}
+
+// minReflectorParameters is the size of a policy below which plan warns that the policy
+// itself reflects. The bound is a choice, not a measurement.
+const minReflectorParameters = 3_000_000_000
+
+// reflectsForItself says that a small policy writes its own texts. It returns "" if the policy
+// is not small, if only a server knows its size, or if another model reflects for all that
+// the spec says.
+func (p Plan) reflectsForItself() string {
+	s := p.Spec
+	if s.Optimizer == nil || p.Parameters >= minReflectorParameters || s.Model.Base == spec.BaseTiny && s.Sampling.Server != nil {
+		return ""
+	}
+	why := policyReflects(s)
+	if why == "" {
+		return ""
+	}
+	return fmt.Sprintf("optimizer.reflector.model %s; the policy has %d parameters, and so small a model may write no better prompts: look at the reply that `fulgurite try` shows, or name a larger model",
+		why, p.Parameters)
+}
+
+// policyReflects says by what the reflector of a search is known to be the policy's own model,
+// as words that follow the name of its key. It returns "" if nothing says so.
+func policyReflects(s spec.Spec) string {
+	r := s.Optimizer.Reflector
+	address, err := url.Parse(r.URL)
+	if err != nil || r.Model == "" {
+		return ""
+	}
+	if server := s.Sampling.Server; server != nil && server.Model == r.Model {
+		for _, one := range server.URLs {
+			if u, err := url.Parse(one); err == nil && u.Host == address.Host {
+				return fmt.Sprintf("%q is the model of sampling.server", r.Model)
+			}
+		}
+	}
+	if s.Model.Base != spec.BaseTiny && strings.EqualFold(path.Base(r.Model), filepath.Base(s.Model.Base)) {
+		return fmt.Sprintf("%q has the name of model.base", r.Model)
+	}
+	// A gateway has no TLS, whereas providers whose names of models have an @ do.
+	if name, version, ok := strings.Cut(r.Model, "@"); ok && name != "" && version != "" && address.Scheme == "http" {
+		return fmt.Sprintf("%q seems to be a version that a gateway serves, so of this spec's model unless its run has another", r.Model)
+	}
+	return ""
 }
 
 // reflectorOf says who writes new texts. r has its defaults.

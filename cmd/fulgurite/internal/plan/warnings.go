@@ -43,6 +43,9 @@ func (p Plan) warnings() []string {
 	if text := failurePays(p.Spec); text != "" {
 		warn("%s", text)
 	}
+	if text := p.reflectsForItself(); text != "" {
+		warn("%s", text)
+	}
 	if p.Spec.Evaluation.Only == "" && p.Spec.Optimizer == nil {
 		out = append(out, departures(p.Spec)...)
 	}

@@ -30,3 +30,36 @@ func TestDeparturesFromWhatIsKnownToWork(t *testing.T) {
 	require.Contains(t, pairs[0], "training.samples_per_task is 2")
 	require.Empty(t, of(func(s *spec.Spec) { s.Training.SamplesPerTask, s.Credit.Std = 2, "none" }))
 }
+
+// A search whose reflector is the policy itself is warned of, if the policy is known to be small.
+func TestASmallPolicyThatReflectsForItselfIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	const small, large = 494_032_768, 7_615_616_512
+	server := &spec.Server{URLs: []string{"http://10.0.0.1:8000", "http://10.0.0.2:8000"}, Model: "qwen"}
+	for name, c := range map[string]struct {
+		base, url, model string
+		server           *spec.Server
+		parameters       int
+		want             string
+	}{
+		"a version":                  {"/m/Qwen2.5-0.5B", "http://127.0.0.1:8234/v1", "demo@promoted", nil, small, `"demo@promoted" seems to be a version that a gateway serves`},
+		"a version of a large model": {"/m/Qwen2.5-7B", "http://127.0.0.1:8234/v1", "demo@promoted", nil, large, ""},
+		"a model of a provider":      {"/m/Qwen2.5-0.5B", "https://models.example/v1", "claude@20250101", nil, small, ""},
+		"the name of the base":       {"/m/Qwen2.5-0.5B", "https://models.example/v1", "Qwen/Qwen2.5-0.5B", nil, small, `"Qwen/Qwen2.5-0.5B" has the name of model.base`},
+		"another model":              {"/m/Qwen2.5-0.5B", "https://models.example/v1", "Qwen/Qwen2.5-72B", nil, small, ""},
+		"the sampling server":        {"/m/Qwen2.5-0.5B", "http://10.0.0.2:8000/v1", "qwen", server, small, `"qwen" is the model of sampling.server`},
+		"another server":             {"/m/Qwen2.5-0.5B", "http://10.0.0.3:8000/v1", "qwen", server, small, ""},
+		"a size that is not known":   {spec.BaseTiny, "http://10.0.0.2:8000/v1", "qwen", server, 107_520, ""},
+		"the built-in model":         {spec.BaseTiny, "http://127.0.0.1:8234/v1", "demo@3", nil, 107_520, "107520 parameters"},
+		"a command":                  {"/m/Qwen2.5-0.5B", "", "", nil, small, ""},
+	} {
+		s := spec.Spec{Model: spec.Model{Base: c.base}, Sampling: spec.Sampling{Server: c.server}, Optimizer: &spec.PromptOptimizer{Reflector: spec.Reflector{URL: c.url, Model: c.model}}}
+		got := Plan{Spec: s, Parameters: c.parameters}.reflectsForItself()
+		if c.want == "" {
+			require.Empty(t, got, name)
+		} else {
+			require.Contains(t, got, c.want, name)
+		}
+	}
+	require.Empty(t, Plan{Parameters: small}.reflectsForItself(), "a run that trains")
+}
