@@ -10,11 +10,7 @@ import (
 )
 
 // The room for all texts of a page together: rows, marked pieces, and bytes.
-const (
-	rowsOfTexts, piecesOfTexts, bytesOfTexts = 300, 1200, 64 << 10
-	// linesAround is how many equal lines are shown around a change.
-	linesAround = 3
-)
+const rowsOfTexts, piecesOfTexts, bytesOfTexts = 300, 1200, 64 << 10
 
 // textPair is a prompt beside the one of the same name that it is compared with.
 type textPair struct {
@@ -79,7 +75,7 @@ func (r *textRoom) clip(text string) format.Clipped {
 func (r *textRoom) pair(name, was, is string) textPair {
 	out := textPair{Name: format.FirstLine(name)}
 	rows := textdiff.Lines(was, is)
-	near := nearChanges(rows)
+	near := textdiff.Near(rows)
 	for i := 0; i < len(rows); {
 		if !near[i] {
 			n := i
@@ -104,19 +100,6 @@ func (r *textRoom) pair(name, was, is string) textPair {
 		i++
 	}
 	return out
-}
-
-// nearChanges says which rows are changed, or a few lines from one that is.
-func nearChanges(rows []textdiff.Row) []bool {
-	near := make([]bool, len(rows))
-	for i, row := range rows {
-		if row.Changed {
-			for k := max(0, i-linesAround); k <= min(len(rows)-1, i+linesAround); k++ {
-				near[k] = true
-			}
-		}
-	}
-	return near
 }
 
 // line makes the pieces of a line clean and cuts them to the room that is left. A line of too

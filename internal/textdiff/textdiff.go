@@ -1,5 +1,5 @@
-// Package textdiff compares two texts for a reader who sees them side by side: line by line,
-// and word by word within a line that changed.
+// Package textdiff compares two texts for a reader: line by line, and word by word within a
+// line that changed.
 //
 // It only compares. It neither escapes nor shortens what it returns, so whoever shows texts of
 // others does both.
@@ -53,6 +53,22 @@ func Lines(left, right string) []Row {
 		i, k = m.left+1, m.right+1
 	}
 	return out
+}
+
+// linesAround is how many equal lines are shown around a change.
+const linesAround = 3
+
+// Near says which rows are worth showing: those that changed, and a few around each.
+func Near(rows []Row) []bool {
+	near := make([]bool, len(rows))
+	for i, row := range rows {
+		if row.Changed {
+			for k := max(0, i-linesAround); k <= min(len(rows)-1, i+linesAround); k++ {
+				near[k] = true
+			}
+		}
+	}
+	return near
 }
 
 func split(text string) []string {

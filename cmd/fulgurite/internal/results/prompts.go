@@ -10,8 +10,6 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/pmezard/go-difflib/difflib"
-
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/readable"
@@ -327,48 +325,4 @@ func printText(t *terminal.Terminal, text string) {
 	for _, line := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
 		t.Printf("%s\n", terminal.Escape(line))
 	}
-}
-
-// diff shows what changed between two candidates.
-func (c *Prompts) diff(t *terminal.Terminal, found *promptsearch.Search) error {
-	from, err := choose(found, c.Which[0])
-	if err != nil {
-		return err
-	}
-	to, err := choose(found, c.Which[1])
-	if err != nil {
-		return err
-	}
-	out := promptsDiff{From: from.Name, To: to.Name, Changed: []textChange{}}
-	for i, p := range from.Texts { // all candidates have the same prompts in the same order
-		if after := to.Texts[i].Text; after != p.Text {
-			out.Changed = append(out.Changed, textChange{p.Name, p.Text, after})
-		}
-	}
-	if c.JSON {
-		return t.JSON(out)
-	}
-	if len(out.Changed) == 0 {
-		t.Printf("%s and %s have the same texts.\n", out.From, out.To)
-	}
-	for _, change := range out.Changed {
-		text, err := lineDiff(change, out.From, out.To)
-		if err != nil {
-			return err
-		}
-		printText(t, text)
-	}
-	return nil
-}
-
-// lineDiff returns the lines of a text that changed, with three lines around them.
-func lineDiff(c textChange, from, to string) (string, error) {
-	lines := func(text string) []string { return difflib.SplitLines(strings.TrimSuffix(text, "\n")) }
-	text, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{
-		A: lines(c.Before), FromFile: c.Name + ", " + from, B: lines(c.After), ToFile: c.Name + ", " + to, Context: 3,
-	})
-	if err != nil {
-		return "", fmt.Errorf("compare prompt %s: %w", c.Name, err)
-	}
-	return text, nil
 }

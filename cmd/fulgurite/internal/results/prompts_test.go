@@ -14,9 +14,22 @@ import (
 
 func TestOnlyTheLinesThatChangedAreShown(t *testing.T) {
 	t.Parallel()
-	text, err := lineDiff(textChange{"writer", "a\nb\nc\nd\ne\nf", "a\nb\nc\nd\nE\nf\n"}, "candidate 0", "candidate 1")
-	require.NoError(t, err)
-	require.Equal(t, "--- writer, candidate 0\n+++ writer, candidate 1\n@@ -2,5 +2,5 @@\n b\n c\n d\n-e\n+E\n f\n", text)
+	const begin = "--- writer, candidate 0\n+++ writer, candidate 1\n"
+	for name, c := range map[string]struct {
+		before, after, want string
+		colour              bool
+	}{
+		"a line":         {before: "a\nb\nc\nd\ne\nf", after: "a\nb\nc\nd\nE\nf", want: "@@ -2,5 +2,5 @@\n b\n c\n d\n-e\n+E\n f\n"},
+		"two places":     {before: "x\na\nb\nc\nd\ne\nf\ng\ny", after: "a\nb\nc\nd\ne\nf\ng\nz", want: "@@ -1,4 +1,3 @@\n-x\n a\n b\n c\n@@ -6,4 +5,4 @@\n e\n f\n g\n-y\n+z\n"},
+		"lines together": {before: "1\n2", after: "3\n4\n5", want: "@@ -1,2 +1,3 @@\n-1\n-2\n+3\n+4\n+5\n"},
+		"an end of line": {before: "a", after: "a\n", want: "@@ -1 +1,2 @@\n a\n+\n"},
+		"from nothing":   {after: "a", want: "@@ -0,0 +1 @@\n+a\n"},
+		"control":        {before: "a", after: "\x1b[2J", want: "@@ -1 +1 @@\n-a\n+\\x1b[2J\n"},
+		"words":          {before: "Sort the word.\nb", after: "Sort each word.\nb", colour: true, want: "@@ -1,2 +1,2 @@\n\x1b[31m-Sort \x1b[7mthe\x1b[27m word.\x1b[0m\n\x1b[32m+Sort \x1b[7meach\x1b[27m word.\x1b[0m\n b\n"},
+		"whole lines":    {before: "one", after: "other things", colour: true, want: "@@ -1 +1 @@\n\x1b[31m-one\x1b[0m\n\x1b[32m+other things\x1b[0m\n"},
+	} {
+		require.Equal(t, begin+c.want, lineDiff(textChange{"writer", c.before, c.after}, "candidate 0", "candidate 1", c.colour), name)
+	}
 }
 
 func TestTheBestCandidatesComeFirstAndTheEarliestOfEquals(t *testing.T) {
