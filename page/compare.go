@@ -333,7 +333,7 @@ func (s *Server) evaluated(ctx context.Context, run record.Run, kind record.Kind
 		mean, _ := evaluation.MeanOf(greedy)
 		out.Greedy = &mean
 	}
-	recorded, err := s.Records.EvaluationsBetween(ctx, run.Name, promptsearch.PolicyOfRun(run), version, version+1)
+	recorded, err := s.Records.EvaluationsBetween(ctx, run.Name, promptsearch.PolicyOf(run), version, version+1)
 	if err != nil {
 		return nil, err
 	}

@@ -154,13 +154,13 @@ func (s *Server) judged(ctx context.Context, run record.Run) (judged, error) {
 }
 
 func (s *Server) readJudged(ctx context.Context, run record.Run, h *history) (err error) {
-	if h.evaluations, err = s.Records.EvaluationsBetween(ctx, run.Name, promptsearch.PolicyOfRun(run), 0, maxVersions); err != nil {
+	if h.evaluations, err = s.Records.EvaluationsBetween(ctx, run.Name, promptsearch.PolicyOf(run), 0, maxVersions); err != nil {
 		return err
 	}
-	if h.moves, err = s.Records.Promotions(ctx, run.Name, promptsearch.PolicyOfRun(run)); err != nil {
+	if h.moves, err = s.Records.Promotions(ctx, run.Name, promptsearch.PolicyOf(run)); err != nil {
 		return err
 	}
-	h.decisions, err = s.Records.Decisions(ctx, run.Name, promptsearch.PolicyOfRun(run))
+	h.decisions, err = s.Records.Decisions(ctx, run.Name, promptsearch.PolicyOf(run))
 	h.judged = err == nil
 	return err
 }
@@ -173,15 +173,15 @@ func (s *Server) readNewest(ctx context.Context, run record.Run, h *history) err
 	if n := len(h.evaluations); n > 0 {
 		from = max(0, h.evaluations[n-1].Version-newest)
 	}
-	evaluations, err := s.Records.EvaluationsBetween(ctx, run.Name, promptsearch.PolicyOfRun(run), from, maxVersions)
+	evaluations, err := s.Records.EvaluationsBetween(ctx, run.Name, promptsearch.PolicyOf(run), from, maxVersions)
 	if err != nil {
 		return err
 	}
-	moves, err := s.Records.LatestPromotions(ctx, run.Name, promptsearch.PolicyOfRun(run), newest)
+	moves, err := s.Records.LatestPromotions(ctx, run.Name, promptsearch.PolicyOf(run), newest)
 	if err != nil {
 		return err
 	}
-	decisions, err := s.Records.LatestDecisions(ctx, run.Name, promptsearch.PolicyOfRun(run), newest)
+	decisions, err := s.Records.LatestDecisions(ctx, run.Name, promptsearch.PolicyOf(run), newest)
 	if err != nil {
 		return err
 	}

@@ -480,7 +480,7 @@ func (s *Server) lastEvaluated(ctx context.Context, run record.Run, split record
 		return nil, err
 	}
 	for _, e := range slices.Backward(j.evaluations) {
-		if e.Kind == split && e.Policy == promptsearch.PolicyOfRun(run) {
+		if e.Kind == split && e.Policy == promptsearch.PolicyOf(run) {
 			return &e, nil
 		}
 	}

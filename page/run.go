@@ -486,7 +486,7 @@ func (s *Server) look(ctx context.Context, r *http.Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	move, err := s.Records.Promoted(ctx, run.Name, promptsearch.PolicyOfRun(run))
+	move, err := s.Records.Promoted(ctx, run.Name, promptsearch.PolicyOf(run))
 	if err != nil && !errors.Is(err, record.ErrNotFound) {
 		return "", err
 	}

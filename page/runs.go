@@ -224,7 +224,7 @@ func (s *Server) runRow(ctx context.Context, run record.Run) (runRow, error) {
 		}
 	}
 	row.Searches = searches(run)
-	if row.Promoted, row.Pinned, err = s.promoted(ctx, run.Name, promptsearch.PolicyOfRun(run)); err != nil {
+	if row.Promoted, row.Pinned, err = s.promoted(ctx, run.Name, promptsearch.PolicyOf(run)); err != nil {
 		return row, err
 	}
 	if row.Searches {

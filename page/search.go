@@ -28,7 +28,7 @@ const (
 )
 
 // searches reports whether a run searches for better prompts.
-func searches(run record.Run) bool { return promptsearch.PolicyOfRun(run) == record.PromptsPolicy }
+func searches(run record.Run) bool { return promptsearch.PolicyOf(run) == record.PromptsPolicy }
 
 // searchOf returns the search of a run as it is now, or as it was a moment ago. Its first
 // reading makes the whole search anew, which takes most of a second for 1,000 candidates, so

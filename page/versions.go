@@ -116,7 +116,7 @@ func (s *Server) versions(r *http.Request) (view, error) {
 // pointerHistory returns the newest moves of a run's promoted pointer and the decisions that
 // moved nothing, whether there are earlier ones, and whether the pointer is pinned.
 func (s *Server) pointerHistory(ctx context.Context, run record.Run) (history []decisions.Event, earlier, pinned bool, err error) {
-	policy := promptsearch.PolicyOfRun(run)
+	policy := promptsearch.PolicyOf(run)
 	moves, err := s.Records.LatestPromotions(ctx, run.Name, policy, versionsPerPage)
 	if err != nil {
 		return nil, false, false, err
@@ -196,7 +196,7 @@ func (r versionRow) judged() bool {
 func (s *Server) pointerActs(ctx context.Context, run record.Run) actions.Offer {
 	var row runRow
 	var err error
-	if row.Promoted, row.Pinned, err = s.promoted(ctx, run.Name, promptsearch.PolicyOfRun(run)); err != nil {
+	if row.Promoted, row.Pinned, err = s.promoted(ctx, run.Name, promptsearch.PolicyOf(run)); err != nil {
 		return actions.Offer{Why: format.FirstLine(err.Error())}
 	}
 	state, _ := s.state(ctx, run)
@@ -215,7 +215,7 @@ type lineage struct {
 }
 
 func (s *Server) lineage(ctx context.Context, of record.Run, from, to int) (l lineage, err error) {
-	run, policy := of.Name, promptsearch.PolicyOfRun(of)
+	run, policy := of.Name, promptsearch.PolicyOf(of)
 	l = lineage{run: run, promoted: -1}
 	if l.fraction, err = s.fractions(ctx, of); err != nil {
 		return l, err

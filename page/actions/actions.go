@@ -280,7 +280,7 @@ func (p *Pages) ask(w http.ResponseWriter, r *http.Request, run record.Run, b fo
 	b.Back = strings.TrimSuffix(Path(run.Name), "/actions")
 	b.Token = p.Guard.FormToken(access.Of(r.Context()))
 	if k.TakesVersion {
-		promotion, err := p.Records.Promoted(r.Context(), run.Name, promptsearch.PolicyOfRun(run))
+		promotion, err := p.Records.Promoted(r.Context(), run.Name, promptsearch.PolicyOf(run))
 		switch {
 		case err == nil:
 			b.Promoted = &promotion.Version

@@ -109,7 +109,7 @@ func (p *Pages) evidence(ctx context.Context, of record.Run, k kind, b formBody)
 		case k.Name == record.ActionApprove || k.Name == record.ActionReject:
 			g.Role = "waits for approval"
 		}
-		all, err := p.Records.EvaluationsBetween(ctx, run, promptsearch.PolicyOfRun(of), v, v+1)
+		all, err := p.Records.EvaluationsBetween(ctx, run, promptsearch.PolicyOf(of), v, v+1)
 		if err != nil {
 			return out, err
 		}

@@ -32,7 +32,6 @@ import (
 	"github.com/fulgurite/fulgurite/run/promptsearch"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/run/runstate"
-	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -322,18 +321,13 @@ func (o Operator) retryWith(ctx context.Context, retrier runstate.Retrier, run r
 	return record.ActionResult{Message: fmt.Sprintf("it goes on with step %d, set and retried by %s", step, a.By), Step: step, Execution: execution}, err
 }
 
-// policy returns the policy whose versions a run promotes. A spec that can't be read, such
-// as that of a run that was refused, is no search.
+// policy returns the policy whose versions a run promotes.
 func (o Operator) policy(ctx context.Context, run string) (string, error) {
 	r, err := o.Store.Run(ctx, run)
 	if err != nil {
 		return "", err
 	}
-	s, err := spec.Stored(r.Spec)
-	if err != nil {
-		return model.DefaultPolicy, nil
-	}
-	return promptsearch.PolicyOf(s), nil
+	return promptsearch.PolicyOf(r), nil
 }
 
 // move moves the promoted pointer, even if the run has ended.

@@ -336,9 +336,10 @@ func (s *Search) Prompts(c Candidate) (prompts.Set, error) {
 	return s.Spec.Prompts.WithTexts(c.Text)
 }
 
-// PolicyOfRun returns the policy whose versions a run makes, compares and promotes: that of the
-// prompts if the run searches for better ones.
-func PolicyOfRun(run record.Run) string {
+// PolicyOf returns the policy whose versions a run makes, compares and promotes: that of the
+// prompts if the run searches for better ones. A spec that can't be read, such as that of a
+// run that was refused, is no search.
+func PolicyOf(run record.Run) string {
 	if s, err := spec.Stored(run.Spec); err == nil && s.Optimizer != nil {
 		return record.PromptsPolicy
 	}

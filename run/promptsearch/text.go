@@ -7,19 +7,9 @@ import (
 	"strings"
 
 	"github.com/fulgurite/fulgurite/internal/readable"
-	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/prompts/search"
-	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 )
-
-// PolicyOf returns the policy whose versions a run of the spec compares and promotes.
-func PolicyOf(s spec.Spec) string {
-	if s.Optimizer != nil {
-		return record.PromptsPolicy
-	}
-	return model.DefaultPolicy
-}
 
 // EndText says why a search ended. purpose is the part of the budget that ran out, with
 // search.EndBudget.

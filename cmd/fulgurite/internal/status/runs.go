@@ -95,7 +95,6 @@ func (c *List) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) er
 
 // listed reads what a list of runs says about one.
 func listed(ctx context.Context, db *store.Store, r record.Run) (listedRun, error) {
-	policy := model.DefaultPolicy
 	out := listedRun{
 		Name: r.Name, Status: r.Status, Stop: r.Stop(), Error: r.Failure().Error,
 		SpecDigest: r.SpecDigest, WorkflowID: r.WorkflowID, Created: r.Created, Finished: r.Finished,
@@ -104,12 +103,12 @@ func listed(ctx context.Context, db *store.Store, r record.Run) (listedRun, erro
 		if out.Only = sp.Evaluation.Only; out.Only == "" {
 			out.Steps = stepsOf(sp, r)
 		}
-		if policy = promptsearch.PolicyOf(sp); sp.Optimizer != nil {
+		if sp.Optimizer != nil {
 			out.Optimizer = sp.Optimizer.Algorithm
 			out.Reward = bestOf(r)
 		}
 	}
-	if err := out.addProgress(ctx, db, policy); err != nil {
+	if err := out.addProgress(ctx, db, promptsearch.PolicyOf(r)); err != nil {
 		return out, err
 	}
 	if r.Status != record.Running {

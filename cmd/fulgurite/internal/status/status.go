@@ -347,7 +347,7 @@ func ended(ctx context.Context, db *store.Store, run record.Run, sp spec.Spec, s
 		progress := found.Progress()
 		p.Search = &progress
 	}
-	moved, err := db.Promoted(ctx, run.Name, promptsearch.PolicyOf(sp))
+	moved, err := db.Promoted(ctx, run.Name, promptsearch.PolicyOf(run))
 	switch {
 	case err == nil:
 		p.Promoted = moved.Version
