@@ -21,6 +21,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
+	"github.com/fulgurite/fulgurite/prompts"
 	"github.com/fulgurite/fulgurite/record"
 )
 
@@ -74,6 +75,26 @@ func benchmarkCall(b *testing.B, replayedFrom int) {
 	got, err := d.Exchanges(b.Context(), a.Address)
 	require.NoError(b, err)
 	require.Equal(b, replayedFrom, got[0].ReplayedFrom)
+}
+
+// BenchmarkServedCall measures a call to a version outside attempts, without a store and
+// with a sampler that takes no time: of a run without prompts, and of one whose prompts
+// replace 4 KB.
+func BenchmarkServedCall(b *testing.B) {
+	set := promptSet(b, strings.Repeat("Be brief. ", 400), prefixed("old"))
+	for name, v := range map[string]gateway.Versions{"plain": versions{}, "prompts": &promptedVersions{sets: []prompts.Set{set}}} {
+		b.Run(name, func(b *testing.B) {
+			s := newUnservedEnv(nil, servingPrompts(set), func(c *gateway.Config) { c.Versions = v })
+			g := gateway.New(s.config)
+			for b.Loop() {
+				r := chatRequest(b.Context(), `{"model":"demo@3","messages":[`+message("system", "old rest")+`,`+message("user", "q")+`]}`)
+				r.URL.Path = "/v1/chat/completions"
+				w := httptest.NewRecorder()
+				g.ServeHTTP(w, r)
+				require.Equal(b, http.StatusOK, w.Code)
+			}
+		})
+	}
 }
 
 // BenchmarkLongDialog measures a call that ends a dialog of 1 to 40 turns of 1 KB, all of

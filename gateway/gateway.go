@@ -41,7 +41,7 @@ type Journal interface {
 type Versions interface {
 	// Resolve reads "RUN@promoted" or "RUN@12"; the error wraps
 	// record.ErrNotFound if there is no such version.
-	Resolve(ctx context.Context, name string) (version model.VersionID, codec string, err error)
+	Resolve(ctx context.Context, name string) (model.Served, error)
 	// List returns the names that clients are meant to use. Resolve finds each of them.
 	List(ctx context.Context) ([]string, error)
 }
@@ -56,8 +56,8 @@ type Config struct {
 	ServingKey string
 	// Codecs finds a codec by its name in a spec; nil is dialog.Named.
 	Codecs func(name string) (dialog.Codec, error)
-	// Prompts finds the prompts of attempts by their digest. It is needed if attempts have
-	// prompts in their terms.
+	// Prompts finds prompts by their digest. It is needed if attempts have prompts in their
+	// terms, or runs whose versions are served have prompts.
 	Prompts func(digest string) (prompts.Set, error)
 	// Attempts bounds how many attempts without a request in flight are kept in memory; 0
 	// is 4096. An attempt that is needed again is read from the journal.
@@ -169,20 +169,24 @@ func (g *Gateway) routes() {
 		g.route(base+"/v1/embeddings", "", g.inCall(outOfAttempt(postsOnly)))
 		g.route(base+"/{rest...}", "", g.inCall(outOfAttempt(unknownEndpoint)))
 	}
-	for _, one := range apis {
-		g.route("POST "+one.path, one.api, g.serving(g.serve(one.api)))
-		g.route(one.path, one.api, g.serving(postsOnly))
+	for _, base := range []string{"", "/n/{agent}"} {
+		for _, one := range apis {
+			g.route("POST "+base+one.path, one.api, g.serving(g.serve(one.api)))
+			g.route(base+one.path, one.api, g.serving(postsOnly))
+		}
+		g.route("POST "+base+"/v1/messages/count_tokens", wire.Messages, g.serving(g.serveCount))
+		g.route("POST "+base+"/v1/embeddings", "", g.serving(g.embeddings))
+		g.route("GET "+base+"/v1/models", "", g.serving(g.models))
+		g.route("GET "+base+"/v1/models/{id...}", "", g.serving(g.model))
+		g.route("GET "+base+"/prompts/{name}", "", g.serving(g.servedPrompt))
+		g.route("GET "+base+"/v1/prompts/{name}", "", g.serving(g.servedPrompt))
+		g.route(base+"/v1/messages/count_tokens", wire.Messages, g.serving(postsOnly))
+		g.route(base+"/v1/embeddings", "", g.serving(postsOnly))
 	}
-	g.route("POST /v1/messages/count_tokens", wire.Messages, g.serving(g.serveCount))
-	g.route("POST /v1/embeddings", "", g.serving(g.embeddings))
-	g.route("GET /v1/models", "", g.serving(g.models))
-	g.route("GET /v1/models/{id...}", "", g.serving(g.model))
 	g.exports("POST /v1/traces", g.spansOfNamed)
 	g.route("GET /healthz", "", func(w http.ResponseWriter, _ *http.Request) error {
 		return write(w, http.StatusOK, []byte(`{"status":"ok"}`))
 	})
-	g.route("/v1/messages/count_tokens", wire.Messages, g.serving(postsOnly))
-	g.route("/v1/embeddings", "", g.serving(postsOnly))
 	g.route("/", "", unknownEndpoint)
 }
 
@@ -285,14 +289,16 @@ func unknownEndpoint(_ http.ResponseWriter, r *http.Request) error {
 	return unknownURL(nil, "%s %s is not served here", r.Method, at)
 }
 
-// endpoint returns the path of a request below the base URL of its attempt.
+// endpoint returns the path of a request below the base URL of its attempt, or of what
+// serves versions, and below the agent's name.
 func endpoint(r *http.Request) string {
 	rest, ok := strings.CutPrefix(r.URL.Path, "/r/")
-	if !ok {
-		return r.URL.Path
-	}
-	for range 5 { // run, step, task, sample, attempt
-		_, rest, _ = strings.Cut(rest, "/")
+	if ok {
+		for range 5 { // run, step, task, sample, attempt
+			_, rest, _ = strings.Cut(rest, "/")
+		}
+	} else {
+		rest = strings.TrimPrefix(rest, "/")
 	}
 	if named, ok := strings.CutPrefix(rest, "n/"); ok {
 		_, rest, _ = strings.Cut(named, "/")
@@ -302,6 +308,14 @@ func endpoint(r *http.Request) string {
 
 // maxAgent is the most bytes of an agent's name in a path.
 const maxAgent = 128
+
+// checkAgent refuses a name of an agent in the path that is too long.
+func checkAgent(r *http.Request) error {
+	if len(r.PathValue("agent")) > maxAgent {
+		return unknownURL(nil, "the agent's name has more than %d bytes", maxAgent)
+	}
+	return nil
+}
 
 // attemptHandler answers a request below the path of an attempt.
 type attemptHandler func(http.ResponseWriter, *http.Request, *conversation.Conversation) error
@@ -317,8 +331,8 @@ func (g *Gateway) inAttempt(handle attemptHandler) func(http.ResponseWriter, *ht
 		if err != nil {
 			return unknownURL(err, "no attempt has this URL: use the base URL that the agent is given (OPENAI_BASE_URL)")
 		}
-		if len(r.PathValue("agent")) > maxAgent {
-			return unknownURL(nil, "the agent's name has more than %d bytes", maxAgent)
+		if err := checkAgent(r); err != nil {
+			return err
 		}
 		key := protocol.PresentedKey(r)
 		if key == "" {
@@ -344,6 +358,9 @@ func (g *Gateway) serving(handle func(http.ResponseWriter, *http.Request) error)
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if g.config.Versions == nil {
 			return unknownURL(nil, "this gateway serves attempts only")
+		}
+		if err := checkAgent(r); err != nil {
+			return err
 		}
 		if g.config.ServingKey == "" {
 			return handle(w, r)

@@ -50,7 +50,7 @@ func (g *Gateway) models(w http.ResponseWriter, r *http.Request) error {
 
 func (g *Gateway) model(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("id")
-	if _, _, err := g.resolve(r, name); err != nil {
+	if _, err := g.resolve(r, name); err != nil {
 		return err
 	}
 	_ = write(w, http.StatusOK, shapeOf(r).Model(name)) // an error means that the client has left

@@ -22,7 +22,7 @@ import (
 )
 
 // promptSet returns the prompt "writer" with a text, and "search" for tools.
-func promptSet(t *testing.T, writer string, rules ...prompts.Rule) prompts.Set {
+func promptSet(t testing.TB, writer string, rules ...prompts.Rule) prompts.Set {
 	t.Helper()
 	p, err := prompts.New(map[string]prompts.Prompt{"writer": {Text: writer}, "search": {Text: "Finds."}})
 	require.NoError(t, err)

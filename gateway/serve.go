@@ -38,14 +38,14 @@ func (g *Gateway) serve(api wire.API) func(http.ResponseWriter, *http.Request) e
 		if err != nil {
 			return err
 		}
-		version, request, err := g.servedRequest(r, decoded)
+		served, request, err := g.servedRequest(r, decoded)
 		if err != nil {
 			return err
 		}
-		if decode.Prompt, err = request.Prompt(); err != nil {
+		if decode.Prompt, err = g.readServed(w, r, served, request); err != nil {
 			return err
 		}
-		return g.answer(w, r, request, g.calls.Serve(request, version, decode))
+		return g.answer(w, r, request, g.calls.Serve(request, served.VersionID, decode))
 	}
 }
 
@@ -55,14 +55,14 @@ func (g *Gateway) serveCount(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	_, request, err := g.servedRequest(r, decoded)
+	served, request, err := g.servedRequest(r, decoded)
 	if err != nil {
 		return err
 	}
 	if request.Relayed() {
 		return uncountable()
 	}
-	prompt, err := request.Prompt()
+	prompt, err := g.readServed(w, r, served, request)
 	if err != nil {
 		return err
 	}
@@ -70,25 +70,29 @@ func (g *Gateway) serveCount(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-func (g *Gateway) servedRequest(r *http.Request, decoded *wire.Request) (model.VersionID, *conversation.Request, error) {
+func (g *Gateway) servedRequest(r *http.Request, decoded *wire.Request) (model.Served, *conversation.Request, error) {
 	if decoded.Previous != "" {
-		return model.VersionID{}, nil, wire.Invalid("previous_response_id",
+		return model.Served{}, nil, wire.Invalid("previous_response_id",
 			"previous_response_id can't be used here: replies are kept only within an attempt, send the whole dialog")
 	}
 	if len(decoded.References) > 0 {
-		return model.VersionID{}, nil, wire.Invalid("input",
+		return model.Served{}, nil, wire.Invalid("input",
 			"input can't refer to items here: replies are kept only within an attempt, send the items themselves")
 	}
-	version, name, err := g.resolve(r, decoded.Model)
+	served, err := g.resolve(r, decoded.Model)
 	if err != nil {
-		return version, nil, err
+		return served, nil, err
 	}
-	codec, err := g.config.Codecs(name)
+	codec, err := g.config.Codecs(served.Codec)
 	if err != nil {
-		return version, nil, fault(err)
+		return served, nil, fault(err)
 	}
-	request, err := conversation.NewRequest(name, codec, decoded)
-	return version, request, err
+	request, err := conversation.NewRequest(served.Codec, codec, decoded)
+	if err != nil {
+		return served, nil, err
+	}
+	request.Agent = r.PathValue("agent")
+	return served, request, nil
 }
 
 // servedSettings returns the client's sampling settings, with OpenAI's defaults.
@@ -112,15 +116,15 @@ func servedSettings(request *wire.Request) (model.DecodeRequest, error) {
 	return decode, nil
 }
 
-func (g *Gateway) resolve(r *http.Request, name string) (model.VersionID, string, error) {
-	version, codec, err := g.config.Versions.Resolve(r.Context(), name)
+func (g *Gateway) resolve(r *http.Request, name string) (model.Served, error) {
+	served, err := g.config.Versions.Resolve(r.Context(), name)
 	if errors.Is(err, record.ErrNotFound) {
-		return version, "", &wire.Failure{
+		return served, &wire.Failure{
 			Status: http.StatusNotFound, Code: "model_not_found", Param: "model", Cause: err,
 			Message: fmt.Sprintf("the model %q is not served here: name a version, as RUN@promoted or RUN@NUMBER; GET /v1/models lists those that are promoted", name),
 		}
 	}
-	return version, codec, err
+	return served, err
 }
 
 // maxName is the most bytes of a request's name; longer names are ignored.

@@ -19,19 +19,19 @@ import (
 // versions has two versions.
 type versions struct{}
 
-func (versions) Resolve(_ context.Context, name string) (model.VersionID, string, error) {
-	v := model.VersionID{Run: "demo", Policy: "main"}
+func (versions) Resolve(_ context.Context, name string) (model.Served, error) {
+	v := model.Served{VersionID: model.VersionID{Run: "demo", Policy: "main"}, Codec: "compact"}
 	switch name {
 	case "demo@promoted":
 		v.Number = 12
 	case "demo@3":
 		v.Number = 3
 	case "demo@4":
-		return v, "", errors.New("database gone")
+		return v, errors.New("database gone")
 	default:
-		return v, "", fmt.Errorf("version %q: %w", name, record.ErrNotFound)
+		return v, fmt.Errorf("version %q: %w", name, record.ErrNotFound)
 	}
-	return v, "compact", nil
+	return v, nil
 }
 
 func (versions) List(context.Context) ([]string, error) {

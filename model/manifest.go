@@ -280,6 +280,19 @@ func (v VersionID) String() string {
 	return fmt.Sprintf("%s/%s@%d", v.Run, v.Policy, v.Number)
 }
 
+// Served is what a name such as "demo@promoted" means to clients that ask for it: a version,
+// and how requests for it are read.
+type Served struct {
+	VersionID
+	// Codec is the name of the codec of the version's run.
+	Codec string
+	// Prompts is the digest of the prompts that replace texts of the requests. It is empty
+	// if the run has none.
+	Prompts string
+	// PromptsNumber is the number of these prompts among the versions of the run's prompts.
+	PromptsNumber int
+}
+
 // Version is an immutable state of a policy. Digests are "sha256:<hex>" names of blobs;
 // docs/formats.md describes their content.
 type Version struct {

@@ -137,7 +137,7 @@ func (c *Conversation) Enter(ctx context.Context, key string) error {
 		if err != nil {
 			return &Fault{fmt.Errorf("terms of attempt %s: %w", c.address, err)}
 		}
-		served, err := c.maker.promptsOf(begun.Terms)
+		served, err := c.maker.Prompts(begun.Terms.Prompts)
 		if err != nil {
 			return &Fault{fmt.Errorf("prompts of attempt %s: %w", c.address, err)}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/prompts"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
@@ -185,12 +186,19 @@ func (r *Request) nameOf(choice int) string {
 	return fmt.Sprintf("%s/%d", r.Name, choice)
 }
 
-// Prompt returns the tokens of the whole request, for sampling outside attempts.
-func (r *Request) Prompt() ([]int32, error) {
+// Prompt returns the tokens of the whole request, for sampling outside attempts, and how
+// many of its texts the prompts of the set replaced.
+func (r *Request) Prompt(set prompts.Set) (ids []int32, replaced int, err error) {
 	if r.API == wire.Completions {
-		return r.textPrompt()
+		ids, err = r.textPrompt()
+		return ids, 0, err
 	}
-	return r.Codec.Prompt(r.Dialog, r.Tools)
+	read, err := r.reading(set, r.Dialog)
+	if err != nil {
+		return nil, 0, err
+	}
+	ids, err = r.Codec.Prompt(read.turns, read.tools)
+	return ids, read.replaced, err
 }
 
 // textPrompt returns the prompt of a Completions request, which is no dialog.

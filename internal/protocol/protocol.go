@@ -20,8 +20,8 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// The headers. Those that begin with HeaderPrefix are only between forwarder and gateway:
-// the forwarder drops such headers of an agent.
+// The headers. Those that begin with HeaderPrefix are only between the gateway and its
+// clients, such as the forwarder: the forwarder drops such headers of an agent.
 const (
 	HeaderPrefix = "X-Fulgurite-"
 	// FaultHeader on a reply with status 5xx means that the gateway is at fault, not the
@@ -39,10 +39,20 @@ const (
 	// InstanceHeader on a tool server's answer to a probe identifies the process that
 	// answers.
 	InstanceHeader = HeaderPrefix + "Instance"
+	// PromptsHeader on a request for a served version says which prompts replace its texts:
+	// NoPrompts, or the promoted ones without this header. On the reply it has their number.
+	PromptsHeader = HeaderPrefix + "Prompts"
+	// ReplacedHeader on the reply has the number of texts that prompts replaced.
+	ReplacedHeader = HeaderPrefix + "Replaced"
+	// VersionHeader on the reply of a served version names the version, such as "demo@12".
+	VersionHeader = HeaderPrefix + "Version"
 	// SDKRetryHeader is sent by the common SDKs when they ask again. The forwarder
 	// adds its own count to it.
 	SDKRetryHeader = "X-Stainless-Retry-Count"
 )
+
+// NoPrompts is the value of PromptsHeader for a request that stays as it is.
+const NoPrompts = "none"
 
 // The codes of failures that both sides know.
 const (

@@ -30,6 +30,7 @@ type Store interface {
 	Version(ctx context.Context, id model.VersionID) (model.Version, error)
 	Versions(ctx context.Context, run, policy string) ([]model.Version, error)
 	Promoted(ctx context.Context, run, policy string) (record.Promotion, error)
+	PromptVersion(ctx context.Context, run string, number int) (record.PromptVersion, error)
 }
 
 // Catalog finds and loads versions.
@@ -79,15 +80,36 @@ func (c Catalog) version(ctx context.Context, run string, number int) (model.Ver
 	return v, nil
 }
 
-// Resolve returns the version that a reference means and the codec of its run, for the
-// gateway.
-func (c Catalog) Resolve(ctx context.Context, reference string) (model.VersionID, string, error) {
+// Resolve returns the version that a reference means, with the codec and the promoted
+// prompts of its run, for the gateway.
+func (c Catalog) Resolve(ctx context.Context, reference string) (model.Served, error) {
 	v, err := c.Find(ctx, reference)
 	if err != nil {
-		return model.VersionID{}, "", err
+		return model.Served{}, err
 	}
 	s, err := c.Spec(ctx, v.Run)
-	return v.VersionID, s.Model.Codec, err
+	if err != nil {
+		return model.Served{}, err
+	}
+	out := model.Served{VersionID: v.VersionID, Codec: s.Model.Codec}
+	if s.Prompts != nil {
+		out.Prompts, out.PromptsNumber, err = c.prompts(ctx, v.Run, s.PromptsDigest())
+	}
+	return out, err
+}
+
+// prompts returns the digest and the number of the promoted version of a run's prompts.
+// Version 0 has those of the spec, and is promoted unless a search made a better one.
+func (c Catalog) prompts(ctx context.Context, run, ofSpec string) (digest string, number int, err error) {
+	p, err := c.Store.Promoted(ctx, run, record.PromptsPolicy)
+	switch {
+	case errors.Is(err, record.ErrNotFound) || err == nil && p.Version == 0:
+		return ofSpec, 0, nil
+	case err != nil:
+		return "", 0, fmt.Errorf("find the promoted prompts of run %q: %w", run, err)
+	}
+	v, err := c.Store.PromptVersion(ctx, run, p.Version)
+	return v.Prompts, p.Version, err
 }
 
 // List returns the references that can be requested: each run's promoted version if it

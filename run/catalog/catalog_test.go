@@ -30,7 +30,7 @@ func architecture() model.Architecture {
 	}
 }
 
-func newFakeRecords(t *testing.T) *fakeRecords {
+func newFakeRecords(t testing.TB) *fakeRecords {
 	t.Helper()
 	ctx, dir := t.Context(), t.TempDir()
 	st, err := store.Open(ctx, filepath.Join(dir, "store.db"), nil)
@@ -57,7 +57,7 @@ func newFakeRecords(t *testing.T) *fakeRecords {
 	return s
 }
 
-func (s *fakeRecords) put(t *testing.T, v model.Version) model.Version {
+func (s *fakeRecords) put(t testing.TB, v model.Version) model.Version {
 	t.Helper()
 	v, created, err := s.store.PutVersion(t.Context(), v)
 	require.NoError(t, err)
@@ -76,13 +76,12 @@ func TestReferencesMeanVersions(t *testing.T) {
 		v, err := s.Find(t.Context(), reference)
 		require.NoError(t, err)
 		require.Equal(t, id(number), v.VersionID, reference)
-		version, codec, err := s.Resolve(t.Context(), reference)
+		served, err := s.Resolve(t.Context(), reference)
 		require.NoError(t, err)
-		require.Equal(t, id(number), version)
-		require.Equal(t, "compact", codec)
+		require.Equal(t, model.Served{VersionID: id(number), Codec: "compact"}, served)
 	}
 	for _, reference := range []string{"", "@", "demo@", "demo@2", "demo@-1", "demo@+1", "demo@01", "demo@x", "demo@1@1", "fresh", "fresh@newest", "fresh@0", "other@promoted"} {
-		_, _, err := s.Resolve(t.Context(), reference)
+		_, err := s.Resolve(t.Context(), reference)
 		require.ErrorIs(t, err, record.ErrNotFound, reference)
 	}
 }
@@ -108,7 +107,7 @@ func TestWhatIsListedCanBeAskedFor(t *testing.T) {
 	names, err := s.List(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{"demo@promoted"}, names, "nothing of the other run is promoted")
-	_, _, err = s.Resolve(t.Context(), names[0])
+	_, err = s.Resolve(t.Context(), names[0])
 	require.NoError(t, err)
 }
 
