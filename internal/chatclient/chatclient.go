@@ -140,7 +140,7 @@ func New(o Options) *Client {
 		MaxIdleConnsPerHost: o.Connections, IdleConnTimeout: time.Minute,
 	}
 	o.URL = strings.TrimSuffix(o.URL, "/")
-	c := &Client{options: o, transport: transport, http: &http.Client{Transport: unpaged{bounded{retrying{transport}}}}}
+	c := &Client{options: o, transport: transport, http: &http.Client{Transport: unpaged{bounded{retrying{unprompted{transport}}}}}}
 	if o.API == Anthropic {
 		c.http.CheckRedirect = stayAtHost
 		return c

@@ -89,6 +89,7 @@ func TestAReplyOfOpenAIsAPI(t *testing.T) {
 	require.Equal(t, because, got)
 	require.Equal(t, "/v1/chat/completions", s.requests[0].path)
 	require.Equal(t, "Bearer "+secret, s.requests[0].header.Get("Authorization"))
+	require.Equal(t, "none", s.requests[0].header.Get("X-Fulgurite-Prompts"), "a version that reflects is asked what is asked")
 	require.Empty(t, cmp.Diff(map[string]any{
 		"model": "m", "max_tokens": 50.0, "stream": false,
 		"messages": []any{map[string]any{"role": "system", "content": "Be brief."}, map[string]any{"role": "user", "content": "Why?"}},

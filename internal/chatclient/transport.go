@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/internal/truncate"
 )
 
@@ -60,6 +61,16 @@ func (t retrying) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
+}
+
+// unprompted asks a gateway that serves the model to leave requests as they are: prompts are
+// for the requests of agents.
+type unprompted struct{ http.RoundTripper }
+
+func (u unprompted) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set(protocol.PromptsHeader, protocol.NoPrompts)
+	return u.RoundTripper.RoundTrip(r)
 }
 
 // maxBytes is how many bytes of a reply's body are read at most.
