@@ -92,11 +92,8 @@ func (c *Coordinator) create(ctx context.Context, in PrepareRunInput) (record.Ru
 	case in.Workflow == workflowTraining && s.Optimizer != nil:
 		return record.Run{}, invalid(errors.New("optimizer: TrainingWorkflow trains weights; start PromptWorkflow (`fulgurite optimize`), or leave optimizer out"))
 	}
-	if s, err = update.WithAdapter(s); err != nil {
+	if s, err = c.withSources(ctx, s); err != nil {
 		return record.Run{}, err
-	}
-	if s, err = s.ReadPrompts(); err != nil {
-		return record.Run{}, invalid(err)
 	}
 	splits, err := c.snapshot(ctx, s)
 	if err != nil {
@@ -121,6 +118,22 @@ func (c *Coordinator) create(ctx context.Context, in PrepareRunInput) (record.Ru
 		Spec: text, Splits: splits, Status: record.Running, Created: time.Now(),
 	})
 	return run, err
+}
+
+// withSources returns a spec with what it takes from files and from other runs, apart from
+// the model: so the digest of the result is that of the run.
+func (c *Coordinator) withSources(ctx context.Context, s spec.Spec) (spec.Spec, error) {
+	s, err := update.WithAdapter(s)
+	if err != nil {
+		return s, err
+	}
+	if s, err = c.sourcePrompts(ctx, s); err != nil {
+		return s, err
+	}
+	if s, err = s.ReadPrompts(); err != nil {
+		return s, invalid(err)
+	}
+	return s, nil
 }
 
 // refuse records a run as refused if err is invalid, and gives the error the type for

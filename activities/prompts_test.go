@@ -8,6 +8,7 @@ import (
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/prompts"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 )
 
@@ -60,4 +61,45 @@ func TestPromptsThatDontMatchTheirRulesAreRefused(t *testing.T) {
 	}
 	_, err := do[activities.PrepareRunResult](t, w.coordinator.PrepareRun, w.request(s))
 	requireRefused(t, err, "prompts.texts[0].file", "absent.txt", "prompts.rules[0].prompt", `"riter"`, "prompts.rules[0].match.role")
+}
+
+func TestARunBeginsWithTheTextsOfAVersionOfAnotherRunsPrompts(t *testing.T) {
+	t.Parallel()
+	w := newTestEnv(t)
+	other := func(version string, texts ...spec.PromptText) (spec.Spec, error) {
+		s := w.spec()
+		s.Prompts = &spec.Prompts{Version: version, Texts: texts, Rules: []spec.PromptRule{{Prompt: "writer", Match: spec.PromptMatch{Prefix: "old"}}}}
+		in := w.request(s)
+		in.Run, in.WorkflowID, in.ExecutionID = "other", "other", "execution-2"
+		if _, err := do[activities.PrepareRunResult](t, w.coordinator.PrepareRun, in); err != nil {
+			return s, err
+		}
+		return w.catalog.Spec(t.Context(), "other")
+	}
+	_, err := other("demo@0")
+	requireRefused(t, err, "prompts.version: no run demo is on record")
+	s := w.spec()
+	s.Prompts = &spec.Prompts{Texts: []spec.PromptText{{Name: "writer", Text: "first"}}}
+	w.prepare(s)
+	_, err = other("demo@1")
+	requireRefused(t, err, "prompts.version: run demo has no version 1 of its prompts")
+	_, err = other("demo@0", spec.PromptText{Name: "writer"}, spec.PromptText{Name: "critic"})
+	requireRefused(t, err, "prompts.texts[1].name", "critic")
+
+	better, err := prompts.New(map[string]prompts.Prompt{"writer": {Text: "better"}})
+	require.NoError(t, err)
+	set, err := prompts.NewSet(better, nil)
+	require.NoError(t, err)
+	digest, err := w.blobs.Put(t.Context(), set.Encode())
+	require.NoError(t, err)
+	require.NoError(t, w.store.PutPromptVersion(t.Context(), record.PromptVersion{Run: "demo", Number: 1, Prompts: digest, Candidate: "c"}))
+	got, err := other("demo@1")
+	require.NoError(t, err)
+	require.Equal(t, []spec.PromptText{{Name: "writer", Text: "better"}}, got.Prompts.Texts)
+	encoded, err := w.blobs.Get(t.Context(), got.PromptsDigest())
+	require.NoError(t, err)
+	served, err := prompts.Decode(encoded)
+	require.NoError(t, err)
+	require.Equal(t, got.PromptsDigest(), served.Digest())
+	require.Len(t, served.Rules(), 1, "rules are the run's own")
 }

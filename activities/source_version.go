@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/prompts"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/update"
@@ -35,8 +37,64 @@ func (c *Coordinator) sourceModel(ctx context.Context, m spec.Model) (spec.Model
 	return source, nil
 }
 
+// sourcePrompts returns a spec that names a version of the prompts of another run with the
+// texts of that version. Other specs are returned unchanged.
+func (c *Coordinator) sourcePrompts(ctx context.Context, s spec.Spec) (spec.Spec, error) {
+	if s.Prompts == nil || s.Prompts.Version == "" {
+		return s, nil
+	}
+	name, number, err := spec.ParseVersion(s.Prompts.Version)
+	if err != nil {
+		return s, invalid(fmt.Errorf("prompts.version: %w", err))
+	}
+	run, source, err := readSpec(ctx, c.Runs, name)
+	switch {
+	case errors.Is(err, record.ErrNotFound) || err == nil && run.Status == record.Refused:
+		return s, invalid(fmt.Errorf("prompts.version: no run %s is on record; `fulgurite runs` lists those that are", name))
+	case err != nil:
+		return s, err
+	case source.Prompts == nil:
+		return s, invalid(fmt.Errorf("prompts.version: run %s has no prompts; name a run whose spec has some", name))
+	}
+	texts := slices.Clone(source.Prompts.Texts)
+	if number > 0 {
+		if err := c.readPromptVersion(ctx, name, number, texts); err != nil {
+			return s, err
+		}
+	}
+	if s, err = s.TakePrompts(texts); err != nil {
+		return s, invalid(err)
+	}
+	return s, nil
+}
+
+// readPromptVersion puts the texts of a version into the prompts that a run began with.
+func (c *Coordinator) readPromptVersion(ctx context.Context, run string, number int, texts []spec.PromptText) error {
+	v, err := c.Ledger.PromptVersion(ctx, run, number)
+	if errors.Is(err, record.ErrNotFound) {
+		return invalid(fmt.Errorf("prompts.version: run %s has no version %d of its prompts; `%s` lists those that it has", run, number, shell.Command("prompts", run)))
+	}
+	if err != nil {
+		return fmt.Errorf("read prompts.version: %w", err)
+	}
+	data, err := c.Blobs.Get(ctx, v.Prompts)
+	if err != nil {
+		return fmt.Errorf("read prompts.version: %w", err)
+	}
+	set, err := prompts.Decode(data)
+	if err != nil {
+		return fmt.Errorf("decode version %d of the prompts of run %s: %w", number, run, err)
+	}
+	for i := range texts {
+		if texts[i].Text, err = set.Prompts().Text(texts[i].Name); err != nil {
+			return fmt.Errorf("version %d of the prompts of run %s: %w", number, run, err)
+		}
+	}
+	return nil
+}
+
 // copyVersion makes a version of another run version 0 of this run: the same files, with
-// a manifest that has the new number.
+// a manifest that has the new number, without the optimizer's moments.
 func (t *Trainer) copyVersion(ctx context.Context, target update.Target, reference string) (InitPolicyResult, error) {
 	v, ok, err := update.Existing(ctx, t.Versions, target)
 	if !ok && err == nil {
@@ -71,6 +129,9 @@ func (t *Trainer) putCopy(ctx context.Context, target update.Target, reference s
 		return v, fmt.Errorf("manifest of %s: %w", reference, err)
 	}
 	manifest.Number, manifest.Parent, manifest.Batch = target.ID.Number, target.Parent, ""
+	manifest.Updates = 0 // a run begins with fresh moments
+	delete(manifest.Files, model.OptimizerFile)
+	delete(manifest.Files, model.Optimizer8File)
 	if text, err = manifest.Encode(); err != nil {
 		return v, err
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/checkpoint"
 	"github.com/fulgurite/fulgurite/record"
@@ -74,6 +75,33 @@ func TestAVersionOfAnotherRunBecomesVersion0(t *testing.T) {
 			require.NoError(t, w.sampler().Publish(t.Context(), id), "it reproduces the canary of the version that it is")
 		})
 	}
+}
+
+func TestARunTrainsFromAVersionOfAnotherRun(t *testing.T) {
+	t.Parallel()
+	w := newTestEnv(t)
+	s := w.spec()
+	s.Credit.Assignment = credit.TurnGAE // with a critic
+	w.start(s)
+	trained, err := do[activities.VersionResult](t, w.trainer().TrainStep, trainStep(1, w.groups(1, 4)))
+	require.NoError(t, err)
+	s.Model = spec.Model{Version: "demo@1"}
+	in := w.request(s)
+	in.Run, in.WorkflowID, in.ExecutionID = "other", "other", "execution-2"
+	_, err = do[activities.PrepareRunResult](t, w.coordinator.PrepareRun, in)
+	require.NoError(t, err)
+	copied, err := do[activities.VersionResult](t, w.trainer().InitPolicy, ofOther())
+	require.NoError(t, err)
+	require.Equal(t, trained.Weights, copied.Weights)
+	v, err := w.store.Version(t.Context(), model.VersionID{Run: "other", Policy: model.DefaultPolicy})
+	require.NoError(t, err)
+	c, m, err := checkpoint.Load(t.Context(), w.blobs, v.Manifest)
+	require.NoError(t, err)
+	require.Zero(t, c.Updates, "with fresh moments")
+	require.NotContains(t, m.Files, model.OptimizerFile)
+	critic, err := w.store.Version(t.Context(), model.VersionID{Run: "other", Policy: model.CriticPolicy})
+	require.NoError(t, err)
+	require.Zero(t, critic.Number)
 }
 
 func TestAVersionThatIsNotThereIsRefused(t *testing.T) {

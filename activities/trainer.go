@@ -179,16 +179,18 @@ func (t *Trainer) InitPolicy(ctx context.Context, in InitPolicyInput) (_ InitPol
 	if err != nil {
 		return InitPolicyResult{}, err
 	}
+	var v InitPolicyResult
 	if s.Model.Version != "" {
-		return t.copyVersion(ctx, target, s.Model.Version)
+		v, err = t.copyVersion(ctx, target, s.Model.Version)
+	} else {
+		v, err = t.once(ctx, target, func(ctx context.Context, m *update.Maker, run update.Run) (model.Version, error) {
+			codec, err := t.Codecs.named(run.Spec.Model.Codec)
+			if err != nil {
+				return model.Version{}, err
+			}
+			return m.FirstPolicy(ctx, target, run, codec)
+		})
 	}
-	v, err := t.once(ctx, target, func(ctx context.Context, m *update.Maker, run update.Run) (model.Version, error) {
-		codec, err := t.Codecs.named(run.Spec.Model.Codec)
-		if err != nil {
-			return model.Version{}, err
-		}
-		return m.FirstPolicy(ctx, target, run, codec)
-	})
 	if err != nil {
 		return InitPolicyResult{}, err
 	}

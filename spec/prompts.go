@@ -22,8 +22,13 @@ const (
 // Prompts are named texts that replace parts of the agent's prompts, without a change of
 // the agent.
 type Prompts struct {
-	// Texts lists the prompts: 1 to 100 of them.
-	Texts []PromptText `json:"texts"`
+	// Texts lists the prompts: 1 to 100 of them. With version, they name those to take,
+	// and absent means all of them.
+	Texts []PromptText `json:"texts,omitempty"`
+	// Version is a version of the prompts of another run in the same store, written
+	// RUN@NUMBER. The run begins with its texts. Version 0 has the texts that the other run
+	// began with.
+	Version string `json:"version,omitempty"`
 	// Rules lists which text of a request each prompt replaces. Absent means that the
 	// agent asks for its prompts by name.
 	Rules []PromptRule `json:"rules,omitempty"`
@@ -34,7 +39,8 @@ type Prompts struct {
 	Digest string `json:"digest,omitempty"`
 }
 
-// PromptText is a named text. Exactly one of Text and File is given.
+// PromptText is a named text. Exactly one of Text and File is given, or with
+// prompts.version at most one.
 type PromptText struct {
 	// Name of the prompt: 1 to 63 of a-z, 0-9, '_' and '-', with a letter first.
 	Name string `json:"name"`
@@ -143,7 +149,8 @@ func (s Spec) PromptsDigest() string {
 
 // ReadPrompts returns s with the texts of files in place of their paths, and with the
 // digest of the prompts. So later changes of the files have no effect. A spec without
-// prompts is returned unchanged. The error is a *Faults.
+// prompts is returned unchanged, and so is the digest of one with prompts.version: only
+// TakePrompts knows its texts. The error is a *Faults.
 func (s Spec) ReadPrompts() (Spec, error) {
 	if s.Prompts == nil {
 		return s, nil
@@ -154,9 +161,59 @@ func (s Spec) ReadPrompts() (Spec, error) {
 	if len(f.List) == 0 {
 		p.check(f) // the texts of files are there now
 	}
+	if err := f.err(); err != nil || p.Version != "" {
+		return s, err
+	}
+	return s.digestPrompts()
+}
+
+// TakePrompts returns s with the texts of prompts.version, which are given, and with the
+// digest of the prompts. Of a spec with prompts.texts only these prompts are taken, with
+// their placeholders if they have any. The error is a *Faults.
+func (s Spec) TakePrompts(version []PromptText) (Spec, error) {
+	f := &Faults{}
+	p := s.Prompts.withDefaults()
+	s.Prompts = p
+	var names []string
+	for _, t := range version {
+		names = append(names, t.Name)
+	}
+	absent := func(key, name string) {
+		f.add(key, "name one of "+strings.Join(names, ", ")+", or another version", "prompts.version %s has no prompt %q", p.Version, name)
+	}
+	if len(p.Texts) == 0 {
+		p.Texts = version
+	}
+	p.Texts = slices.Clone(p.Texts)
+	for i, t := range p.Texts {
+		from := slices.Index(names, t.Name)
+		if from < 0 {
+			absent(promptKey(i)+".name", t.Name)
+			continue
+		}
+		if t.Placeholders == nil {
+			t.Placeholders = version[from].Placeholders
+		}
+		t.Text, t.File = version[from].Text, ""
+		p.Texts[i] = t
+	}
+	for i, r := range p.Rules {
+		if !slices.Contains(names, r.Prompt) {
+			absent(fmt.Sprintf("prompts.rules[%d].prompt", i), r.Prompt)
+		}
+	}
+	if len(f.List) == 0 {
+		p.check(f)
+	}
 	if err := f.err(); err != nil {
 		return s, err
 	}
+	return s.digestPrompts()
+}
+
+// digestPrompts returns s with the digest of its prompts. A digest that s has must be that.
+func (s Spec) digestPrompts() (Spec, error) {
+	f, p := &Faults{}, s.Prompts
 	set, err := p.Set()
 	if err != nil {
 		return s, fmt.Errorf("make prompts: %w", err) // check would have reported it
@@ -224,9 +281,14 @@ func (p *Prompts) check(f *Faults) {
 		return
 	}
 	f.whole("prompts.max_bytes", p.MaxBytes, 1, prompts.MaxBytes)
+	if p.Version != "" {
+		if _, _, err := ParseVersion(p.Version); err != nil {
+			f.add("prompts.version", "give RUN@NUMBER, such as demo@1", "%v", err)
+		}
+	}
 	switch {
-	case len(p.Texts) == 0:
-		f.add("prompts.texts", "give a name and a text or a file, or leave prompts out", "missing")
+	case len(p.Texts) == 0 && p.Version == "":
+		f.add("prompts.texts", "give a name and a text or a file, or prompts.version, or leave prompts out", "missing")
 		return
 	case len(p.Texts) > maxPrompts:
 		f.add("prompts.texts", fmt.Sprintf("give at most %d", maxPrompts), "%d prompts", len(p.Texts))
@@ -246,13 +308,18 @@ func (p *Prompts) check(f *Faults) {
 		switch {
 		case t.Text != "" && t.File != "":
 			f.add(key+".file", "keep one of text and file", "both text and file")
-		case t.Text == "" && t.File == "":
+		case t.Text == "" && t.File == "" && p.Version == "":
 			f.add(key+".text", "give text or file", "missing")
 		}
 		p.checkText(f, i, ".text")
 	}
 	if total > maxPromptsBytes {
 		f.add("prompts.texts", "shorten them", "their %d bytes are more than %d", total, maxPromptsBytes)
+	}
+	if len(p.Texts) == 0 { // the version has them
+		for _, r := range p.Rules {
+			names = append(names, r.Prompt)
+		}
 	}
 	for _, fault := range prompts.RuleFaults(p.rules(), names) {
 		f.add(fmt.Sprintf("prompts.rules[%d].%s", fault.Rule, fault.Field), fault.Remedy, "%s", fault.Message)

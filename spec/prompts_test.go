@@ -92,6 +92,7 @@ func TestFaultsOfPromptsAreReportedByTheirKeys(t *testing.T) {
 		"directory":           `{texts: [{name: a, file: .}]}`,
 		"rule":                `{texts: [{name: a, text: x}], rules: [{prompt: b, match: {role: assistant, exact: x, prefix: y, position: -1}}, {match: {role: tool}}]}`,
 		"unknown keys":        `{text: [], texts: [{nam: a}], rules: [{prompt: a, match: {roles: user}}]}`,
+		"version":             `{version: demo}`,
 		"digest":              `{texts: [{name: a, text: x}], digest: abc}`,
 	} {
 		s, err := spec.LoadText([]byte(minimal+"prompts: "+section+"\n"), "a.yaml", dir)
@@ -102,6 +103,47 @@ func TestFaultsOfPromptsAreReportedByTheirKeys(t *testing.T) {
 		said[name] = strings.ReplaceAll(err.Error(), dir, "DIR")
 	}
 	golden.Table(t, "prompts", said)
+}
+
+func TestPromptsOfAVersionReplaceTheTextsOfTheSpec(t *testing.T) {
+	t.Parallel()
+	version := []spec.PromptText{
+		{Name: "writer", Text: "Better SQL for {schema}.", Placeholders: []string{"schema"}}, {Name: "search", Text: "Finds more."}, {Name: "third", Text: "x"},
+	}
+	s := parse(t, strings.Replace(withPrompts, "prompts:\n", "prompts:\n  version: demo@1\n", 1))
+	s.Prompts.Texts = []spec.PromptText{{Name: "search"}, {Name: "writer", Text: "old {schema}"}}
+	require.NoError(t, s.Validate(), "a name is enough")
+	unknown, err := s.ReadPrompts()
+	require.NoError(t, err)
+	require.Empty(t, unknown.PromptsDigest(), "only the run knows the texts")
+
+	got, err := unknown.TakePrompts(version)
+	require.NoError(t, err)
+	require.Equal(t, []spec.PromptText{version[1], version[0]}, got.Prompts.Texts)
+	set, err := got.Prompts.Set()
+	require.NoError(t, err)
+	require.Equal(t, set.Digest(), got.PromptsDigest())
+	again, err := got.ReadPrompts()
+	require.NoError(t, err)
+	require.Equal(t, got, again)
+	again, err = got.TakePrompts(version)
+	require.NoError(t, err, "a spec on record can be prepared again")
+	require.Equal(t, got, again)
+
+	s.Prompts.Texts = nil
+	require.NoError(t, s.Validate())
+	got, err = s.TakePrompts(version)
+	require.NoError(t, err)
+	require.Equal(t, version, got.Prompts.Texts)
+
+	_, err = s.TakePrompts(version[1:])
+	require.ErrorContains(t, err, `prompts.rules[0].prompt: prompts.version demo@1 has no prompt "writer"; name one of search, third, or another version`)
+	s.Prompts.Texts = []spec.PromptText{{Name: "fourth"}}
+	_, err = s.TakePrompts(version)
+	require.ErrorContains(t, err, `prompts.texts[0].name: prompts.version demo@1 has no prompt "fourth"`)
+	got.Prompts.Digest = "sha256:" + strings.Repeat("0", 64)
+	_, err = got.TakePrompts(version)
+	require.ErrorContains(t, err, "prompts.digest: ")
 }
 
 func TestTheTextsOfPromptsStayOutOfHistories(t *testing.T) {

@@ -100,8 +100,8 @@ type Model struct {
 	// warm start.
 	WarmStart *WarmStart `json:"warm_start,omitempty"`
 	// Version is a version of another run in the same store, written RUN@NUMBER. It
-	// replaces all other keys of model except engine. Only with evaluation.only: nothing
-	// is trained from it.
+	// replaces all other keys of model except engine. Version 0 of the run has the same
+	// weights, and training begins with fresh moments.
 	Version string `json:"version,omitempty"`
 }
 

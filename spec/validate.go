@@ -177,13 +177,16 @@ func (s Spec) check(f *Faults) {
 	s.Replay.check(f)
 }
 
+// maxNameBytes is the longest name of a run.
+const maxNameBytes = 63
+
 const nameCharacters = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 func (s Spec) checkName(f *Faults) {
 	if s.Name == "" {
 		return
 	}
-	plain := len(s.Name) <= 63 && strings.Trim(s.Name, nameCharacters+"._-") == "" &&
+	plain := len(s.Name) <= maxNameBytes && strings.Trim(s.Name, nameCharacters+"._-") == "" &&
 		strings.Trim(s.Name[:1]+s.Name[len(s.Name)-1:], nameCharacters) == ""
 	if !plain {
 		f.add("name", "use 1 to 63 of a-z, 0-9, '.', '_' and '-', with a letter or digit at both ends", "%q can't be the name of a run", s.Name)
@@ -200,7 +203,7 @@ func (m Model) check(f *Faults) {
 	}
 	if m.Base == BaseTiny {
 		f.whole("model.context", m.Context, 8, 1<<17)
-		if m.Codec == CodecTemplate {
+		if m.Codec == CodecTemplate && m.Version == "" {
 			f.add("model.codec", `give compact, or the directory of a model as model.base`, "the built-in model has no chat template")
 		}
 	} else {
@@ -430,9 +433,6 @@ func (s Spec) checkOnly(f *Faults) {
 		f.unused("model.warm_start", s.Model.WarmStart != nil, own)
 		f.unused("model.template", s.Model.Template != "", own)
 		f.unused("model.template_variables", len(s.Model.TemplateVariables) > 0, own)
-		if s.Evaluation.Only == "" {
-			f.add("model.version", "give evaluation.only, or the directory that `fulgurite export VERSION DIRECTORY` writes as model.base", "nothing is trained from a version of another run")
-		}
 		if server := s.Sampling.Server; server != nil && server.Versions == VersionsNone {
 			remedy := "leave sampling.server out"
 			if server.Type != ServerOpenAI {

@@ -55,10 +55,6 @@ func TestARunThatOnlyEvaluatesNeedsItsSplitAlone(t *testing.T) {
 		require.ErrorContains(t, only(change), want)
 		refused[want] = only(change).Error()
 	}
-	s := valid()
-	s.Model.Version = "demo@1"
-	require.ErrorContains(t, s.Validate(), "model.version: ")
-	refused["a version that is trained"] = s.Validate().Error()
 	golden.Table(t, "refused_evaluations", refused)
 }
 

@@ -10,6 +10,9 @@ import (
 
 // promptsOf describes the prompts of a spec and the rules that name them.
 func promptsOf(s spec.Spec) []planLine {
+	if p := s.Prompts; p != nil && p.Version != "" {
+		return []planLine{{"prompts", fmt.Sprintf("those of version %s; the run reads their texts when it begins", p.Version)}}
+	}
 	set, err := s.Prompts.Set()
 	if err != nil || set.Empty() {
 		return nil // a plan has read them already

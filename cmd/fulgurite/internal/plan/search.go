@@ -1,10 +1,12 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/internal/readable"
@@ -34,7 +36,7 @@ func (p *Plan) readSearch() error {
 	if o == nil {
 		return nil
 	}
-	if _, err := optimize.Of(p.Spec, p.Tasks[record.Train], p.Tasks[record.Validation]); err != nil {
+	if _, err := optimize.Of(withTexts(p.Spec), p.Tasks[record.Train], p.Tasks[record.Validation]); err != nil {
 		return err
 	}
 	p.Search = &Search{
@@ -42,6 +44,24 @@ func (p *Plan) readSearch() error {
 		Validation: p.Tasks[record.Validation] * o.ValidationSamples,
 	}
 	return nil
+}
+
+// withTexts returns a spec whose prompts all have a text: those of prompts.version are known
+// only to the run. What a search needs does not depend on them.
+func withTexts(s spec.Spec) spec.Spec {
+	if s.Prompts == nil || s.Prompts.Version == "" {
+		return s
+	}
+	p := *s.Prompts // the caller's prompts do not change
+	p.Texts = slices.Clone(p.Texts)
+	if len(p.Texts) == 0 {
+		p.Texts = []spec.PromptText{{Name: "prompt"}}
+	}
+	for i := range p.Texts {
+		p.Texts[i].Text = cmp.Or(p.Texts[i].Text, "-")
+	}
+	s.Prompts = &p
+	return s
 }
 
 func (p *Plan) gateRollouts() int {
