@@ -33,6 +33,8 @@ type Coordinator struct {
 	Codecs    Codecs
 	// Reflectors makes the reflectors of searches for better prompts.
 	Reflectors Reflectors
+	// Starter starts the runs of specs with phases.
+	Starter Starter
 	// Collector deletes files that are no longer needed when a step has been recorded.
 	// nil keeps all files.
 	Collector Collector
@@ -87,6 +89,8 @@ func (c *Coordinator) create(ctx context.Context, in PrepareRunInput) (record.Ru
 		return record.Run{}, invalid(err)
 	}
 	switch {
+	case len(s.Phases) > 0:
+		return record.Run{}, invalid(errors.New("phases: each of them is a run; start PhasesWorkflow, or leave phases out"))
 	case in.Workflow == workflowPrompts && s.Optimizer == nil:
 		return record.Run{}, invalid(errors.New("optimizer: missing: PromptWorkflow searches for better prompts; give optimizer, or start TrainingWorkflow"))
 	case in.Workflow == workflowTraining && s.Optimizer != nil:

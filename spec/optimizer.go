@@ -228,7 +228,7 @@ func (s Spec) checkOptimizer(f *Faults) {
 // Searchable returns *Faults if the spec describes no search for prompts.
 func (s Spec) Searchable() error {
 	f := &Faults{}
-	if s.Optimizer == nil {
+	if s.Optimizer == nil && len(s.Phases) == 0 {
 		f.add("optimizer", "give optimizer, or use `fulgurite train SPEC`", "missing, and a run without it searches for no prompts")
 	}
 	return f.err()

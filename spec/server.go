@@ -55,6 +55,7 @@ func (s Spec) Trainable() error {
 	server := s.WithDefaults().Sampling.Server
 	f := &Faults{}
 	switch {
+	case len(s.Phases) > 0: // Validate checks each phase
 	case s.Evaluation.Only != "":
 		f.add("evaluation.only", "leave it out to train, or use `fulgurite evaluate SPEC`", "nothing is trained by a run that only evaluates")
 	case s.Optimizer != nil:

@@ -38,6 +38,10 @@ type Spec struct {
 	// Optimizer improves the prompts by a search. A spec with it is the input of
 	// PromptWorkflow and trains no weights. Absent means that the prompts stay as they are.
 	Optimizer *PromptOptimizer `json:"optimizer,omitempty"`
+	// Phases improves prompts and weights in turn: each phase is a run of its own, and
+	// starts from what was promoted before. A spec with phases is the input of
+	// PhasesWorkflow. Absent means one run.
+	Phases []Phase `json:"phases,omitempty"`
 	// Tasks says where the tasks of the splits train, gate, test and validation are read
 	// from.
 	Tasks Tasks `json:"tasks"`

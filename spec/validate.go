@@ -149,6 +149,10 @@ func (s Spec) Validate() error {
 
 // check reports the faults of s, whose defaults must be filled in.
 func (s Spec) check(f *Faults) {
+	if len(s.Phases) > 0 {
+		s.checkPhases(f)
+		return
+	}
 	s.checkName(f)
 	s.checkAlgorithm(f)
 	f.number("seed", float64(s.Seed), bounds.Between(1, math.Inf(1)))

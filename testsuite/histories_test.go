@@ -187,6 +187,12 @@ func shapes() []shape {
 			first := firstExecution(ctx, t, st.Client, "continued")
 			return st, map[string]string{"prompts-continued": "continued " + first, "prompts-resumed": "continued"}
 		}},
+		{"phases", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+			st := startWith(ctx, t, t.TempDir(), agent.Registry{"asker": sortByPrompt})
+			_, err := runPhases(ctx, st, "phases", inPhases(t))
+			require.NoError(t, err)
+			return st, map[string]string{"phases-plain": "phases"}
+		}},
 		{"approval", trainApproval},
 		{"timed-out", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
 			st := start(ctx, t, t.TempDir())
@@ -407,6 +413,7 @@ func TestHistoriesHoldTheShapesTheyAreNamedFor(t *testing.T) {
 		"prompts-continued":           {"WORKFLOW_EXECUTION_CONTINUED_AS_NEW"},
 		"prompts-resumed":             {`"continuedExecutionRunId"`, `"name":"StepSearch"`, "WORKFLOW_EXECUTION_COMPLETED"},
 		"candidate-validation":        {`"name":"RunAgent"`, `"name":"AnswerSearch"`, "WORKFLOW_EXECUTION_COMPLETED"},
+		"phases-plain":                {`"name":"PreparePhases"`, `"name":"StartPhase"`, `"name":"AwaitPhase"`, "WORKFLOW_EXECUTION_COMPLETED"},
 		"rollout-their-activity":      {`"name":"their_agent"`, `"name":"EndAttempt"`, "WORKFLOW_EXECUTION_COMPLETED"},
 	} {
 		data, err := os.ReadFile("histories/" + file + ".json")

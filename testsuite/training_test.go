@@ -85,7 +85,7 @@ func startSharedStack() (err error) {
 			return err
 		}
 	}
-	shared.stack, err = stack.Start(context.Background(), stack.Options{Dir: shared.dir, Agents: agent.Registry{"calculator": calculate, "sorter": sortWord}, Log: zap.NewNop(), Reconcile: 100 * time.Millisecond})
+	shared.stack, err = stack.Start(context.Background(), stack.Options{Dir: shared.dir, Agents: agent.Registry{"calculator": calculate, "sorter": sortWord, "asker": sortByPrompt}, Log: zap.NewNop(), Reconcile: 100 * time.Millisecond})
 	return err
 }
 

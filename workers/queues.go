@@ -65,6 +65,7 @@ func Workflows(r Registry) {
 		"TryWorkflow":        workflows.TryWorkflow,
 		"PromptWorkflow":     workflows.PromptWorkflow,
 		"CandidateWorkflow":  workflows.CandidateWorkflow,
+		"PhasesWorkflow":     workflows.PhasesWorkflow,
 	} {
 		r.RegisterWorkflowWithOptions(f, workflow.RegisterOptions{Name: name})
 	}

@@ -28,14 +28,18 @@ func PromptWorkflow(ctx workflow.Context, in TrainingInput) (TrainingResult, err
 	return t.execute(ctx, in)
 }
 
-// The names of the workflows that are runs.
+// The names of the workflows that are runs, and of the one whose phases are runs.
 const (
 	TypeTraining = "TrainingWorkflow"
 	TypePrompts  = "PromptWorkflow"
+	TypePhases   = "PhasesWorkflow"
 )
 
 // TypeOf returns the name of the workflow that a spec is the input of.
 func TypeOf(s spec.Spec) string {
+	if len(s.Phases) > 0 {
+		return TypePhases
+	}
 	if s.Optimizer != nil {
 		return TypePrompts
 	}

@@ -90,7 +90,7 @@ func (r Records) Coordinator(c client.Client, namespace string, publisher activi
 	}
 	return &activities.Coordinator{
 		Runs: r.Store, Ledger: r.Store, Attempts: r.Store, Blobs: r.Blobs, Publisher: publisher,
-		Cluster: Cluster{c, namespace}, Codecs: r.Codecs.Named, Directory: directory, Reflectors: Reflector,
+		Cluster: Cluster{c, namespace}, Starter: Starter{c}, Codecs: r.Codecs.Named, Directory: directory, Reflectors: Reflector,
 		Collector: &retention.Collector{Store: r.Store, Blobs: r.Blobs},
 	}, nil
 }

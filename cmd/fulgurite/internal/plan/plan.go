@@ -43,7 +43,9 @@ type Plan struct {
 	Rollouts   int                 `json:"rollouts"` // the number of rollouts to train on
 	Gates      int                 `json:"gate_evaluations"`
 	// Search is what the search of an optimizer may use; nil for a run that trains.
-	Search *Search  `json:"search,omitempty"`
+	Search *Search `json:"search,omitempty"`
+	// Phases are the runs of a spec with phases. Steps, Rollouts and Gates are then sums.
+	Phases []Phase  `json:"phases,omitempty"`
 	Queues []string `json:"queues"`
 	Sizes  Sizes    `json:"sizes"`
 	// Shared says which splits share questions, which repeat some, and what the codec can't
@@ -108,6 +110,9 @@ func OfText(ctx context.Context, text []byte, name, directory string) (Plan, err
 
 // Of does what Make does, for a spec that was read and checked and has its defaults.
 func Of(ctx context.Context, sp spec.Spec) (Plan, error) {
+	if len(sp.Phases) > 0 {
+		return ofPhases(ctx, sp, Of)
+	}
 	p, err := Read(ctx, sp)
 	if err != nil {
 		return p, err
@@ -132,6 +137,9 @@ func Of(ctx context.Context, sp spec.Spec) (Plan, error) {
 // Read does what Of does, but opens no engine: it reads only the files that the spec
 // names.
 func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
+	if len(sp.Phases) > 0 {
+		return ofPhases(ctx, sp, Read)
+	}
 	sp, err := update.WithAdapter(sp)
 	if err != nil {
 		return Plan{}, terminal.Usage(err)
@@ -184,6 +192,9 @@ func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 		p.Sizes = newSizes(sp, architecture, p.tokens, p.Steps, p.Gates)
 	}
 	p.Queues = []string{workflows.QueueTraining, sp.Agent.Queue, workflows.QueueTrainGPU}
+	if v := sp.Model.Version; v != "" && sp.Evaluation.Only == "" {
+		p.Shared = append(p.Shared, fmt.Sprintf("model.version: the run takes the model of %s from the store, which a plan does not read: parameters and sizes are those of the built-in model", v))
+	}
 	p.Warnings = append([]string{}, p.Shared...)
 	if sp.Evaluation.Only == "" {
 		p.Warnings = append(p.Warnings, p.warnings()...)
@@ -312,14 +323,15 @@ func (p Plan) Print(t *terminal.Terminal) {
 	if sv := s.Sampling.Server; sv != nil {
 		line("server", "%s at %s, model %s, versions: %s", sv.Type, strings.Join(sv.URLs, ", "), sv.Model, sv.Versions)
 	}
-	if s.Optimizer != nil {
-		for _, l := range p.searchLines() {
-			line(l.label, "%s", l.text)
-		}
-	} else {
-		for _, l := range p.trainingLines() {
-			line(l.label, "%s", l.text)
-		}
+	lines := p.trainingLines
+	switch {
+	case len(s.Phases) > 0:
+		lines = p.phaseLines
+	case s.Optimizer != nil:
+		lines = p.searchLines
+	}
+	for _, l := range lines() {
+		line(l.label, "%s", l.text)
 	}
 	line("queues", "%s", strings.Join(p.Queues, ", "))
 	for _, w := range p.Warnings {
@@ -427,7 +439,7 @@ func loadSpec(path string) (spec.Spec, error) {
 	return sp, nil
 }
 
-// Input returns a spec as the input of TrainingWorkflow.
+// Input returns a spec as the input of its workflow.
 func Input(s spec.Spec) (workflows.TrainingInput, error) {
 	data, err := json.Marshal(s)
 	if err != nil {

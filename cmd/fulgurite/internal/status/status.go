@@ -48,6 +48,8 @@ type Status struct {
 	// can't be asked, it is what the store has. It is absent for a run that was refused,
 	// that is not on record yet, or that does not answer.
 	Progress *workflows.Progress `json:"progress,omitempty"`
+	// Phases are those of a spec with phases, whose runs have a status of their own.
+	Phases []workflows.PhaseProgress `json:"phases,omitempty"`
 	// Only is the split of a run that trains nothing. Evaluated counts what its
 	// evaluation has done, while the run is under way.
 	Only      string           `json:"evaluation_only,omitempty"`
@@ -240,6 +242,15 @@ func unrecorded(ctx context.Context, s *state.Flags, t *terminal.Terminal, name 
 		return Status{}, false
 	}
 	out := Status{Run: name, Status: run.Status, Error: run.Failure().Error, canRetry: run.CanRetry()}
+	var phases workflows.PhasesProgress
+	if kind, err := typeOf(ctx, c, name); err == nil && kind == workflows.TypePhases {
+		out.canRetry = false // its runs can be retried, and then it is started again
+		if err := runstate.Query(ctx, c, name, &phases); err != nil {
+			out.Warning = fmt.Sprintf("the phases do not answer: %v", err)
+		}
+		out.Phases = phases.Phases
+		return out, true
+	}
 	if run.Status == record.Running {
 		out.Warning = "it has started, but the store has no record of it yet"
 		out.Idle, _ = runstate.IdleQueues(ctx, c, workflows.QueueRollout) // unknown is as good as none here
@@ -253,10 +264,21 @@ func Unrecorded(ctx context.Context, c client.Client, name string) (record.Run, 
 	if err != nil {
 		return record.Run{}, fmt.Errorf("find run %s: %w", name, err)
 	}
-	if kind := d.WorkflowExecutionInfo.GetType().GetName(); kind != workflows.TypeTraining && kind != workflows.TypePrompts {
+	switch kind := d.WorkflowExecutionInfo.GetType().GetName(); kind {
+	case workflows.TypeTraining, workflows.TypePrompts, workflows.TypePhases:
+	default:
 		return record.Run{}, fmt.Errorf("%s is a %s, not a run", name, kind)
 	}
 	return runstate.Of(ctx, c, record.Run{Name: name, WorkflowID: name, ExecutionID: d.WorkflowExecutionInfo.FirstRunId, Status: record.Running})
+}
+
+// typeOf returns the type of a workflow.
+func typeOf(ctx context.Context, c client.Client, id string) (string, error) {
+	d, err := c.DescribeWorkflowExecution(ctx, id, "")
+	if err != nil {
+		return "", fmt.Errorf("find workflow %s: %w", id, err)
+	}
+	return d.WorkflowExecutionInfo.GetType().GetName(), nil
 }
 
 // liveTimeout limits the time to ask Temporal. After that, the record is used.
@@ -467,6 +489,11 @@ func (s Status) print(t *terminal.Terminal, place shell.Place) error {
 	}
 	if s.Progress != nil {
 		s.printProgress(t, place)
+	}
+	if len(s.Phases) > 0 {
+		if err := PrintPhases(t, s.Phases); err != nil {
+			return err
+		}
 	}
 	s.printUsage(t)
 	for _, text := range s.Warnings {

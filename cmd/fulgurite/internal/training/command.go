@@ -36,11 +36,21 @@ type Command struct {
 }
 
 // Outputs returns what the command prints as JSON.
-func (*Command) Outputs() []any { return []any{trainResult{}, Started{}, status.Status{}} }
+func (*Command) Outputs() []any {
+	return []any{trainResult{}, workflows.PhasesProgress{}, Started{}, status.Status{}}
+}
 
 // Run starts the run of a spec, or attaches to it, and follows it.
 func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
-	result, sp, err := c.Request.follow(ctx, s, t, "train", spec.Spec.Trainable)
+	e, err := c.Request.execution(ctx, t, "train", spec.Spec.Trainable)
+	if err != nil {
+		return err
+	}
+	sp := e.Plan.Spec
+	if len(sp.Phases) > 0 {
+		return e.phases(ctx, s, t)
+	}
+	result, err := e.Run(ctx, s, t)
 	if err != nil || c.Request.Detach {
 		return err
 	}
@@ -69,23 +79,27 @@ type request struct {
 	JSON   bool   `help:"Print the result as JSON, and no progress." name:"json"`
 }
 
-// follow starts the run of a spec, or attaches to it, and follows it to its end. With
-// Detach the result is zero. verb is the command, and check refuses the specs of others.
-func (r request) follow(ctx context.Context, s *state.Flags, t *terminal.Terminal, verb string, check func(spec.Spec) error) (workflows.TrainingResult, spec.Spec, error) {
+// execution returns the run of the spec. verb is the command, and check refuses the specs of
+// others.
+func (r request) execution(ctx context.Context, t *terminal.Terminal, verb string, check func(spec.Spec) error) (Execution, error) {
 	p, err := plan.Make(ctx, r.Spec)
 	if err == nil {
 		err = check(p.Spec)
 	}
 	if err != nil {
-		return workflows.TrainingResult{}, spec.Spec{}, err
+		return Execution{}, err
 	}
 	p.WarnOfTasks(t)
 	name, err := runName(r.Name, p.Spec.Name, r.Spec)
 	if err != nil {
-		return workflows.TrainingResult{}, spec.Spec{}, err
+		return Execution{}, err
 	}
-	result, err := Execution{Name: name, Plan: p, Again: r.again(verb), Detach: r.Detach, JSON: r.JSON}.Run(ctx, s, t)
-	return result, p.Spec, err
+	if n := len(p.Spec.Phases); n > 0 {
+		if err := record.CheckRunName(spec.PhaseName(name, n, p.Spec.Phases[n-1])); err != nil {
+			return Execution{}, terminal.Usagef("the runs of phases are named after %s: %w", name, err)
+		}
+	}
+	return Execution{Name: name, Plan: p, Again: r.again(verb), Detach: r.Detach, JSON: r.JSON}, nil
 }
 
 // again returns the words of the command that follows the run again.
@@ -233,6 +247,9 @@ func Start(ctx context.Context, c client.Client, name string, s spec.Spec) (clie
 		Memo:                                     map[string]any{memoDigest: spec.Digest(s)},
 	}
 	switch {
+	case len(s.Phases) > 0: // phases that failed go on when they are started again
+		options.StaticSummary = fmt.Sprintf("phases of %s", name)
+		options.WorkflowIDReusePolicy = enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE_FAILED_ONLY
 	case s.Evaluation.Only != "":
 		options.StaticSummary = fmt.Sprintf("evaluation %s", name)
 	case s.Optimizer != nil:
@@ -274,8 +291,11 @@ func attach(ctx context.Context, c client.Client, name string, s spec.Spec) (cli
 	execution := d.WorkflowExecutionInfo
 	if status := execution.Status; status != enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
 		results := "versions"
-		if execution.GetType().GetName() == workflows.TypePrompts {
+		switch execution.GetType().GetName() {
+		case workflows.TypePrompts:
 			results = "prompts"
+		case workflows.TypePhases:
+			results = "status"
 		}
 		other := fmt.Sprintf("see `%s`", shell.Command(results, name))
 		if canRetry(ctx, c, execution.Execution) {

@@ -35,30 +35,48 @@ type Started struct {
 
 // Run follows the run to its end and returns its result. With Detach the result is zero.
 func (e Execution) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) (result workflows.TrainingResult, err error) {
+	err = e.follow(ctx, s, t, func(f Follower, run client.WorkflowRun) (err error) {
+		result, err = f.Follow(ctx, run, e.Plan.Spec)
+		return err
+	})
+	return result, err
+}
+
+// RunPhases does what Run does, for the phases of a spec.
+func (e Execution) RunPhases(ctx context.Context, s *state.Flags, t *terminal.Terminal) (result workflows.PhasesProgress, err error) {
+	err = e.follow(ctx, s, t, func(f Follower, run client.WorkflowRun) (err error) {
+		result, err = f.followPhases(ctx, run, e.Plan.Spec)
+		return err
+	})
+	return result, err
+}
+
+// follow starts the workflow of a spec, or attaches to it, and shows what it does.
+func (e Execution) follow(ctx context.Context, s *state.Flags, t *terminal.Terminal, show func(Follower, client.WorkflowRun) error) error {
 	temporal, err := s.Dial(ctx, t)
 	if err != nil {
-		return result, err
+		return err
 	}
 	defer temporal.Close()
 	under, err := UnderWay(ctx, temporal, e.Name)
 	if err != nil {
-		return result, err
+		return err
 	}
 	if free, known := s.FreeForRun(); known && !under { // a run under way has its space already
 		if err := e.Plan.CheckRoom(free, memory.Limit()); err != nil {
-			return result, err
+			return err
 		}
 	}
 	run, err := e.start(ctx, s, t, temporal)
 	if err != nil {
-		return result, err
+		return err
 	}
 	if e.Detach {
 		if e.JSON {
-			return result, t.JSON(Started{e.Name})
+			return t.JSON(Started{e.Name})
 		}
 		t.Printf("Run %s is under way: %s\n", e.Name, s.Command("status", e.Name))
-		return result, nil
+		return nil
 	}
 	out := t
 	if e.JSON {
@@ -70,20 +88,19 @@ func (e Execution) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal
 	}
 	out.Printf("Run %s %s. Ctrl-C does not stop it; `%s` shows its progress.\n", e.Name, verb, s.Command("status", e.Name))
 	display := progress.New(out.Out, out.TTY)
-	f := Follower{
+	err = show(Follower{
 		Client: temporal, Display: display, Place: s.Place(),
 		remedy: fmt.Sprintf("; `%s` starts it again", s.Command("dev")), space: s.SpaceWarning,
-	}
-	result, err = f.Follow(ctx, run, e.Plan.Spec)
+	}, run)
 	display.Close()
 	if err != nil && ctx.Err() != nil {
 		out.Printf("Run %s continues without this terminal: `%s` shows its progress, and `%s` waits for its result.\n", e.Name, s.Command("status", e.Name), s.Command(e.Again...))
-		return result, err
+		return err
 	}
 	if err != nil {
-		return result, e.failed(ctx, s, t, temporal, err)
+		return e.failed(ctx, s, t, temporal, err)
 	}
-	return result, nil
+	return nil
 }
 
 // start puts on record who starts the run, if the store of its stack is at hand. Attaching
@@ -123,7 +140,7 @@ func (e Execution) failed(ctx context.Context, s *state.Flags, t *terminal.Termi
 	if refused(cause) {
 		return terminal.Usage(fmt.Errorf("run %s: %s", e.Name, out.Error))
 	}
-	if !canRetry {
+	if !canRetry || len(e.Plan.Spec.Phases) > 0 { // a failed phase says how it goes on
 		return fmt.Errorf("run %s %s: %s", e.Name, out.Status, out.Error)
 	}
 	return fmt.Errorf("run %s %s: %s\nOnce the cause is fixed: %s", e.Name, out.Status, out.Error, s.Command("retry", e.Name))

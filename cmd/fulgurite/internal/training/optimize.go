@@ -32,11 +32,21 @@ type optimizeResult struct {
 }
 
 // Outputs returns what the command prints as JSON.
-func (*Search) Outputs() []any { return []any{optimizeResult{}, Started{}, status.Status{}} }
+func (*Search) Outputs() []any {
+	return []any{optimizeResult{}, workflows.PhasesProgress{}, Started{}, status.Status{}}
+}
 
 // Run starts the search of a spec, or attaches to it, and follows it.
 func (c *Search) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
-	result, sp, err := c.Request.follow(ctx, s, t, "optimize", spec.Spec.Searchable)
+	e, err := c.Request.execution(ctx, t, "optimize", spec.Spec.Searchable)
+	if err != nil {
+		return err
+	}
+	sp := e.Plan.Spec
+	if len(sp.Phases) > 0 {
+		return e.phases(ctx, s, t)
+	}
+	result, err := e.Run(ctx, s, t)
 	if err != nil || c.Request.Detach {
 		return err
 	}

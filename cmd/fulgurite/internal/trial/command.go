@@ -68,6 +68,10 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	if err != nil {
 		return err
 	}
+	if len(p.Spec.Phases) > 0 {
+		p.Spec = p.Spec.PhaseSpec(1, spec.PhaseStart{}).WithDefaults()
+		fmt.Fprintf(t.Err, "Phase 1 of the spec is tried.\n")
+	}
 	input := workflows.TryInput{Tasks: c.Tasks, Samples: c.Samples, Twice: c.Twice}
 	if input.Indices, err = c.chosen(ctx, p.Spec); err != nil {
 		return err

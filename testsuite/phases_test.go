@@ -1,0 +1,125 @@
+package testsuite_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/sashabaranov/go-openai"
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/client"
+
+	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/workers/stack"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// sortByPrompt is an agent that makes its request from a prompt that it asks for. It sorts a
+// word right if the prompt names its kind.
+func sortByPrompt(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, env.BaseURL+"/prompts/sorter", nil)
+	if err != nil {
+		return "", err
+	}
+	request.Header.Set("Authorization", "Bearer "+env.Key)
+	reply, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = reply.Body.Close() }()
+	prompt, err := io.ReadAll(reply.Body)
+	if err != nil || reply.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("read the prompt: status %d, %w", reply.StatusCode, err)
+	}
+	config := openai.DefaultConfig(env.Key)
+	config.BaseURL = env.BaseURL
+	_, err = openai.NewClientWithConfig(config).CreateChatCompletion(ctx, openai.ChatCompletionRequest{
+		Model: env.Model, Messages: []openai.ChatCompletionMessage{{Role: "user", Content: task.Input}},
+	})
+	kind, _, _ := strings.Cut(task.Input, " ")
+	if !strings.Contains(string(prompt), kind) && kind != "animals" {
+		kind = "unknown"
+	}
+	return kind, err
+}
+
+// knowingReflector is a server that writes at once what a prompt of the sorter needs.
+func knowingReflector(t *testing.T) string {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		writeReply(w, "writer-1", fmt.Sprintf("```\nSort the word: %s, %s, %s or animals.\n```", hint1, hint2, hint3))
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// inPhases returns the spec of a search and a training of one step, which starts from its
+// prompts.
+func inPhases(t *testing.T) spec.Spec {
+	t.Helper()
+	s := optimizing(t, spec.AlgorithmGEPA, knowingReflector(t))
+	s.Agent.Func, s.Prompts.Rules, s.Tasks.Test = "asker", nil, ""
+	s.Model, s.Sampling = spec.Model{}, spec.Sampling{MaxTokens: 2}
+	s.Training = spec.Training{TasksPerStep: 2, SamplesPerTask: 2}
+	s.Phases = []spec.Phase{{Type: spec.PhasePrompts, Budget: &spec.PhaseBudget{Reflections: 5}}, {Type: spec.PhaseWeights, Steps: 1}}
+	return s.WithDefaults()
+}
+
+func runPhases(ctx context.Context, st *stack.Stack, name string, s spec.Spec) (workflows.PhasesProgress, error) {
+	var out workflows.PhasesProgress
+	data, err := json.Marshal(s)
+	if err != nil {
+		return out, err
+	}
+	run, err := st.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID: name, TaskQueue: workflows.QueueTraining, WorkflowIDReusePolicy: enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
+	}, workflows.TypePhases, workflows.PhasesInput{Spec: data})
+	if err != nil {
+		return out, err
+	}
+	return out, run.Get(ctx, &out)
+}
+
+func TestWeightsAreTrainedUnderThePromptsThatAnEarlierPhasePromoted(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := sharedStack(t)
+	s := inPhases(t)
+	result, err := runPhases(ctx, st, "phases", s)
+	require.NoError(t, err)
+	require.Equal(t, []record.Status{record.Completed, record.Completed}, []record.Status{result.Phases[0].Status, result.Phases[1].Status})
+	search, training := result.Phases[0], result.Phases[1]
+	require.Equal(t, []string{"phases-1-prompts", "phases-2-weights"}, []string{search.Run, training.Run})
+	require.Equal(t, 1, *search.Promoted)
+	require.InDelta(t, 0.25, *search.Gate.Before, 1e-9)
+	require.InDelta(t, 1, *search.Gate.After, 1e-9)
+	require.InDelta(t, 1, *training.Gate.Before, 1e-9, "it begins with what was promoted")
+
+	version, err := st.Store.PromptVersion(ctx, search.Run, 1)
+	require.NoError(t, err)
+	for kind, step := range map[record.Kind]int{record.Gate: 0, record.Train: 1} {
+		attempts, err := st.Store.Attempts(ctx, training.Run, kind, step)
+		require.NoError(t, err)
+		require.NotEmpty(t, attempts)
+		for _, a := range attempts {
+			require.Equal(t, version.Prompts, a.Terms.Prompts, "attempts are served the promoted texts")
+		}
+	}
+	_, err = st.Store.Batch(ctx, training.Run, "main", 1)
+	require.NoError(t, err, "and their calls are trained")
+
+	again, err := runPhases(ctx, st, "phases", s)
+	require.NoError(t, err)
+	require.Equal(t, result, again, "completed phases are not run again")
+	runs, err := st.Store.Attempts(ctx, training.Run, record.Train, 1)
+	require.NoError(t, err)
+	require.Len(t, runs, 4)
+}

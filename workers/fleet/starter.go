@@ -1,0 +1,61 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/sdk/client"
+
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// Starter starts the workflows of runs, as a user's command does.
+type Starter struct {
+	Client client.Client
+}
+
+// StartRun implements activities.Starter.
+func (s Starter) StartRun(ctx context.Context, name, workflow string, sp spec.Spec) error {
+	text, err := json.Marshal(sp)
+	if err != nil {
+		return fmt.Errorf("encode the spec of run %s: %w", name, err)
+	}
+	_, err = s.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID: name, TaskQueue: workflows.QueueTraining, StaticSummary: "run " + name,
+		WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
+		Memo:                     map[string]any{"spec_digest": spec.Digest(sp)},
+	}, workflow, workflows.TrainingInput{Spec: text})
+	if err != nil {
+		return fmt.Errorf("start run %s: %w", name, err)
+	}
+	return nil
+}
+
+// UnderWay implements activities.Starter.
+func (s Starter) UnderWay(ctx context.Context, name string) (bool, error) {
+	d, err := s.Client.DescribeWorkflowExecution(ctx, name, "")
+	var unknown *serviceerror.NotFound
+	if errors.As(err, &unknown) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("describe workflow %s: %w", name, err)
+	}
+	status := d.WorkflowExecutionInfo.Status
+	return status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING || status == enums.WORKFLOW_EXECUTION_STATUS_PAUSED, nil
+}
+
+// CancelRun implements activities.Starter.
+func (s Starter) CancelRun(ctx context.Context, name string) error {
+	err := s.Client.CancelWorkflow(ctx, name, "")
+	var unknown *serviceerror.NotFound
+	if err != nil && !errors.As(err, &unknown) {
+		return fmt.Errorf("cancel run %s: %w", name, err)
+	}
+	return nil
+}
