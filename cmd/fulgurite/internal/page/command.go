@@ -18,6 +18,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/actions"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 	"github.com/fulgurite/fulgurite/workers/pageserver"
 )
@@ -149,7 +150,7 @@ func (s starter) planOf(ctx context.Context, text []byte, name string) (plan.Pla
 	if err := record.CheckRunName(name); err != nil {
 		return p, "", fmt.Errorf("name: %w", err)
 	}
-	return p, name, nil
+	return p, name, p.CheckName(name)
 }
 
 // Start implements actions.Starter.
@@ -179,5 +180,8 @@ func (s starter) Start(ctx context.Context, a record.Action, text []byte) (recor
 		}
 	}
 	_, a, err = training.StartRecorded(ctx, c, s.Operator, a, p.Spec)
+	if err == nil && len(p.Spec.Phases) > 0 { // these have no page, but each phase has
+		a.Run = spec.PhaseName(name, 1, p.Spec.Phases[0])
+	}
 	return a, err
 }

@@ -56,7 +56,7 @@ func ofPhases(ctx context.Context, sp spec.Spec, plan func(context.Context, spec
 		if !ok {
 			continue
 		}
-		if out.Engine == "" && out.Tasks == nil {
+		if out.Tasks == nil {
 			out = of
 			continue
 		}
@@ -74,6 +74,19 @@ func ofPhases(ctx context.Context, sp spec.Spec, plan func(context.Context, spec
 	}
 	out.Phases, out.Search = phases, nil
 	return out.sum(sp), nil
+}
+
+// CheckName returns an error if phases of that name would have runs whose names are not
+// possible.
+func (p Plan) CheckName(name string) error {
+	n := len(p.Spec.Phases)
+	if n == 0 {
+		return nil
+	}
+	if err := record.CheckRunName(spec.PhaseName(name, n, p.Spec.Phases[n-1])); err != nil {
+		return terminal.Usagef("give a shorter name than %s, because the runs of phases are named after it: %w", name, err)
+	}
+	return nil
 }
 
 // phase returns how much a phase does, whose spec differs from that of p only in its numbers.

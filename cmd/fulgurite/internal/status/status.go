@@ -249,6 +249,9 @@ func unrecorded(ctx context.Context, s *state.Flags, t *terminal.Terminal, name 
 			out.Warning = fmt.Sprintf("the phases do not answer: %v", err)
 		}
 		out.Phases = phases.Phases
+		if run.Status == record.Running {
+			out.Blocked, _ = runstate.Blockages(ctx, c, name) // unknown is as good as none here
+		}
 		return out, true
 	}
 	if run.Status == record.Running {

@@ -94,10 +94,8 @@ func (r request) execution(ctx context.Context, t *terminal.Terminal, verb strin
 	if err != nil {
 		return Execution{}, err
 	}
-	if n := len(p.Spec.Phases); n > 0 {
-		if err := record.CheckRunName(spec.PhaseName(name, n, p.Spec.Phases[n-1])); err != nil {
-			return Execution{}, terminal.Usagef("the runs of phases are named after %s: %w", name, err)
-		}
+	if err := p.CheckName(name); err != nil {
+		return Execution{}, err
 	}
 	return Execution{Name: name, Plan: p, Again: r.again(verb), Detach: r.Detach, JSON: r.JSON}, nil
 }
