@@ -25,7 +25,8 @@
 //
 // The path /v1 serves versions by name ("demo@promoted", "demo@12") under the client's
 // own settings, and records nothing. The promoted prompts of the version's run replace
-// parts of such requests, too, unless the client wants none; see [Versions]. Requests for embeddings are passed on to a server
+// parts of such requests, too, unless the client wants none; see
+// [model.Served]. Requests for embeddings are passed on to a server
 // that the configuration names. The gateway is no proxy for other models.
 //
 // # The path of a call

@@ -92,19 +92,21 @@ func (c Catalog) Resolve(ctx context.Context, reference string) (model.Served, e
 		return model.Served{}, err
 	}
 	out := model.Served{VersionID: v.VersionID, Codec: s.Model.Codec}
-	if s.Prompts != nil {
-		out.Prompts, out.PromptsNumber, err = c.prompts(ctx, v.Run, s.PromptsDigest())
-	}
+	out.Prompts, out.PromptsNumber, err = c.Prompts(ctx, v.Run, s)
 	return out, err
 }
 
-// prompts returns the digest and the number of the promoted version of a run's prompts.
-// Version 0 has those of the spec, and is promoted unless a search made a better one.
-func (c Catalog) prompts(ctx context.Context, run, ofSpec string) (digest string, number int, err error) {
+// Prompts returns the digest and the number of the promoted version of the prompts of a run
+// with the spec s; the digest is empty if the run has none. Version 0 has the prompts of the
+// spec, and is promoted unless a search made a better one.
+func (c Catalog) Prompts(ctx context.Context, run string, s spec.Spec) (digest string, number int, err error) {
+	if s.Prompts == nil {
+		return "", 0, nil
+	}
 	p, err := c.Store.Promoted(ctx, run, record.PromptsPolicy)
 	switch {
 	case errors.Is(err, record.ErrNotFound) || err == nil && p.Version == 0:
-		return ofSpec, 0, nil
+		return s.PromptsDigest(), 0, nil
 	case err != nil:
 		return "", 0, fmt.Errorf("find the promoted prompts of run %q: %w", run, err)
 	}

@@ -131,6 +131,7 @@ func printable(r rune) rune {
 type conversation struct {
 	spec      spec.Spec
 	version   model.VersionID
+	prompts   string // the digest of the run's promoted ones
 	launcher  agent.Launcher
 	journal   *store.Store
 	forwarder *forwarder.Forwarder
@@ -145,6 +146,9 @@ func newConversation(ctx context.Context, records fleet.Records, sp spec.Spec, v
 			err = errors.Join(err, c.Close())
 		}
 	}()
+	if c.prompts, _, err = records.Catalog.Prompts(ctx, v.Run, sp); err != nil {
+		return nil, err
+	}
 	// A codec or launcher that can't be made is reported here. Later it would look like a
 	// fault of the infrastructure, for which agents wait.
 	if _, err := records.Codecs.Named(sp.Model.Codec); err != nil {
@@ -202,7 +206,9 @@ func (c *conversation) ask(ctx context.Context, input string) (agent.Result, err
 	rollout := record.RolloutID{Run: c.version.Run, Kind: record.Try, Task: int(number.Int64())}
 	key := rand.Text()
 	sum := sha256.Sum256([]byte(key))
-	address, err := c.journal.BeginAttempt(ctx, rollout, "chat", activities.AttemptTerms(c.spec, c.version), hex.EncodeToString(sum[:]))
+	terms := activities.AttemptTerms(c.spec, c.version)
+	terms.Prompts = c.prompts
+	address, err := c.journal.BeginAttempt(ctx, rollout, "chat", terms, hex.EncodeToString(sum[:]))
 	if err != nil {
 		return agent.Result{}, err
 	}
