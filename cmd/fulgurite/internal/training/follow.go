@@ -60,7 +60,7 @@ func (f Follower) Follow(ctx context.Context, run client.WorkflowRun, s spec.Spe
 	done := make(chan ended, 1)
 	go func() {
 		var e ended
-		e.result, e.err = f.await(ctx, run)
+		e.err = f.await(ctx, run, &e.result)
 		done <- e
 	}()
 	v := viewer{client: f.Client, run: run.GetID(), place: f.Place, spec: s, display: f.Display, outage: outage{remedy: f.remedy, space: f.space}}
@@ -80,13 +80,13 @@ func (f Follower) Follow(ctx context.Context, run client.WorkflowRun, s spec.Spe
 	}
 }
 
-// await waits for the end of a run. A reset, or a retry, ends one execution of the run's
-// workflow and begins another, which the run goes on in.
-func (f Follower) await(ctx context.Context, run client.WorkflowRun) (result workflows.TrainingResult, err error) {
+// await waits for the end of a run, or of phases, and reads the result. A reset, or a retry,
+// ends one execution of the workflow and begins another, which the run goes on in.
+func (f Follower) await(ctx context.Context, run client.WorkflowRun, result any) error {
 	for last := ""; ; {
-		err = retryUnavailable(ctx, func() error { return run.Get(ctx, &result) })
+		err := retryUnavailable(ctx, func() error { return run.Get(ctx, result) })
 		if err == nil || ctx.Err() != nil {
-			return result, err
+			return err
 		}
 		var d *workflowservice.DescribeWorkflowExecutionResponse
 		asked := retryUnavailable(ctx, func() (fault error) {
@@ -94,11 +94,11 @@ func (f Follower) await(ctx context.Context, run client.WorkflowRun) (result wor
 			return fault
 		})
 		if asked != nil {
-			return result, err // Temporal does not have the workflow any more
+			return err // Temporal does not have the workflow any more
 		}
 		now := d.WorkflowExecutionInfo.Execution.RunId
 		if now == last {
-			return result, err
+			return err
 		}
 		if d.WorkflowExecutionInfo.Status == enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
 			f.Display.Println("the run was reset, and goes on")

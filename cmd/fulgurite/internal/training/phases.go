@@ -33,9 +33,7 @@ func (e Execution) phases(ctx context.Context, s *state.Flags, t *terminal.Termi
 func (f Follower) followPhases(ctx context.Context, run client.WorkflowRun, s spec.Spec) (workflows.PhasesProgress, error) {
 	var result workflows.PhasesProgress
 	done := make(chan error, 1)
-	go func() {
-		done <- retryUnavailable(ctx, func() error { return run.Get(ctx, &result) })
-	}()
+	go func() { done <- f.await(ctx, run, &result) }()
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	shown := phaseView{}

@@ -72,6 +72,9 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		p.Spec = p.Spec.PhaseSpec(1, spec.PhaseStart{}).WithDefaults()
 		fmt.Fprintf(t.Err, "Phase 1 of the spec is tried.\n")
 	}
+	if err := checkSources(p.Spec); err != nil {
+		return err
+	}
 	input := workflows.TryInput{Tasks: c.Tasks, Samples: c.Samples, Twice: c.Twice}
 	if input.Indices, err = c.chosen(ctx, p.Spec); err != nil {
 		return err
@@ -104,6 +107,19 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		}
 		return errors.Join(err, report.verdict(), report.Twice.verdict())
 	})
+}
+
+// checkSources returns an error if a spec takes something from another run: a trial has a store
+// of its own.
+func checkSources(s spec.Spec) error {
+	const advice = "try the spec without it: a trial has a store of its own, without the runs of others"
+	if s.Model.Version != "" {
+		return terminal.Usagef("model.version: %s", advice)
+	}
+	if s.Prompts != nil && s.Prompts.Version != "" {
+		return terminal.Usagef("prompts.version: %s", advice)
+	}
+	return nil
 }
 
 // chosen returns the indices of the tasks whose ids were given.
