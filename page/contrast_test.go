@@ -18,6 +18,7 @@ import (
 	"github.com/fulgurite/fulgurite/page/actions"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/operator"
+	"github.com/fulgurite/fulgurite/spec"
 )
 
 // planless is a starter that plans nothing.
@@ -87,6 +88,7 @@ func TestBrowserReadsEveryShadeOfATokenInItsColours(t *testing.T) {
 func TestBrowserReadsFormsAndErrors(t *testing.T) {
 	b := openBrowser(t)
 	r := newRecorded(t, "plain")
+	r.searched(small("found", spec.AlgorithmGEPA))
 	at, closed := r.serveActing(), newGuarded(t, "plain").url
 	for _, look := range []struct {
 		scheme string
@@ -96,6 +98,9 @@ func TestBrowserReadsFormsAndErrors(t *testing.T) {
 		addresses := []string{closed + "/login", at + "/start", at + "/started/soon", at + "/runs/demo/actions", at + "/nowhere", at + "/runs/other", at + "/runs/demo/train-9", at + "/runs/demo/train-1/0/0/9"}
 		for _, name := range []record.ActionName{record.ActionPause, record.ActionSet, record.ActionApprove, record.ActionReject, record.ActionPromote, record.ActionRollback, record.ActionPin, record.ActionStop} {
 			addresses = append(addresses, at+"/runs/demo/actions/"+string(name)+"?version=2")
+		}
+		for _, path := range []string{"", "/versions", "/versions/0", "/versions/1", "/actions/promote?version=0", "/actions/rollback", "/actions/pin?version=1"} {
+			addresses = append(addresses, at+"/runs/found"+path)
 		}
 		for _, address := range addresses {
 			b.run(chromedp.Navigate(address))

@@ -325,16 +325,18 @@ func (s *Server) offer(ctx context.Context, run record.Run, row runRow, state *S
 	if state != nil {
 		now.Paused, now.Stopping, now.Pending = state.Paused, state.Stop != nil, state.Pending
 	}
+	offer := s.actions.Offer(ctx, run, now)
 	if !searches(run) {
-		return s.actions.Offer(ctx, run, now)
+		return offer
 	}
-	// Nothing moves the pointer of prompts by hand yet, and a search has no steps to add.
-	now.Promoted, now.Pinned = false, false
-	names := []record.ActionName{record.ActionPause, record.ActionResume, record.ActionStop, actions.StopNow, record.ActionApprove, record.ActionReject}
+	// A search has no numbers to set, and no steps to add once it has come to its end.
+	names := []record.ActionName{
+		record.ActionPause, record.ActionResume, record.ActionStop, actions.StopNow, record.ActionApprove, record.ActionReject,
+		record.ActionPromote, record.ActionRollback, record.ActionPin, record.ActionUnpin,
+	}
 	if run.CanRetry() {
 		names = append(names, record.ActionRetry)
 	}
-	offer := s.actions.Offer(ctx, run, now)
 	return offer.About(names...)
 }
 

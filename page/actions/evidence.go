@@ -84,7 +84,7 @@ func (p *Pages) evidence(ctx context.Context, of record.Run, k kind, b formBody)
 		versions = append(versions, v)
 	}
 	if k.Name == record.ActionRollback {
-		history, err := p.Records.Promotions(ctx, run, model.DefaultPolicy)
+		history, err := p.Records.Promotions(ctx, run, promptsearch.PolicyOf(of))
 		if err != nil {
 			return out, err
 		}

@@ -21,10 +21,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/access"
 	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/promptsearch"
 )
 
 //go:embed templates/*.html
@@ -311,7 +311,7 @@ func (p *Pages) state(ctx context.Context, run record.Run, k kind) (state, error
 	out := state{promoted: -1, back: -1}
 	switch {
 	case MovesPointer(k.Name):
-		history, err := p.Records.Promotions(ctx, run.Name, model.DefaultPolicy)
+		history, err := p.Records.Promotions(ctx, run.Name, promptsearch.PolicyOf(run))
 		if err != nil {
 			return out, err
 		}
