@@ -158,7 +158,9 @@ func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 	if err != nil {
 		return p, terminal.Usage(err)
 	}
-	p.Shared = append(p.Shared, unheld(sp, codec)...)
+	if sp.Model.Version == "" { // else the codec is that of another run
+		p.Shared = append(p.Shared, unheld(sp, codec)...)
+	}
 	architecture, files, err := p.readModel(codec)
 	if err != nil {
 		return p, err

@@ -21,7 +21,8 @@ func (p Plan) warnings() []string {
 	out := []string{}
 	warn := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	m := p.Spec.Model
-	elsewhere := p.Spec.Optimizer != nil && p.Spec.Sampling.Server != nil // a server has a model of its own
+	// A server has a model of its own, and so has the run that model.version names.
+	elsewhere := p.Spec.Optimizer != nil && p.Spec.Sampling.Server != nil || m.Version != ""
 	if m.Base == spec.BaseTiny && !elsewhere && m.WarmStart == nil && (m.LoRA == nil || m.LoRA.Adapter == "") {
 		warn("the built-in model starts from random weights and solves nothing by itself: give model.warm_start, or a directory as model.base")
 	}
@@ -37,7 +38,7 @@ func (p Plan) warnings() []string {
 	if text := unwatchedServers(p.Spec); text != "" {
 		warn("%s", text)
 	}
-	if text := p.beyondContext(); text != "" {
+	if text := p.beyondContext(); text != "" && m.Version == "" {
 		warn("%s", text)
 	}
 	if text := failurePays(p.Spec); text != "" {
