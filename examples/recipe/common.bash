@@ -71,7 +71,7 @@ import_model() {
 placed() {
 	local file=examples/$recipe/$1
 	[ -f "$file" ] || file=examples/$agent/$1
-	sed "s|\.\./\.\./\.\($recipe\|$agent\)/||; s|\.\./recipe/control\.py, \.|../examples/recipe/control.py, ../examples/$agent|" "$file"
+	sed "s|\.\./\.\./\.$recipe/||; s|\.\./\.\./\.$agent/||; s|\.\./recipe/control\.py, \.|../examples/recipe/control.py, ../examples/$agent|" "$file"
 }
 
 # start [FLAG...] AGENT [ARGUMENT...] starts the agent, which stays in memory, and Fulgurite, as process `dev`, and waits until both answer.
@@ -108,7 +108,7 @@ promoted() {
 evaluate() {
 	local name=$1 split=$2 spec=$3
 	shift 3
-	bin/fulgurite evaluate --dir $state "$folder/$spec" --split "$split" --name "$name" --json "$@" >"$folder/$name.json.new"
+	bin/fulgurite evaluate --dir $state "$folder/$spec" --split "$split" --name "$name" --json "$@" >"$folder/$name.json.new" || return
 	mv "$folder/$name.json.new" "$folder/$name.json"
 	"$python" -c 'import json, sys; print(json.load(open(sys.argv[1]))["mean"])' "$folder/$name.json"
 }
