@@ -11,7 +11,6 @@
 package actions
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,18 +63,6 @@ func kinds() []kind {
 		{Name: StopNow, Verb: "Stop now", Effect: "The run ends at once, whatever it waits for, even if no worker is there. What its unfinished steps did is lost; a retry makes them again.", Heavy: true},
 		{Name: record.ActionExport, Verb: "Export", Effect: "The files of the version come as a tar archive, as `fulgurite export` writes them. Nothing about the run changes.", TakesVersion: true, NeedsVersion: true, TakesFormat: true},
 	}
-}
-
-// effectOnPrompts returns the effect of an action that moves the pointer of a search, whose
-// versions nobody serves; "" if it is that on weights.
-func effectOnPrompts(name record.ActionName) string {
-	switch name {
-	case record.ActionPromote:
-		return "The version of the prompts is promoted: `fulgurite prompts` shows and exports it from now on. The run may promote another one later."
-	case record.ActionRollback:
-		return "An earlier version of the prompts is promoted again: `fulgurite prompts` shows and exports it from now on."
-	}
-	return ""
 }
 
 func kindOf(name record.ActionName) (kind, bool) {
@@ -290,9 +277,6 @@ func (p *Pages) ask(w http.ResponseWriter, r *http.Request, run record.Run, b fo
 		return
 	}
 	b.kind, b.Run, b.Path = k, run.Name, Path(run.Name)+"/"+string(k.Name)
-	if promptsearch.PolicyOf(run) == record.PromptsPolicy {
-		b.Effect = cmp.Or(effectOnPrompts(k.Name), b.Effect)
-	}
 	b.Back = strings.TrimSuffix(Path(run.Name), "/actions")
 	b.Token = p.Guard.FormToken(access.Of(r.Context()))
 	if k.TakesVersion {
