@@ -22,7 +22,7 @@ func waitsForApproval(ctx context.Context, t *testing.T, st *stack.Stack, name s
 		}
 		var p workflows.Progress
 		return answer.Get(&p) == nil && p.Phase == workflows.PhaseApproval && p.Pending != nil
-	}, 2*time.Minute, 50*time.Millisecond)
+	}, 5*time.Minute, 50*time.Millisecond)
 }
 
 // approved approves the last candidate and returns the run's result.
