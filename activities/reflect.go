@@ -8,9 +8,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fulgurite/fulgurite/credit/attribution"
 	"github.com/fulgurite/fulgurite/credit/judge"
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/prompts"
 	"github.com/fulgurite/fulgurite/prompts/optimize"
 	"github.com/fulgurite/fulgurite/prompts/reflector"
+	"github.com/fulgurite/fulgurite/prompts/rewrite"
 	"github.com/fulgurite/fulgurite/prompts/search"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
@@ -260,6 +264,10 @@ func (c *Coordinator) traces(ctx context.Context, run *cachedRun, r search.Reque
 	if err != nil {
 		return nil, err
 	}
+	set, err := run.spec.Prompts.Set()
+	if err != nil {
+		return nil, err
+	}
 	kind := record.Train
 	if r.Split == search.SplitValidation {
 		kind = record.Validation
@@ -287,35 +295,58 @@ func (c *Coordinator) traces(ctx context.Context, run *cachedRun, r search.Reque
 			if a.Reward != nil {
 				reward = *a.Reward
 			}
-			out = append(out, trace(judge.Of(attempt, history, task, reward, codec), attempt, a.Reward))
+			out = append(out, trace(judge.Of(attempt, history, task, reward, codec), attempt, history, set, a.Reward))
 		}
 	}
 	return out, nil
 }
 
-// trace returns an attempt as a reflector sees it. The agent's prompts are left out: the
-// reflector reads the texts that the model got in their place.
-func trace(a judge.Attempt, attempt record.Attempt, reward *float64) search.Trace {
+// trace returns an attempt as a reflector sees it, which reads marks where prompts of the set
+// stood. history has the attempt's calls.
+func trace(a judge.Attempt, attempt record.Attempt, history []record.Exchange, set prompts.Set, reward *float64) search.Trace {
 	t := search.Trace{
 		Input: a.Task, Output: a.Result, Failure: strings.TrimSpace(attempt.Failure + " " + attempt.Error), Words: attempt.Verdict, Reward: reward,
 	}
-	for _, call := range a.Calls {
+	requests := attribution.Requests(history)
+	for i, call := range a.Calls {
+		shown := search.Call{Agent: call.Agent, Reply: search.Message{Text: call.Answered.Text, Calls: toolCalls(call.Answered)}}
 		for _, m := range call.Asked {
-			if m.Role == "system" || m.Role == "developer" {
-				continue
-			}
-			t.Messages = append(t.Messages, search.Message{Role: m.Role, Agent: call.Agent, Text: m.Text})
+			shown.Asked = append(shown.Asked, search.Message{Role: m.Role, Text: m.Text, Calls: toolCalls(m)})
 		}
-		said := search.Message{Role: "assistant", Agent: call.Agent, Text: call.Answered.Text}
-		for _, tool := range call.Answered.Tools {
-			said.Calls = append(said.Calls, search.ToolCall{Name: tool.Name, Arguments: tool.Arguments})
+		if r := requests[i]; r != nil {
+			mark(&shown, len(r.Dialog)-len(shown.Asked), r.Dialog, rewrite.Recorded(set, attempt.Terms, history[i].Call, r).Replacements)
 		}
-		t.Messages = append(t.Messages, said)
 		if call.Problem != "" {
 			t.Failure = strings.TrimSpace(t.Failure + " a reply looks like a call of a tool and is none: " + call.Problem)
 		}
+		t.Calls = append(t.Calls, shown)
 	}
 	return t
+}
+
+// mark names the prompts that a call read, and puts marks where they stood in the messages
+// that are new in it, which are those of the request's dialog from the one with number first.
+func mark(c *search.Call, first int, all []dialog.Message, replaced []rewrite.Replacement) {
+	for _, r := range slices.Backward(replaced) { // the ends of a text first, so that its beginning stays where it is
+		if !slices.Contains(c.Prompts, r.Prompt) {
+			c.Prompts = append(c.Prompts, r.Prompt)
+		}
+		if r.Message < first { // of an earlier call, or of a tool
+			continue
+		}
+		m := &c.Asked[r.Message-first]
+		whole := all[r.Message].Content
+		m.Text = strings.ToValidUTF8(whole[:r.Start]+search.Mark(r.Prompt)+whole[r.End:], "\uFFFD")
+	}
+	slices.Sort(c.Prompts)
+}
+
+func toolCalls(m judge.Message) []search.ToolCall {
+	var out []search.ToolCall
+	for _, t := range m.Tools {
+		out = append(out, search.ToolCall{Name: t.Name, Arguments: t.Arguments})
+	}
+	return out
 }
 
 // Reflectors makes the reflector that a spec describes. A missing API key is an error that

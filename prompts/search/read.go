@@ -35,7 +35,7 @@ type Rules struct {
 }
 
 // ReadText returns the new text in a reply to Reflect or Edit, or why there is none. The
-// text stands between the first and the last line that begin with three backticks, so it
+// text stands between the first and the last three backticks that begin or end a line, so it
 // may have such lines itself. What a model thought before its reply is skipped.
 func ReadText(reply Reply, rules Rules) (text string, why Refusal) {
 	body, why := readable(reply)
@@ -92,7 +92,8 @@ func readable(reply Reply) (text string, why Refusal) {
 	return text, ""
 }
 
-// fenced returns the text between the outermost fences.
+// fenced returns the text between the outermost fences. A text may begin on the line of the
+// first fence, if it is more than the name of a language, and end on that of the last one.
 func fenced(text string) (inside string, why Refusal) {
 	lines := strings.Split(text, "\n")
 	isFence := func(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), fence) }
@@ -100,15 +101,23 @@ func fenced(text string) (inside string, why Refusal) {
 	if first < 0 {
 		return "", RefusedNoFence
 	}
+	lines = lines[first:]
+	if begun := strings.TrimLeft(strings.TrimSpace(lines[0]), "`"); strings.ContainsAny(begun, " \t`") {
+		lines = append([]string{fence, begun}, lines[1:]...)
+	}
 	last := len(lines) - 1
-	for !isFence(lines[last]) {
+	for last > 0 && !isFence(lines[last]) && !strings.HasSuffix(strings.TrimSpace(lines[last]), fence) {
 		last--
 	}
-	// The last fence is closing only if nothing stands behind it, such as a language.
-	if last == first || strings.Trim(strings.TrimSpace(lines[last]), "`") != "" {
+	end := strings.TrimSpace(lines[last])
+	switch bare := strings.Trim(end, "`"); {
+	case last == 0 || isFence(end) && bare != "": // the last fence has a language behind it, so it opens one
 		return "", RefusedCutOff
+	case bare != "":
+		lines[last] = strings.TrimSuffix(end, fence)
+		last++
 	}
-	inside = strings.TrimSpace(strings.Join(lines[first+1:last], "\n"))
+	inside = strings.TrimSpace(strings.Join(lines[1:last], "\n"))
 	if inside == "" {
 		return "", RefusedEmpty
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,9 +17,8 @@ import (
 type Trace struct {
 	// Input is the task as the agent got it.
 	Input string
-	// Messages are those of the attempt's calls in order, each once. The agent's prompts
-	// need not be among them.
-	Messages []Message
+	// Calls are the attempt's calls in order.
+	Calls []Call
 	// Output is what the agent returned.
 	Output string
 	// Failure says how the attempt failed, in a word or a line, if it did not end well.
@@ -29,13 +29,27 @@ type Trace struct {
 	Reward *float64
 }
 
+// Call is one call of the model.
+type Call struct {
+	// Agent is the name of the agent that made the call, if it has one.
+	Agent string
+	// Prompts are the names of the prompts that the model read in this call.
+	Prompts []string
+	// Asked are the messages that are new in this call. Mark stands where one of the prompts
+	// stood.
+	Asked []Message
+	// Reply is what the model replied.
+	Reply Message
+}
+
+// Mark returns what stands for the text of a prompt in the messages of a call.
+func Mark(prompt string) string { return "[the prompt " + prompt + "]" }
+
 // Message is one message of a conversation.
 type Message struct {
-	// Role is that of the API: user, assistant, tool.
+	// Role is that of the API: system, user, assistant, tool.
 	Role string
-	// Agent is the name of the agent that the message belongs to, if there are several.
-	Agent string
-	Text  string
+	Text string
 	// Calls are the tools that an assistant called.
 	Calls []ToolCall
 	// Tool is the name of the tool whose result this is, and Error says that the tool
@@ -64,36 +78,42 @@ const minTrace = 200
 // prompt declares. traces are the attempts that the request shows: one for each attempt of
 // r.Shown, in order. The result is not larger than the given number
 // of bytes. The prompt and a critique are given whole. The attempts share the rest, short
-// ones leave what they don't need to long ones, and a long one loses the middle of its
-// messages.
+// ones leave what they don't need to long ones. A long one loses most of the calls that don't
+// read the prompt, and then its middle. What is asked for stands at the beginning, and again
+// behind the attempts, because small models go on with what they read last.
 func Render(r Request, placeholders []string, traces []Trace, bytes int) (Rendered, error) {
 	text, ok := r.Candidate.Text(r.Prompt)
 	if !ok {
 		return Rendered{}, fmt.Errorf("render request %s: the candidate has no prompt %q", r.ID, r.Prompt)
 	}
 	out := Rendered{User: tagged("prompt", text)}
+	end := "\n"
 	switch r.Kind {
 	case Reflect:
 		out.System = reflectInstructions(placeholders)
+		end += reflectEnd(r.Prompt, text)
 	case Critique:
 		out.System = critiqueInstructions(r.Variant)
+		end += critiqueEnd
 	case Edit:
 		out.System = editInstructions(r.Variant, placeholders)
 		out.User += "\n" + tagged("review", r.Critique)
+		end += editEnd
 	default:
 		return Rendered{}, fmt.Errorf("render request %s: %s asks no reflector", r.ID, r.Kind)
 	}
 	if r.Kind != Edit {
 		out.User += "\n" + evidence + "\n"
 	}
-	left := bytes - len(out.System) - len(out.User)
+	left := bytes - len(out.System) - len(out.User) - len(end)
 	if left < minTrace*len(traces) {
 		return Rendered{}, fmt.Errorf("render request %s: the prompt %q is %w: %d bytes are allowed; shorten the prompt or allow more",
 			r.ID, r.Prompt, ErrTooLarge, bytes)
 	}
-	for i, shown := range fit(traces, left) {
+	for i, shown := range fit(traces, r.Prompt, left) {
 		out.User += fmt.Sprintf("\nAttempt %d of %d\n", i+1, len(traces)) + shown
 	}
+	out.User += end
 	return out, nil
 }
 
@@ -111,18 +131,17 @@ func quote(text string) string {
 const headings = 64
 
 // fit renders the attempts in at most the given number of bytes.
-func fit(traces []Trace, bytes int) []string {
+func fit(traces []Trace, prompt string, bytes int) []string {
 	whole := make([]string, len(traces))
 	order := numbers(len(traces))
 	for i, t := range traces {
-		whole[i] = t.text(len(t.Input), len(t.Words))
+		whole[i] = t.text(prompt, math.MaxInt)
 	}
 	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(len(whole[i]), len(whole[j])) })
 	for done, i := range order {
 		share := bytes/(len(order)-done) - headings
 		if len(whole[i]) > share {
-			// The input and the grader's words come first and may take a quarter each.
-			whole[i] = cut(traces[i].text(share/4, share/4), share)
+			whole[i] = cut(traces[i].text(prompt, share), share)
 		}
 		bytes -= len(whole[i]) + headings
 	}
@@ -142,12 +161,15 @@ func cut(text string, bytes int) string {
 	return head + fmt.Sprintf(note, len(text)-len(head)-len(tail)) + "| …" + tail
 }
 
-// text renders an attempt: how it was graded, what was asked, and what was done.
-func (t Trace) text(input, words int) string {
+// text renders an attempt: how it was graded, what was asked, and what was done, such that
+// what matters for a prompt fits into a number of bytes. The input and the grader's words
+// come first, and may take a quarter each, as may system messages. Of calls that don't read
+// the prompt, each text may take a twelfth, and system messages are left out.
+func (t Trace) text(prompt string, bytes int) string {
 	var b strings.Builder
-	part := func(name, text string) {
+	part := func(name, text string, limit int) {
 		if text != "" {
-			b.WriteString(name + ":\n" + quote(text) + "\n")
+			b.WriteString(oneLine(name) + ":\n" + quote(truncate.Ellipsis(text, limit)) + "\n")
 		}
 	}
 	reward := "none"
@@ -155,28 +177,64 @@ func (t Trace) text(input, words int) string {
 		reward = strconv.FormatFloat(*t.Reward, 'g', 6, 64)
 	}
 	b.WriteString("Reward: " + reward + "\n")
-	part("Grade", t.Grade)
-	part("Grader's words", truncate.Ellipsis(t.Words, words))
-	part("Failed", t.Failure)
-	part("Input", truncate.Ellipsis(t.Input, input))
-	for _, m := range t.Messages {
-		name := cmp.Or(m.Role, "message")
-		if m.Agent != "" {
-			name += " (" + m.Agent + ")"
-		}
-		if m.Tool != "" {
-			name += " " + m.Tool
-		}
-		if m.Error {
-			name += ", an error"
-		}
-		part(oneLine(name), m.Text)
-		for _, c := range m.Calls {
-			part(oneLine(name+" calls "+c.Name), c.Arguments)
-		}
+	part("Grade", t.Grade, bytes)
+	part("Grader's words", t.Words, bytes/4)
+	part("Failed", t.Failure, bytes)
+	if !t.asked(t.Input) {
+		part("Input", t.Input, bytes/4)
 	}
-	part("Output", t.Output)
+	for i, c := range t.Calls {
+		reads := slices.Contains(c.Prompts, prompt)
+		limit := bytes
+		if !reads {
+			limit = bytes / 12
+		}
+		b.WriteString(oneLine(c.heading(i+1, reads)) + "\n")
+		for _, m := range c.Asked {
+			switch role := cmp.Or(m.Role, "message"); {
+			case role != "system" && role != "developer":
+				m.write(role, limit, part)
+			case reads:
+				m.write(role, bytes/4, part)
+			}
+		}
+		c.Reply.write("reply", limit, part)
+	}
+	part("Output", t.Output, bytes)
 	return b.String()
+}
+
+// asked reports whether the first call asks a text as it is, so that it need not be shown
+// twice.
+func (t Trace) asked(text string) bool {
+	return len(t.Calls) > 0 && slices.ContainsFunc(t.Calls[0].Asked, func(m Message) bool { return m.Role == "user" && m.Text == text })
+}
+
+func (c Call) heading(number int, reads bool) string {
+	switch {
+	case reads:
+		return fmt.Sprintf("Call %d, which reads this prompt", number)
+	case len(c.Prompts) > 0:
+		return fmt.Sprintf("Call %d, which reads other prompts: %s", number, strings.Join(c.Prompts, ", "))
+	case c.Agent != "":
+		return fmt.Sprintf("Call %d, of the agent %s", number, c.Agent)
+	}
+	return fmt.Sprintf("Call %d", number)
+}
+
+// write hands the parts of a message to part, each with the limit of its text.
+func (m Message) write(name string, limit int, part func(name, text string, limit int)) {
+	heading := name
+	if m.Tool != "" {
+		heading += " " + m.Tool
+	}
+	if m.Error {
+		heading += ", an error"
+	}
+	part(heading, m.Text, limit)
+	for _, c := range m.Calls {
+		part(name+" calls "+c.Name, c.Arguments, limit)
+	}
 }
 
 // oneLine keeps names, which come from outside, on their line.

@@ -1,6 +1,9 @@
 package search
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // fence is what the reflector puts around a new text, and what ReadText looks for.
 const fence = "```"
@@ -73,3 +76,22 @@ func editInstructions(variant int, placeholders []string) string {
 		return begin + `Choose the one point of the review that matters most, and change the prompt as little as that point needs. Keep the length, the tone and the structure. Leave the other points for later.` + end
 	}
 }
+
+// reflectEnd asks for a new text of a prompt behind the attempts.
+func reflectEnd(name, text string) string {
+	return fmt.Sprintf(`These were the attempts. Do not go on with them, and solve none of their tasks.
+
+This is the prompt again, which stood where %s stands above:
+
+%s
+Write a better prompt to put in its place. It is an instruction in plain words, like the one above, that tells the model what to reply and in which form. `+replyEnd, Mark(name), tagged("prompt", text))
+}
+
+// replyEnd asks for the fence, at the very end.
+const replyEnd = "Reply with the new prompt alone, between a line with " + fence + " and a last line with " + fence + "."
+
+// critiqueEnd asks for a review behind the attempts.
+const critiqueEnd = `These were the attempts. Do not go on with them. Now write the review of the prompt, and nothing else.`
+
+// editEnd asks for a new text behind a review.
+const editEnd = "Now write the new prompt. " + replyEnd

@@ -22,10 +22,15 @@ func trace() search.Trace {
 	reward := 0.25
 	return search.Trace{
 		Input: "How many users?", Output: "4", Failure: "timeout", Grade: "wrong", Words: "expected 5", Reward: &reward,
-		Messages: []search.Message{
-			{Role: "assistant", Agent: "writer", Text: "I count.", Calls: []search.ToolCall{{Name: "sql", Arguments: `{"query":"SELECT 4"}`}}},
-			{Role: "tool", Tool: "sql", Text: "no such table:\nusers", Error: true},
-		},
+		Calls: []search.Call{{
+			Prompts: []string{"writer"}, Asked: []search.Message{{Role: "system", Text: search.Mark("writer") + "\nusers(id)"}, {Role: "user", Text: "Count!"}},
+			Reply: search.Message{Text: "I count.", Calls: []search.ToolCall{{Name: "sql", Arguments: `{"query":"SELECT 4"}`}}},
+		}, {
+			Prompts: []string{"checker", "guard"}, Asked: []search.Message{
+				{Role: "system", Text: "Be strict."}, {Role: "tool", Tool: "sql", Text: "no such table:\nusers", Error: true},
+			},
+			Reply: search.Message{Text: "No."},
+		}, {Agent: "third"}, {}},
 	}
 }
 
@@ -37,16 +42,41 @@ func TestARequestShowsThePromptAndWhatTheAttemptsDid(t *testing.T) {
 		for _, want := range []string{
 			"<prompt>\nWrite {form}.\nBe brief.\n</prompt>", "Attempt 1 of 2", "Attempt 2 of 2", "Reward: 0.25", "Reward: none",
 			"Grade:\n| wrong", "Grader's words:\n| expected 5", "Failed:\n| timeout", "Input:\n| How many users?",
-			"assistant (writer):\n| I count.", `assistant (writer) calls sql:` + "\n" + `| {"query":"SELECT 4"}`,
-			"tool sql, an error:\n| no such table:\n| users", "Output:\n| 4", "They are evidence.",
+			"Call 1, which reads this prompt\nsystem:\n| [the prompt writer]\n| users(id)\nuser:\n| Count!\n",
+			"reply:\n| I count.\nreply calls sql:\n" + `| {"query":"SELECT 4"}`,
+			"Call 2, which reads other prompts: checker, guard\ntool sql, an error:\n| no such table:\n| users\nreply:\n| No.\n",
+			"Call 3, of the agent third\nCall 4\n", "Output:\n| 4", "They are evidence.",
 		} {
 			require.Contains(t, got.User, want)
 		}
 		require.NotContains(t, got.User, "It names no format.")
+		require.NotContains(t, got.User, "Be strict.", "the system message of a call that does not read the prompt")
+		require.Regexp(t, `(?s)Attempt 2 of 2.*These were the attempts.*Write a better prompt|Now write the review`, got.User, "small models go on with what they read last")
 	}
 	got, err := search.Render(shown(search.Edit, 0), []string{"form"}, nil, 10_000)
 	require.NoError(t, err)
 	require.Contains(t, got.User, "<review>\nIt names no format.\n</review>")
+}
+
+func TestWhatAnAttemptGotIsShownOnce(t *testing.T) {
+	t.Parallel()
+	one := trace()
+	one.Input = "Count!"
+	got, err := search.Render(shown(search.Reflect, 0), []string{"form"}, []search.Trace{one}, 10_000)
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(got.User, "Count!"))
+}
+
+func TestCallsThatDoNotReadThePromptAreShortenedFirst(t *testing.T) {
+	t.Parallel()
+	one := trace()
+	one.Calls[1].Asked[1].Text = strings.Repeat("x", 6000)
+	got, err := search.Render(shown(search.Reflect, 0), []string{"form"}, []search.Trace{one}, 6000)
+	require.NoError(t, err)
+	require.NotContains(t, got.User, "left out here")
+	for _, want := range []string{"| users(id)", "| Count!", "| I count.", "xxx…", "Output:\n| 4"} {
+		require.Contains(t, got.User, want)
+	}
 }
 
 func TestEachVariantAsksInItsOwnWords(t *testing.T) {
@@ -77,7 +107,7 @@ func TestARequestIsBounded(t *testing.T) {
 			traces[i] = trace()
 			traces[i].Input = strings.Repeat("wörter ", rapid.IntRange(0, 2000).Draw(t, "input"))
 			traces[i].Words = strings.Repeat("falsch\n", rapid.IntRange(0, 2000).Draw(t, "words"))
-			traces[i].Messages[1].Text = strings.Repeat("zeile\n", rapid.IntRange(0, 5000).Draw(t, "result"))
+			traces[i].Calls[1].Asked[1].Text = strings.Repeat("zeile\n", rapid.IntRange(0, 5000).Draw(t, "result"))
 		}
 		bytes := rapid.IntRange(3500, 40_000).Draw(t, "bytes")
 		got, err := search.Render(shown(search.Reflect, 0), []string{"form"}, traces, bytes)
@@ -92,7 +122,7 @@ func TestARequestIsBounded(t *testing.T) {
 func TestShortAttemptsLeaveTheirBytesToLongOnes(t *testing.T) {
 	t.Parallel()
 	long := trace()
-	long.Messages[1].Text = strings.Repeat("x", 6000)
+	long.Calls[0].Asked[1].Text = strings.Repeat("x", 6000)
 	got, err := search.Render(shown(search.Reflect, 0), []string{"form"}, []search.Trace{long, trace(), trace()}, 9500)
 	require.NoError(t, err)
 	require.NotContains(t, got.User, "left out")
@@ -126,6 +156,9 @@ func TestANewTextIsReadFromItsFence(t *testing.T) {
 		"```\nan example:\n```sql\nSELECT\n```\nend\n```": "an example:\n```sql\nSELECT\n```\nend",
 		"<think>```\nold\n```</think>\n```\nnew\n```":     "new",
 		"  ```\r\n  new \r\n```  ":                        "new",
+		"```Be brief.\nBe right.\n```":                    "Be brief.\nBe right.",
+		"```text\nBe brief.\nBe right.```":                "Be brief.\nBe right.",
+		"So:\n```Be brief.```\nDone.":                     "Be brief.",
 	} {
 		got, why := search.ReadText(search.Reply{Text: reply}, search.Rules{})
 		require.Empty(t, why, reply)
