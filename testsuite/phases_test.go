@@ -116,6 +116,19 @@ func TestWeightsAreTrainedUnderThePromptsThatAnEarlierPhasePromoted(t *testing.T
 	_, err = st.Store.Batch(ctx, training.Run, "main", 1)
 	require.NoError(t, err, "and their calls are trained")
 
+	first := firstExecution(ctx, t, st.Client, "phases")
+	ids, kinds := points(eventsOf(ctx, t, st.Client, "phases"))
+	var seen []string
+	for _, event := range ids {
+		seen = append(seen, kinds[event])
+		run, err := reset(ctx, st.Client, "phases", first, event)
+		require.NoError(t, err)
+		var got workflows.PhasesProgress
+		require.NoError(t, st.Client.GetWorkflow(ctx, "phases", run).Get(ctx, &got), "reset to event %d: %s", event, kinds[event])
+		require.Equal(t, result, got, "reset to event %d: %s", event, kinds[event])
+	}
+	require.Equal(t, []string{"PreparePhases", "StartPhase", "AwaitPhase", "StartPhase", "AwaitPhase", "end"}, seen)
+
 	again, err := runPhases(ctx, st, "phases", s)
 	require.NoError(t, err)
 	require.Equal(t, result, again, "completed phases are not run again")

@@ -85,6 +85,9 @@ func writeReply(w http.ResponseWriter, model, text string) {
 // between finds the prompt that a reflector is shown.
 var between = regexp.MustCompile(`(?s)<prompt>\n(.*?)\n</prompt>`)
 
+// readsPrompt is how an attempt shows the request of sortWord, whose prompt is to be improved.
+const readsPrompt = "Call 1, which reads this prompt\nsystem:\n| [the prompt sorter]\n| \n| Reply with one word.\nuser:\n"
+
 // hintingReflector is a server that adds to a prompt a word that may help, which it chooses
 // by what it is told. Every fifth of its replies is of no use.
 func hintingReflector(t *testing.T, asked *atomic.Int64) string {
@@ -96,11 +99,15 @@ func hintingReflector(t *testing.T, asked *atomic.Int64) string {
 			http.Error(w, "bad request", http.StatusBadRequest)
 			return
 		}
+		last := in.Messages[len(in.Messages)-1].Content
+		if strings.Contains(last, "Attempt 1 of ") && !strings.Contains(last, readsPrompt) {
+			http.Error(w, "the attempts don't say where the prompt stood", http.StatusBadRequest)
+			return
+		}
 		asked.Add(1)
 		h := fnv.New32a()
 		_, _ = h.Write(body)
 		n := h.Sum32() / 7
-		last := in.Messages[len(in.Messages)-1].Content
 		if strings.Contains(in.Messages[0].Content, "review one of the prompts") {
 			writeReply(w, in.Model, fmt.Sprintf("- It does not say what kinds there are (%d).", n%10))
 			return
