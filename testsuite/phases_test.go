@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/sashabaranov/go-openai"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/runstate"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/workers/stack"
 	"github.com/fulgurite/fulgurite/workflows"
@@ -135,4 +137,50 @@ func TestWeightsAreTrainedUnderThePromptsThatAnEarlierPhasePromoted(t *testing.T
 	runs, err := st.Store.Attempts(ctx, training.Run, record.Train, 1)
 	require.NoError(t, err)
 	require.Len(t, runs, 4)
+}
+
+func TestPhasesThatFailedGoOnByOneRetry(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := sharedStack(t)
+	var mended atomic.Bool
+	knows := knowingReflector(t)
+	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !mended.Load() {
+			http.Error(w, "no such model", http.StatusBadRequest)
+			return
+		}
+		http.Redirect(w, r, knows, http.StatusTemporaryRedirect)
+	}))
+	t.Cleanup(broken.Close)
+	s := inPhases(t)
+	s.Optimizer.Reflector.URL = broken.URL + "/v1"
+	s.Phases, s.Training = s.Phases[:1], spec.Training{}
+	_, err := runPhases(ctx, st, "phases-retry", s)
+	require.ErrorContains(t, err, "`fulgurite retry phases-retry` lets it go on with this phase")
+
+	retrier := runstate.Retrier{Client: st.Client, Namespace: "default", Store: st.Store}
+	var retried []string
+	retry := func(name string) error {
+		retried = append(retried, name)
+		run, err := st.Store.Run(ctx, name)
+		require.NoError(t, err)
+		_, err = retrier.Retry(ctx, run, "a test")
+		return err
+	}
+	mended.Store(true)
+	execution, err := retrier.RetryPhases(ctx, "phases-retry", "a test", retry)
+	require.NoError(t, err)
+	require.Equal(t, []string{"phases-retry-1-prompts"}, retried)
+	var got workflows.PhasesProgress
+	require.NoError(t, st.Client.GetWorkflow(ctx, "phases-retry", execution).Get(ctx, &got))
+	require.Equal(t, record.Completed, got.Phases[0].Status)
+	require.Equal(t, 1, *got.Phases[0].Promoted)
+	require.Empty(t, got.Phases[0].Error)
+
+	_, err = retrier.RetryPhases(ctx, "phases-retry", "a test", retry)
+	require.ErrorContains(t, err, "all phases have completed")
+	_, err = retrier.RetryPhases(ctx, "phases-retry-1-prompts", "a test", retry)
+	require.ErrorIs(t, err, record.ErrNotFound, "it is a run")
+	require.Len(t, retried, 1)
 }

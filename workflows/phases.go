@@ -60,8 +60,10 @@ type PhasesProgress struct {
 // rewards are those of a phase that has completed, or was stopped.
 type PhaseProgress struct {
 	activities.Phase
-	Status   record.Status           `json:"status,omitempty"`
-	Error    string                  `json:"error,omitempty"`
+	Status record.Status `json:"status,omitempty"`
+	Error  string        `json:"error,omitempty"`
+	// Retry says that the phase can go on once the cause is fixed.
+	Retry    bool                    `json:"retry,omitempty"`
 	Promoted *int                    `json:"promoted,omitempty"`
 	Gate     activities.PhaseRewards `json:"gate,omitzero"`
 	Test     activities.PhaseRewards `json:"test,omitzero"`
@@ -112,7 +114,7 @@ func (p *phasesRun) runPhase(ctx workflow.Context, phase *PhaseProgress) error {
 	}
 	phase.end(end)
 	if end.Status != record.Completed && end.Status != record.Stopped {
-		return phase.failure(end)
+		return phase.failure(p.Name, end)
 	}
 	version := fmt.Sprintf("%s@%d", phase.Run, end.Promoted)
 	if phase.Type == spec.PhasePrompts {
@@ -153,18 +155,18 @@ func (p *phasesRun) cancel(ctx workflow.Context, phase *PhaseProgress) error {
 }
 
 func (p *PhaseProgress) end(end activities.AwaitPhaseResult) {
-	p.Status, p.Error, p.Gate, p.Test = end.Status, end.Error, end.Gate, end.Test
+	p.Status, p.Error, p.Retry, p.Gate, p.Test = end.Status, end.Error, end.Retry, end.Gate, end.Test
 	if end.Status == record.Completed || end.Status == record.Stopped {
 		p.Promoted = &end.Promoted
 	}
 }
 
 // failure returns the error that says what happened to a phase, and how the phases go on.
-func (p PhaseProgress) failure(end activities.AwaitPhaseResult) error {
+func (p PhaseProgress) failure(name string, end activities.AwaitPhaseResult) error {
 	text := fmt.Sprintf("phase %d (run %s) %s: %s", p.Number, p.Run, end.Status, end.Error)
 	switch {
 	case end.Retry:
-		text += fmt.Sprintf("; once the cause is fixed, `%s`, then start the same spec again under the same name: it goes on with this phase", shell.Command("retry", p.Run))
+		text += fmt.Sprintf("; once the cause is fixed, `%s` lets it go on with this phase", shell.Command("retry", name))
 	case end.Status == record.Refused:
 		text += "; mend the spec and start it again under the same name: completed phases are not run again"
 	default:

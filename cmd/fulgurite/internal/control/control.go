@@ -16,7 +16,9 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/operator"
+	"github.com/fulgurite/fulgurite/run/runstate"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
 // message has the flags of every command that sends a run an action.
@@ -322,20 +324,51 @@ func (c *Retry) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) e
 	}
 	defer records.Close()
 	name := c.Message.Run_
-	if _, err := records.Store.Run(ctx, name); err != nil {
-		return fmt.Errorf("run %s: %w", name, err)
-	}
-	o := operator.Operator{Store: records.Store, Dial: dial(s, t)}
-	a, err := o.Act(ctx, c.Message.action(record.ActionRetry, record.ActionInput{Values: values}))
-	if errors.Is(err, operator.ErrRefused) {
-		return c.Message.explain(err, a, s)
+	var execution string
+	if _, err = records.Store.Run(ctx, name); errors.Is(err, record.ErrNotFound) {
+		execution, err = c.phases(ctx, s, t, records, values)
+	} else if err == nil {
+		execution, err = c.run(ctx, s, t, records, name, values)
 	}
 	if err != nil {
 		return err
 	}
 	if c.Message.JSON {
-		return t.JSON(retryResult{name, a.Result.Execution})
+		return t.JSON(retryResult{name, execution})
 	}
 	t.Printf("Run %s goes on: %s\n", name, s.Command("status", name))
 	return nil
+}
+
+// run lets a run go on, and returns its new execution.
+func (c *Retry) run(ctx context.Context, s *state.Flags, t *terminal.Terminal, records fleet.Records, name string, values map[string]float64) (string, error) {
+	m := c.Message
+	m.Run_ = name
+	a, err := operator.Operator{Store: records.Store, Dial: dial(s, t)}.Act(ctx, m.action(record.ActionRetry, record.ActionInput{Values: values}))
+	if errors.Is(err, operator.ErrRefused) {
+		return "", m.explain(err, a, s)
+	}
+	return a.Result.Execution, err
+}
+
+// phases lets the phases of a spec go on with the one that did not complete.
+func (c *Retry) phases(ctx context.Context, s *state.Flags, t *terminal.Terminal, records fleet.Records, values map[string]float64) (string, error) {
+	temporal, namespace, done, err := dial(s, t)(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	reason := "retried by " + cmp.Or(c.Message.By, state.Person())
+	if c.Message.Reason != "" {
+		reason += ": " + c.Message.Reason
+	}
+	retrier := runstate.Retrier{Client: temporal, Namespace: namespace, Store: records.Store}
+	execution, err := retrier.RetryPhases(ctx, c.Message.Run_, reason, func(run string) error {
+		_, err := c.run(ctx, s, t, records, run, values)
+		return err
+	})
+	if errors.Is(err, runstate.ErrNotRetried) {
+		return "", terminal.Usagef("%s: %s", c.Message.Run_, err)
+	}
+	return execution, err
 }

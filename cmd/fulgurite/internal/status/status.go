@@ -244,11 +244,11 @@ func unrecorded(ctx context.Context, s *state.Flags, t *terminal.Terminal, name 
 	out := Status{Run: name, Status: run.Status, Error: run.Failure().Error, canRetry: run.CanRetry()}
 	var phases workflows.PhasesProgress
 	if kind, err := typeOf(ctx, c, name); err == nil && kind == workflows.TypePhases {
-		out.canRetry = false // its runs can be retried, and then it is started again
 		if err := runstate.Query(ctx, c, name, &phases); err != nil {
 			out.Warning = fmt.Sprintf("the phases do not answer: %v", err)
 		}
 		out.Phases = phases.Phases
+		out.canRetry = slices.ContainsFunc(phases.Phases, func(p workflows.PhaseProgress) bool { return p.Retry })
 		if run.Status == record.Running {
 			out.Blocked, _ = runstate.Blockages(ctx, c, name) // unknown is as good as none here
 		}
