@@ -33,6 +33,7 @@ type Ledger interface {
 	Batch(ctx context.Context, run, policy string, step int) (record.Batch, error)
 	PutStep(ctx context.Context, s record.Step) error
 	PutEvaluation(ctx context.Context, e record.Evaluation) error
+	Spent(ctx context.Context, run string) (record.Spent, error)
 	PutQuarantine(ctx context.Context, q record.Quarantine) error
 	Quarantines(ctx context.Context, run, policy string) ([]record.Quarantine, error)
 	Steps(ctx context.Context, run, policy string) ([]record.Step, error)

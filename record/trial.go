@@ -90,6 +90,12 @@ type Usage struct {
 	AgentFailed int `json:"agent_failed"` // attempts whose agent failed
 }
 
+// Spent is what a run has used so far.
+type Spent struct {
+	Calls  int `json:"calls"`  // requests to models: of attempts, to the judge and to the reflector
+	Tokens int `json:"tokens"` // sampled tokens of attempts
+}
+
 // TaskResult sums up the attempts at a task that count, over all steps of a kind.
 type TaskResult struct {
 	Kind     Kind

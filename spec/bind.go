@@ -324,7 +324,7 @@ func complete() Spec {
 		Credit:   Credit{Assignment: credit.GiGPO, Overlong: &Overlong{}, KLInReward: &KL{}, Judge: &Judge{}},
 		Loss:     Loss{Aggregation: credit.Constant, Correction: credit.MIS, KL: &KL{}},
 		Training: Training{Curriculum: &Curriculum{Type: CurriculumBand, Start: 0.2}},
-		Critic:   &Critic{}, Evaluation: Evaluation{Success: new(float64)},
+		Critic:   &Critic{}, Evaluation: Evaluation{Success: new(float64)}, Budget: &Budget{},
 	}.WithDefaults()
 }
 
@@ -466,13 +466,12 @@ func (s *Spec) settable() map[string]settable {
 		"loss.importance_floor":            number(&s.Loss.ImportanceFloor),
 		"promotion.margin":                 number(&s.Promotion.Margin),
 		"promotion.significance":           number(&s.Promotion.Significance),
-		// Validate refuses -1, which stands here for a number that is not whole.
-		"evaluation.every": {func() float64 { return float64(s.Evaluation.Every) }, func(v float64) {
-			s.Evaluation.Every = int(v)
-			if v != float64(s.Evaluation.Every) {
-				s.Evaluation.Every = -1
-			}
-		}},
+		"evaluation.every":                 wholeNumber(&s.Evaluation.Every),
+	}
+	if s.Budget != nil {
+		b := *s.Budget // the caller's numbers do not change
+		s.Budget = &b
+		keys[KeyBudgetTokens], keys[KeyBudgetCalls], keys[KeyBudgetHours] = wholeNumber(&b.Tokens), wholeNumber(&b.Calls), number(&b.Hours)
 	}
 	if s.Loss.KL != nil {
 		keys["loss.kl.weight"] = number(&s.Loss.KL.Weight)
@@ -489,6 +488,17 @@ func (s *Spec) settable() map[string]settable {
 		keys["critic.learning_rate"], keys["critic.clip"] = number(&s.Critic.LearningRate), number(&s.Critic.Clip)
 	}
 	return keys
+}
+
+// wholeNumber returns a field for whole numbers as a settable one. Validate refuses -1, which
+// stands here for a number that is not whole.
+func wholeNumber(field *int) settable {
+	return settable{func() float64 { return float64(*field) }, func(v float64) {
+		*field = int(v)
+		if v != float64(*field) {
+			*field = -1
+		}
+	}}
 }
 
 // outOfRange is a number, as the file writes it, that no field can hold.

@@ -41,6 +41,24 @@ func TestSetChangesPartsThatTheSpecHas(t *testing.T) {
 	require.Equal(t, &spec.Critic{}, s.Critic)
 }
 
+func TestABudgetCanBeChangedButNotBegun(t *testing.T) {
+	t.Parallel()
+	s := valid()
+	_, err := s.Set(map[string]float64{spec.KeyBudgetHours: 2})
+	require.ErrorContains(t, err, "budget.hours: can't be set while this run is under way")
+	s.Budget = &spec.Budget{Calls: 100}
+	changed, err := s.Set(map[string]float64{spec.KeyBudgetHours: 2.5, spec.KeyBudgetCalls: 200})
+	require.NoError(t, err)
+	require.Equal(t, &spec.Budget{Calls: 200, Hours: 2.5}, changed.Budget)
+	require.Equal(t, &spec.Budget{Calls: 100}, s.Budget, "the original stays")
+	for key, want := range map[string]string{spec.KeyBudgetTokens: "budget.tokens: -1 is not possible", spec.KeyBudgetHours: "budget.hours: 1.5e+07 is not possible"} {
+		_, err = s.Set(map[string]float64{key: map[string]float64{spec.KeyBudgetTokens: 0.5, spec.KeyBudgetHours: 1.5e7}[key]})
+		require.ErrorContains(t, err, want)
+	}
+	_, err = s.Set(map[string]float64{spec.KeyBudgetCalls: 0})
+	require.ErrorContains(t, err, "budget: empty; give budget.tokens, budget.calls or budget.hours, or leave budget out")
+}
+
 func TestSetRefusesWhatCannotChangeOrCannotBe(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -42,6 +42,9 @@ type Spec struct {
 	// starts from what was promoted before. A spec with phases is the input of
 	// PhasesWorkflow. Absent means one run.
 	Phases []Phase `json:"phases,omitempty"`
+	// Budget is what the run may use before it ends with what it has promoted. Absent means
+	// that nothing but the number of steps, or the budget of a search, ends it.
+	Budget *Budget `json:"budget,omitempty"`
 	// Tasks says where the tasks of the splits train, gate, test and validation are read
 	// from.
 	Tasks Tasks `json:"tasks"`

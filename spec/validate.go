@@ -177,6 +177,7 @@ func (s Spec) check(f *Faults) {
 	s.checkCritic(f)
 	s.checkEvaluation(f)
 	s.checkOnly(f)
+	s.checkBudget(f)
 	s.checkPromotion(f)
 	s.Replay.check(f)
 }

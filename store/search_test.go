@@ -90,6 +90,26 @@ func TestTheFirstReflectionStands(t *testing.T) {
 	})
 }
 
+func TestWhatARunHasUsedIsCounted(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		ctx := t.Context()
+		spent, err := s.Spent(ctx, "demo")
+		require.NoError(t, err)
+		require.Zero(t, spent)
+		for _, run := range []string{"demo", "other"} {
+			_, _, err = s.PutReflection(ctx, record.Reflection{Key: "k-" + run, Run: run, Request: "p0"})
+			require.NoError(t, err)
+			_, _, err = s.PutJudgment(ctx, record.Judgment{Key: "k-" + run, Model: "m", Scores: []float64{1}, Run: run, Policy: "main", Step: 1})
+			require.NoError(t, err)
+			require.NoError(t, s.PutNonsense(ctx, record.Nonsense{Run: run, Policy: "main", Step: 1, Judgment: "k", Try: 1, Answer: "?", Reason: "no score"}))
+		}
+		spent, err = s.Spent(ctx, "demo")
+		require.NoError(t, err)
+		require.Equal(t, record.Spent{Calls: 3}, spent)
+	})
+}
+
 func TestVersionsOfPromptsNeverChange(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {

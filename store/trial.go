@@ -71,6 +71,22 @@ func (s *Store) Usage(ctx context.Context, run, policy string) (record.Usage, er
 	return u, nil
 }
 
+const selectSpent = `SELECT COALESCE(SUM(calls), 0) + (SELECT COUNT(*) FROM judgments WHERE run = $1) + (SELECT COUNT(*) FROM nonsense WHERE run = $1)
+	+ (SELECT COUNT(*) FROM reflections WHERE run = $1), COALESCE(SUM(tokens), 0)
+FROM attempts WHERE run = $1`
+
+// Spent counts what a run has used so far. It reads all attempts of the run.
+func (s *Store) Spent(ctx context.Context, run string) (record.Spent, error) {
+	spent, err := database.One(ctx, s.db.Read(), func(row database.Scan) (spent record.Spent, err error) {
+		err = row(&spent.Calls, &spent.Tokens)
+		return spent, err
+	}, selectSpent, run)
+	if err != nil {
+		return spent, fmt.Errorf("count what run %s has used: %w", run, err)
+	}
+	return spent, nil
+}
+
 // TrialsOfStep returns what became of every attempt of a step, of all policies, by task,
 // sample and attempt, without Progress. It is no error if there are none.
 func (s *Store) TrialsOfStep(ctx context.Context, run string, kind record.Kind, step int) ([]record.Trial, error) {

@@ -181,8 +181,8 @@ func (s *TrainingState) checkSetting(from int, in SetInput) error {
 // follows from the settings that it began with. Its gate comes after it.
 func setsPromotion(values map[string]float64) error {
 	for _, key := range slices.Sorted(maps.Keys(values)) {
-		if !strings.HasPrefix(key, "promotion.") {
-			return fmt.Errorf("%s can't be set for a search for prompts: set promotion.margin or promotion.significance, or start another search", key)
+		if !strings.HasPrefix(key, "promotion.") && !strings.HasPrefix(key, "budget.") {
+			return fmt.Errorf("%s can't be set for a search for prompts: set promotion.margin, promotion.significance or a key of budget, or start another search", key)
 		}
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -63,6 +64,37 @@ func TestStopEndsTheRunAfterTheStepsThatHaveBegun(t *testing.T) {
 		require.Equal(t, record.Stopped, fake.finished[0].Status)
 		require.Equal(t, want, out.Promoted, "the last version is evaluated as always")
 		require.InDelta(t, float64(want), out.After.Mean, 0)
+	}
+}
+
+func TestABudgetThatIsUsedUpEndsTheRunAfterTheStepsThatHaveBegun(t *testing.T) {
+	t.Parallel()
+	for lag, want := range []int{2, 3, 4} {
+		s := testSpec()
+		s.Training.Lag, s.Training.Steps, s.Budget = lag, 9, &spec.Budget{Calls: 10}
+		fake := &fakeActivities{score: func(version int, _ record.Kind) float64 { return float64(version) }}
+		var trained, asked int
+		fake.trainStep = func(i activities.TrainStepInput) { fake.locked(func() { trained = i.Step }) }
+		fake.usedUp = func(b spec.Budget) (why string) {
+			fake.locked(func() {
+				asked++
+				if trained == 2 && b.Calls == 10 {
+					why = "budget.calls is used up, 12 of 10"
+				}
+			})
+			return why
+		}
+		env := fake.environment(s)
+		a := updateDuring(t, fake, env, 1, workflows.UpdateSet, workflows.SetInput{By: "ada", Values: map[string]float64{spec.KeyBudgetTokens: 77}})
+		env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+		var out workflows.TrainingResult
+		require.NoError(t, env.GetWorkflowResult(&out))
+		require.NoError(t, a.rejected)
+		require.Equal(t, want, out.Steps)
+		require.Equal(t, &record.Stop{By: "the budget", Reason: "budget.calls is used up, 12 of 10", After: want, Of: 9}, out.Stopped)
+		require.Equal(t, record.Stopped, fake.finished[0].Status)
+		require.Equal(t, want, out.Promoted, "the last version is evaluated as always")
+		require.Equal(t, want+1, asked, "once before each step that could have begun")
 	}
 }
 

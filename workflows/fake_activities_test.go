@@ -53,6 +53,8 @@ type fakeActivities struct {
 	trainStep func(activities.TrainStepInput)
 	// recordStep, if not nil, is called when a step is put on record.
 	recordStep func(activities.RecordStepInput)
+	// usedUp, if not nil, says which part of the budget is used up.
+	usedUp     func(spec.Budget) string
 	rollouts   []activities.RunAgentInput
 	trained    []activities.TrainStepInput
 	batches    []activities.AssignCreditInput
@@ -172,6 +174,9 @@ func (fake *fakeActivities) environmentOf(s spec.Spec, train int) *testsuite.Tes
 		}
 		fake.locked(func() { fake.promoted, fake.pointer = append(fake.promoted, in), in.Version })
 		return activities.PromoteVersionResult{Moved: true, Promoted: in.Version}, nil
+	})
+	env.OnActivity(c.CheckBudget, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.CheckBudgetInput) (activities.CheckBudgetResult, error) {
+		return activities.CheckBudgetResult{UsedUp: fake.usedUp(in.Budget)}, nil
 	})
 	env.OnActivity(c.FinishRun, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.FinishRunInput) error {
 		fake.locked(func() { fake.finished = append(fake.finished, in) })

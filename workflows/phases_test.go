@@ -92,8 +92,8 @@ func TestAFailedPhaseEndsThePhasesAndSaysHowTheyGoOn(t *testing.T) {
 	t.Parallel()
 	for want, end := range map[string]activities.AwaitPhaseResult{
 		"phase 2 (run r-2-weights) failed: no disk; once the cause is fixed, `fulgurite retry r` lets it go on with this phase": {Status: record.Failed, Error: "no disk", Retry: true},
-		"phase 2 (run r-2-weights) refused: no tasks; mend the spec":                                                                        {Status: record.Refused, Error: "no tasks"},
-		"phase 2 (run r-2-weights) deleted: gone; start the spec again under another name":                                                  {Status: record.Deleted, Error: "gone"},
+		"phase 2 (run r-2-weights) refused: no tasks; mend the spec":                                                            {Status: record.Refused, Error: "no tasks"},
+		"phase 2 (run r-2-weights) deleted: gone; start the spec again under another name":                                      {Status: record.Deleted, Error: "gone"},
 	} {
 		f := &fakePhases{ends: map[string]activities.AwaitPhaseResult{"r-1-prompts": {Status: record.Completed, Promoted: 1}, "r-2-weights": end}}
 		env := f.environment()

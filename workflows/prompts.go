@@ -82,6 +82,9 @@ func (t *trainingRun) optimize(ctx workflow.Context) (TrainingResult, error) {
 				return TrainingResult{}, err
 			}
 		}
+		if err := t.checkBudget(ctx); err != nil {
+			return TrainingResult{}, err
+		}
 		if err := t.searchRound(ctx); err != nil {
 			return TrainingResult{}, err
 		}

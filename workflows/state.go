@@ -130,6 +130,8 @@ type Progress struct {
 	// Stop is the request to end the run before the last of them; nil if there is none.
 	Stop     *record.Stop `json:"stop,omitempty"`
 	Promoted int          `json:"promoted"`
+	// Budget is what the run may use from the next step on; nil if there is no limit.
+	Budget *spec.Budget `json:"budget,omitempty"`
 	// Rollouts counts those of the step under way, or of the evaluation under way: those of an
 	// evaluation are known to its own workflow and added by who asks.
 	Rollouts Count `json:"rollouts"`
@@ -283,7 +285,7 @@ func (t *trainingRun) progress() (Progress, error) {
 		Run: t.Run, Phase: t.phase, Subject: t.subject, Step: t.Step, Steps: t.steps(), Stop: t.stop(), Promoted: t.Promoted,
 		Before: t.Before, After: t.After, Curve: t.Curve, Failed: t.Failed, Calls: t.Calls, Tokens: t.Tokens,
 		Warnings: t.warnings(), Started: t.started(), Paused: t.Paused, Pending: t.Pending, Quarantined: len(t.Quarantined),
-		Search: t.Search, SearchEnd: t.SearchEnd,
+		Search: t.Search, SearchEnd: t.SearchEnd, Budget: t.specAt(t.started() + 1).Budget,
 	}
 	if len(t.inFlight) > 0 {
 		p.Curriculum = t.inFlight[0].text

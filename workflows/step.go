@@ -180,12 +180,18 @@ type groupTask struct {
 
 // startSteps starts the rollouts of the next step and of as many after it as the lag
 // allows.
-func (t *trainingRun) startSteps(ctx workflow.Context) {
+func (t *trainingRun) startSteps(ctx workflow.Context) error {
 	tr := t.Spec.Training
 	for !t.Paused && !t.draining {
 		step := t.started() + 1
 		if step > min(t.last(), t.Step+1+tr.Lag) {
-			return
+			return nil
+		}
+		if err := t.checkBudget(ctx); err != nil {
+			return err
+		}
+		if t.Paused || step > t.last() {
+			continue // so it was decided in the meantime
 		}
 		g := &stepGroups{
 			step: step, cursor: t.Cursor + len(t.inFlight)*tr.TasksPerStep, samples: tr.SamplesPerTask,
@@ -202,6 +208,7 @@ func (t *trainingRun) startSteps(ctx workflow.Context) {
 			g.done = true
 		})
 	}
+	return nil
 }
 
 // started returns the last step whose rollouts have begun.

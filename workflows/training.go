@@ -101,7 +101,9 @@ func (t *trainingRun) run(ctx workflow.Context, in TrainingInput) (TrainingResul
 		if t.draining && len(t.inFlight) == 0 {
 			return TrainingResult{}, t.continueAsNew(ctx)
 		}
-		t.startSteps(ctx)
+		if err := t.startSteps(ctx); err != nil {
+			return TrainingResult{}, err
+		}
 		if len(t.inFlight) == 0 {
 			if err := t.awaitResume(ctx); err != nil {
 				return TrainingResult{}, err

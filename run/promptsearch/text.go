@@ -24,7 +24,7 @@ func EndText(reason search.Reason, purpose search.Purpose) string {
 	case search.EndRounds:
 		return "all rounds are done"
 	case search.EndStopped:
-		return "a person ended it"
+		return "it was asked to end"
 	case search.EndUnmeasured:
 		return "the first texts got a score on no validation task"
 	}

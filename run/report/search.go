@@ -24,7 +24,7 @@ type Search struct {
 	// Refused counts the reflector's replies that were not used, by reason.
 	Refused map[search.Refusal]int `json:"refused"`
 	// End says why the search ended, and Purpose which part of the budget ran out. They are
-	// empty while it goes on, and if a person ended it.
+	// empty while it goes on, and if it was asked to end.
 	End     search.Reason  `json:"end,omitempty"`
 	Purpose search.Purpose `json:"purpose,omitempty"`
 }

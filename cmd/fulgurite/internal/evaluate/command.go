@@ -133,7 +133,7 @@ func (c *Command) prepare(ctx context.Context, t *terminal.Terminal, records fle
 		sp.Tasks.Test = source
 	}
 	sp.Evaluation = spec.Evaluation{Only: split, Samples: cmp.Or(c.Samples, sp.Evaluation.Samples), Success: sp.Evaluation.Success}
-	sp.Optimizer, sp.Phases = nil, nil // an evaluation searches nothing
+	sp.Optimizer, sp.Phases, sp.Budget = nil, nil, nil // an evaluation searches nothing, and has no steps
 	sp.Training, sp.Algorithm, sp.Credit, sp.Loss, sp.Critic, sp.Promotion = spec.Training{}, "", spec.Credit{}, spec.Loss{}, nil, spec.Promotion{}
 	if label, err = c.choose(ctx, t, records, sp); err != nil {
 		return "", err

@@ -335,6 +335,9 @@ func (p Plan) Print(t *terminal.Terminal) {
 	for _, l := range lines() {
 		line(l.label, "%s", l.text)
 	}
+	if b := s.Budget; b != nil {
+		line("ends early", "%s", endsAt(*b, s.Optimizer != nil))
+	}
 	line("queues", "%s", strings.Join(p.Queues, ", "))
 	for _, w := range p.Warnings {
 		line("warning", "%s", w)
@@ -466,4 +469,23 @@ func (c *Schema) Run(t *terminal.Terminal) error {
 	}
 	t.Printf("%s\n", bytes.TrimSpace(schema))
 	return nil
+}
+
+// endsAt says when a budget ends a run.
+func endsAt(b spec.Budget, searches bool) string {
+	var limits []string
+	if b.Tokens > 0 {
+		limits = append(limits, "after "+readable.Count(b.Tokens, "sampled token"))
+	}
+	if b.Calls > 0 {
+		limits = append(limits, "after "+readable.Count(b.Calls, "request")+" to models")
+	}
+	if b.Hours > 0 {
+		limits = append(limits, fmt.Sprintf("%g hours after its start", b.Hours))
+	}
+	begun := "the step that has begun then"
+	if searches {
+		begun = "what the search has asked for by then"
+	}
+	return fmt.Sprintf("%s; %s is finished", strings.Join(limits, ", or "), begun)
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"go.temporal.io/api/serviceerror"
@@ -59,6 +60,8 @@ type Status struct {
 	Budget *spec.OptimizerBudget `json:"search_budget,omitempty"`
 	// Usage counts the model calls of all attempts so far, those of evaluations too.
 	Usage *record.Usage `json:"usage,omitempty"`
+	// Spent is what a run under way with a budget has used of it.
+	Spent *Spent `json:"spent,omitempty"`
 	// Collected are the versions that gave up their files.
 	Collected []int `json:"collected,omitempty"`
 	// Evaluations are those on record, with pass@k where they have several samples.
@@ -169,6 +172,13 @@ func read(ctx context.Context, s *state.Flags, t *terminal.Terminal, name string
 		return out, nil
 	}
 	out.Warnings, out.Stop = out.Progress.Warnings, out.Progress.Stop
+	if progress.Budget != nil {
+		spent, err := records.Store.Spent(ctx, name)
+		if err != nil {
+			return out, err
+		}
+		out.Spent = &Spent{spent, time.Since(run.Created).Hours()}
+	}
 	if out.Only != "" {
 		out.Evaluated = &out.Progress.Rollouts
 	}
@@ -499,6 +509,9 @@ func (s Status) print(t *terminal.Terminal, place shell.Place) error {
 		}
 	}
 	s.printUsage(t)
+	if s.Spent != nil {
+		t.Printf("  budget: %s\n", s.Spent.of(*s.Progress.Budget))
+	}
 	for _, text := range s.Warnings {
 		t.Printf("  warning: %s\n", terminal.Escape(text))
 	}
@@ -599,6 +612,28 @@ func (s Status) printSearch(t *terminal.Terminal) {
 	if e := p.SearchEnd; e != nil {
 		t.Printf("  the search ended: %s\n", promptsearch.EndText(e.Reason, e.Purpose))
 	}
+}
+
+// Spent is what a run has used so far.
+type Spent struct {
+	record.Spent
+	// Hours is the time since the run was started.
+	Hours float64 `json:"hours"`
+}
+
+// of says how much of a budget is used.
+func (s Spent) of(b spec.Budget) string {
+	var parts []string
+	if b.Tokens > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %s", s.Tokens, readable.Count(b.Tokens, "token")))
+	}
+	if b.Calls > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %s", s.Calls, readable.Count(b.Calls, "call")))
+	}
+	if b.Hours > 0 {
+		parts = append(parts, fmt.Sprintf("%.2f of %g hours", s.Hours, b.Hours))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // printUsage tells what all attempts took.
