@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -327,16 +328,23 @@ func trace(a judge.Attempt, attempt record.Attempt, history []record.Exchange, s
 // mark names the prompts that a call read, and puts marks where they stood in the messages
 // that are new in it, which are those of the request's dialog from the one with number first.
 func mark(c *search.Call, first int, all []dialog.Message, replaced []rewrite.Replacement) {
-	for _, r := range slices.Backward(replaced) { // the ends of a text first, so that its beginning stays where it is
+	texts := map[int]string{} // with marks, by the number of their message
+	for _, r := range replaced {
 		if !slices.Contains(c.Prompts, r.Prompt) {
 			c.Prompts = append(c.Prompts, r.Prompt)
 		}
-		if r.Message < first { // of an earlier call, or of a tool
-			continue
+		if r.Message >= max(first, 0) { // not of an earlier call, and not of a tool
+			texts[r.Message] = all[r.Message].Content
 		}
-		m := &c.Asked[r.Message-first]
-		whole := all[r.Message].Content
-		m.Text = strings.ToValidUTF8(whole[:r.Start]+search.Mark(r.Prompt)+whole[r.End:], "\uFFFD")
+	}
+	ends := slices.SortedFunc(slices.Values(replaced), func(a, b rewrite.Replacement) int { return cmp.Compare(b.Start, a.Start) })
+	for _, r := range ends { // from the end of a text, so that its beginning stays where it is
+		if text, ok := texts[r.Message]; ok {
+			texts[r.Message] = text[:r.Start] + search.Mark(r.Prompt) + text[r.End:]
+		}
+	}
+	for n, text := range texts {
+		c.Asked[n-first].Text = strings.ToValidUTF8(text, "\uFFFD")
 	}
 	slices.Sort(c.Prompts)
 }

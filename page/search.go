@@ -265,7 +265,7 @@ func endText(done search.Done, o spec.PromptOptimizer) string {
 	case search.EndRounds:
 		return "ended: all rounds are done"
 	case search.EndStopped:
-		return "ended by a person"
+		return "ended because it was asked to"
 	case search.EndUnmeasured:
 		return "ended: the spec's prompts got a score on no validation task, so nothing can be compared with them"
 	}

@@ -180,7 +180,8 @@ type Score struct {
 	Reward  float64 `json:"reward"`
 }
 
-// Stop is a person's request to end a run after the steps that have begun.
+// Stop is a request to end a run after the steps that have begun, by a person or by the run's
+// budget.
 type Stop struct {
 	By     string `json:"by"`
 	Reason string `json:"reason,omitempty"`

@@ -13,8 +13,8 @@ const (
 const maxBudget = 1 << 53
 
 // Budget is what a run may use before it ends. It is compared with what is on record before
-// each step, and in a search before each round: what has begun then is finished, so a run
-// may use more by that. Give at least one key.
+// each step, and in a search before each round. What has begun then is finished, and the last
+// evaluations follow, so a run uses more by these. Give at least one key.
 type Budget struct {
 	// Tokens is the number of tokens that models write in attempts, those of evaluations
 	// too. Absent or 0 means any number.

@@ -13,19 +13,24 @@ const stoppedByBudget = "the budget"
 // checkBudget stops the run if its budget is used up. It is called before a step begins, and
 // in a search before each round.
 func (t *trainingRun) checkBudget(ctx workflow.Context) error {
-	budget := t.specAt(t.started() + 1).Budget
-	if budget == nil || t.Stop != nil {
+	for {
+		budget := t.specAt(t.started() + 1).Budget
+		if budget == nil || t.Stop != nil {
+			return nil
+		}
+		var c *activities.Coordinator
+		var r activities.CheckBudgetResult
+		err := workflow.ExecuteActivity(coordination(ctx, "the budget"), c.CheckBudget, activities.CheckBudgetInput{
+			Run: t.Run, Budget: *budget,
+		}).Get(ctx, &r)
+		switch {
+		case err != nil || r.UsedUp == "" || t.Stop != nil:
+			return err
+		case *t.specAt(t.started() + 1).Budget != *budget:
+			continue // a person has changed it in the meantime
+		}
+		t.Stop = &record.Stop{By: stoppedByBudget, Reason: r.UsedUp, After: t.started()}
+		workflow.SetCurrentDetails(ctx, t.details())
 		return nil
 	}
-	var c *activities.Coordinator
-	var r activities.CheckBudgetResult
-	err := workflow.ExecuteActivity(coordination(ctx, "the budget"), c.CheckBudget, activities.CheckBudgetInput{
-		Run: t.Run, Budget: *budget,
-	}).Get(ctx, &r)
-	if err != nil || r.UsedUp == "" || t.Stop != nil {
-		return err
-	}
-	t.Stop = &record.Stop{By: stoppedByBudget, Reason: r.UsedUp, After: t.started()}
-	workflow.SetCurrentDetails(ctx, t.details())
-	return nil
 }

@@ -169,7 +169,7 @@ func (s *TrainingState) checkSetting(from int, in SetInput) error {
 		return errors.New("nothing to set: give KEY=NUMBER")
 	}
 	if s.Spec.Optimizer != nil {
-		if err := setsPromotion(in.Values); err != nil {
+		if err := checkSearchKeys(in.Values); err != nil {
 			return err
 		}
 	}
@@ -177,9 +177,10 @@ func (s *TrainingState) checkSetting(from int, in SetInput) error {
 	return err
 }
 
-// setsPromotion reports a key that has no effect on a search under way: what a search does
-// follows from the settings that it began with. Its gate comes after it.
-func setsPromotion(values map[string]float64) error {
+// checkSearchKeys reports a key that has no effect on a search under way: what a search does
+// follows from the settings that it began with. Its gate comes after it, and its budget may
+// end it early.
+func checkSearchKeys(values map[string]float64) error {
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		if !strings.HasPrefix(key, "promotion.") && !strings.HasPrefix(key, "budget.") {
 			return fmt.Errorf("%s can't be set for a search for prompts: set promotion.margin, promotion.significance or a key of budget, or start another search", key)

@@ -85,6 +85,9 @@ func (t *trainingRun) optimize(ctx workflow.Context) (TrainingResult, error) {
 		if err := t.checkBudget(ctx); err != nil {
 			return TrainingResult{}, err
 		}
+		if t.Paused && t.Stop == nil {
+			continue // it was paused in the meantime
+		}
 		if err := t.searchRound(ctx); err != nil {
 			return TrainingResult{}, err
 		}

@@ -105,6 +105,9 @@ func (t *trainingRun) run(ctx workflow.Context, in TrainingInput) (TrainingResul
 			return TrainingResult{}, err
 		}
 		if len(t.inFlight) == 0 {
+			if t.Step >= t.last() {
+				break // its budget is used up
+			}
 			if err := t.awaitResume(ctx); err != nil {
 				return TrainingResult{}, err
 			}

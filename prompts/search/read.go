@@ -35,7 +35,7 @@ type Rules struct {
 }
 
 // ReadText returns the new text in a reply to Reflect or Edit, or why there is none. The
-// text stands between the first and the last three backticks that begin or end a line, so it
+// text stands between the first and the last line that begin with three backticks, so it
 // may have such lines itself. What a model thought before its reply is skipped.
 func ReadText(reply Reply, rules Rules) (text string, why Refusal) {
 	body, why := readable(reply)
@@ -93,7 +93,8 @@ func readable(reply Reply) (text string, why Refusal) {
 }
 
 // fenced returns the text between the outermost fences. A text may begin on the line of the
-// first fence, if it is more than the name of a language, and end on that of the last one.
+// first fence, if it is more than the name of a language. Without a closing fence on a line
+// of its own, one at the very end counts.
 func fenced(text string) (inside string, why Refusal) {
 	lines := strings.Split(text, "\n")
 	isFence := func(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), fence) }
@@ -101,23 +102,24 @@ func fenced(text string) (inside string, why Refusal) {
 	if first < 0 {
 		return "", RefusedNoFence
 	}
-	lines = lines[first:]
-	if begun := strings.TrimLeft(strings.TrimSpace(lines[0]), "`"); strings.ContainsAny(begun, " \t`") {
-		lines = append([]string{fence, begun}, lines[1:]...)
+	begun := strings.TrimSpace(strings.TrimLeft(strings.TrimSpace(lines[first]), "`"))
+	if lines = lines[first+1:]; strings.ContainsAny(begun, " \t`") {
+		lines = append([]string{begun}, lines...)
 	}
 	last := len(lines) - 1
-	for last > 0 && !isFence(lines[last]) && !strings.HasSuffix(strings.TrimSpace(lines[last]), fence) {
+	for last >= 0 && !isFence(lines[last]) {
 		last--
 	}
-	end := strings.TrimSpace(lines[last])
-	switch bare := strings.Trim(end, "`"); {
-	case last == 0 || isFence(end) && bare != "": // the last fence has a language behind it, so it opens one
+	end := len(lines) - 1 // text has no space at its end
+	switch {
+	case last >= 0 && strings.Trim(strings.TrimSpace(lines[last]), "`") == "":
+		lines = lines[:last]
+	case end >= 0 && !isFence(lines[end]) && strings.HasSuffix(lines[end], fence):
+		lines[end] = strings.TrimRight(lines[end], "`")
+	default: // there is none, or the last one has a language behind it, so it opens one
 		return "", RefusedCutOff
-	case bare != "":
-		lines[last] = strings.TrimSuffix(end, fence)
-		last++
 	}
-	inside = strings.TrimSpace(strings.Join(lines[1:last], "\n"))
+	inside = strings.TrimSpace(strings.Join(lines, "\n"))
 	if inside == "" {
 		return "", RefusedEmpty
 	}

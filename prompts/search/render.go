@@ -78,34 +78,38 @@ const minTrace = 200
 // prompt declares. traces are the attempts that the request shows: one for each attempt of
 // r.Shown, in order. The result is not larger than the given number
 // of bytes. The prompt and a critique are given whole. The attempts share the rest, short
-// ones leave what they don't need to long ones. A long one loses most of the calls that don't
-// read the prompt, and then its middle. What is asked for stands at the beginning, and again
-// behind the attempts, because small models go on with what they read last.
+// ones leave what they don't need to long ones. In a long one the calls that don't read the
+// prompt are shortened, and then it loses its middle. What is asked for stands at the
+// beginning, and again behind the attempts, because small models go on with what they read
+// last; with the prompt, if there is room.
 func Render(r Request, placeholders []string, traces []Trace, bytes int) (Rendered, error) {
 	text, ok := r.Candidate.Text(r.Prompt)
 	if !ok {
 		return Rendered{}, fmt.Errorf("render request %s: the candidate has no prompt %q", r.ID, r.Prompt)
 	}
 	out := Rendered{User: tagged("prompt", text)}
-	end := "\n"
+	var end string
 	switch r.Kind {
 	case Reflect:
 		out.System = reflectInstructions(placeholders)
-		end += reflectEnd(r.Prompt, text)
+		end = reflectEnd(r.Prompt, text)
 	case Critique:
 		out.System = critiqueInstructions(r.Variant)
-		end += critiqueEnd
+		end = critiqueEnd
 	case Edit:
 		out.System = editInstructions(r.Variant, placeholders)
 		out.User += "\n" + tagged("review", r.Critique)
-		end += editEnd
+		end = editEnd
 	default:
 		return Rendered{}, fmt.Errorf("render request %s: %s asks no reflector", r.ID, r.Kind)
 	}
 	if r.Kind != Edit {
 		out.User += "\n" + evidence + "\n"
 	}
-	left := bytes - len(out.System) - len(out.User) - len(end)
+	left := bytes - len(out.System) - len(out.User) - len(end) - 1 // a line end
+	if r.Kind == Reflect && left < minTrace*len(traces) {          // the prompt is not given a second time
+		left, end = left+len(end)-len(shortEnd), shortEnd
+	}
 	if left < minTrace*len(traces) {
 		return Rendered{}, fmt.Errorf("render request %s: the prompt %q is %w: %d bytes are allowed; shorten the prompt or allow more",
 			r.ID, r.Prompt, ErrTooLarge, bytes)
@@ -113,7 +117,7 @@ func Render(r Request, placeholders []string, traces []Trace, bytes int) (Render
 	for i, shown := range fit(traces, r.Prompt, left) {
 		out.User += fmt.Sprintf("\nAttempt %d of %d\n", i+1, len(traces)) + shown
 	}
-	out.User += end
+	out.User += "\n" + end
 	return out, nil
 }
 
@@ -163,8 +167,8 @@ func cut(text string, bytes int) string {
 
 // text renders an attempt: how it was graded, what was asked, and what was done, such that
 // what matters for a prompt fits into a number of bytes. The input and the grader's words
-// come first, and may take a quarter each, as may system messages. Of calls that don't read
-// the prompt, each text may take a twelfth, and system messages are left out.
+// come first, and may take a quarter each, as may system messages. The texts of calls that
+// don't read the prompt may take a half together, and their system messages are left out.
 func (t Trace) text(prompt string, bytes int) string {
 	var b strings.Builder
 	part := func(name, text string, limit int) {
@@ -180,14 +184,20 @@ func (t Trace) text(prompt string, bytes int) string {
 	part("Grade", t.Grade, bytes)
 	part("Grader's words", t.Words, bytes/4)
 	part("Failed", t.Failure, bytes)
-	if !t.asked(t.Input) {
+	if !t.asked(t.Input, prompt) {
 		part("Input", t.Input, bytes/4)
+	}
+	others := 0
+	for _, c := range t.Calls {
+		if !slices.Contains(c.Prompts, prompt) {
+			others += len(c.Asked) + 1
+		}
 	}
 	for i, c := range t.Calls {
 		reads := slices.Contains(c.Prompts, prompt)
 		limit := bytes
 		if !reads {
-			limit = bytes / 12
+			limit = max(minText, bytes/2/others)
 		}
 		b.WriteString(oneLine(c.heading(i+1, reads)) + "\n")
 		for _, m := range c.Asked {
@@ -195,6 +205,7 @@ func (t Trace) text(prompt string, bytes int) string {
 			case role != "system" && role != "developer":
 				m.write(role, limit, part)
 			case reads:
+				m.Text = fromMark(m.Text, Mark(prompt), bytes/8)
 				m.write(role, bytes/4, part)
 			}
 		}
@@ -204,10 +215,22 @@ func (t Trace) text(prompt string, bytes int) string {
 	return b.String()
 }
 
-// asked reports whether the first call asks a text as it is, so that it need not be shown
-// twice.
-func (t Trace) asked(text string) bool {
-	return len(t.Calls) > 0 && slices.ContainsFunc(t.Calls[0].Asked, func(m Message) bool { return m.Role == "user" && m.Text == text })
+// minText is the least number of bytes that a text of a call is shown in.
+const minText = 40
+
+// fromMark leaves out what stands more than a number of bytes before a mark.
+func fromMark(text, mark string, bytes int) string {
+	at := strings.Index(text, mark)
+	if at <= bytes {
+		return text
+	}
+	return "…" + truncate.Tail(text[:at], bytes) + text[at:]
+}
+
+// asked reports whether the first call reads the prompt and asks a text as it is, so that it
+// need not be shown twice.
+func (t Trace) asked(text, prompt string) bool {
+	return len(t.Calls) > 0 && slices.Contains(t.Calls[0].Prompts, prompt) && slices.ContainsFunc(t.Calls[0].Asked, func(m Message) bool { return m.Role == "user" && m.Text == text })
 }
 
 func (c Call) heading(number int, reads bool) string {

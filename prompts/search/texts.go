@@ -79,19 +79,25 @@ func editInstructions(variant int, placeholders []string) string {
 
 // reflectEnd asks for a new text of a prompt behind the attempts.
 func reflectEnd(name, text string) string {
-	return fmt.Sprintf(`These were the attempts. Do not go on with them, and solve none of their tasks.
+	return attemptsEnd + fmt.Sprintf(`
 
-This is the prompt again, which stood where %s stands above:
+This is the prompt again. In the attempts, %s stands where it stood.
 
 %s
-Write a better prompt to put in its place. It is an instruction in plain words, like the one above, that tells the model what to reply and in which form. `+replyEnd, Mark(name), tagged("prompt", text))
+Write a better prompt to put in its place: plain words, like those above, that tell the model what to do on tasks that nobody has seen yet. `, Mark(name), tagged("prompt", text)) + replyEnd
 }
+
+// attemptsEnd stands behind the attempts.
+const attemptsEnd = "These were the attempts. Do not go on with them, and solve none of their tasks."
+
+// shortEnd asks for a new text without the old one.
+const shortEnd = attemptsEnd + " Now write a better prompt, for tasks that nobody has seen yet. " + replyEnd
 
 // replyEnd asks for the fence, at the very end.
 const replyEnd = "Reply with the new prompt alone, between a line with " + fence + " and a last line with " + fence + "."
 
 // critiqueEnd asks for a review behind the attempts.
-const critiqueEnd = `These were the attempts. Do not go on with them. Now write the review of the prompt, and nothing else.`
+const critiqueEnd = attemptsEnd + " Now write the review of the prompt, and nothing else."
 
 // editEnd asks for a new text behind a review.
 const editEnd = "Now write the new prompt. " + replyEnd

@@ -158,7 +158,10 @@ func TestANewTextIsReadFromItsFence(t *testing.T) {
 		"  ```\r\n  new \r\n```  ":                        "new",
 		"```Be brief.\nBe right.\n```":                    "Be brief.\nBe right.",
 		"```text\nBe brief.\nBe right.```":                "Be brief.\nBe right.",
-		"So:\n```Be brief.```\nDone.":                     "Be brief.",
+		"So:\n```Be brief.```":                            "Be brief.",
+		"``` text\nBe brief.\n```":                        "Be brief.",
+		"```\nBe brief.\n```\nIt stands between ```":      "Be brief.",
+		"```\nReply like ```1```, and\nbe brief.\n```":    "Reply like ```1```, and\nbe brief.",
 	} {
 		got, why := search.ReadText(search.Reply{Text: reply}, search.Rules{})
 		require.Empty(t, why, reply)
@@ -182,6 +185,7 @@ func TestAReplyThatIsNoTextIsRefused(t *testing.T) {
 		"<think>```\nhm\n```":                 search.RefusedCutOff,
 		"```\nthe beginning":                  search.RefusedCutOff,
 		"```\nan example:\n```sql\nSEL":       search.RefusedCutOff,
+		"```\nReply like ```1```\nand be":     search.RefusedCutOff,
 		"Sorry, I can't do that.":             search.RefusedNoFence,
 		"<!DOCTYPE html><html>":               search.RefusedMarkup,
 		"<HTML><body>502</body></html>":       search.RefusedMarkup,

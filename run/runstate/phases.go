@@ -39,7 +39,7 @@ func (r Retrier) RetryPhases(ctx context.Context, name, reason string, retry fun
 	}
 	run, at := lastPhase(events)
 	if at == 0 {
-		return "", fmt.Errorf("%w: its spec was refused; mend the spec and start it again under the same name", ErrNotRetried)
+		return "", fmt.Errorf("%w: none of its phases had begun; start it again under the same name, with a spec that is mended if it was refused", ErrNotRetried)
 	}
 	recorded, err := r.Store.Run(ctx, run)
 	switch {

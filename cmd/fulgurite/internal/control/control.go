@@ -363,10 +363,15 @@ func (c *Retry) phases(ctx context.Context, s *state.Flags, t *terminal.Terminal
 		reason += ": " + c.Message.Reason
 	}
 	retrier := runstate.Retrier{Client: temporal, Namespace: namespace, Store: records.Store}
+	var retried bool
 	execution, err := retrier.RetryPhases(ctx, c.Message.Run_, reason, func(run string) error {
 		_, err := c.run(ctx, s, t, records, run, values)
+		retried = err == nil
 		return err
 	})
+	if err == nil && !retried && len(values) > 0 {
+		fmt.Fprintf(t.Err, "fulgurite: warning: the numbers were not set, because the run of the phase had not failed: `%s` shows it\n", s.Command("status", c.Message.Run_))
+	}
 	if errors.Is(err, runstate.ErrNotRetried) {
 		return "", terminal.Usagef("%s: %s", c.Message.Run_, err)
 	}

@@ -336,7 +336,7 @@ func (p Plan) Print(t *terminal.Terminal) {
 		line(l.label, "%s", l.text)
 	}
 	if b := s.Budget; b != nil {
-		line("ends early", "%s", endsAt(*b, s.Optimizer != nil))
+		line("ends early", "%s", endsAt(s))
 	}
 	line("queues", "%s", strings.Join(p.Queues, ", "))
 	for _, w := range p.Warnings {
@@ -471,9 +471,9 @@ func (c *Schema) Run(t *terminal.Terminal) error {
 	return nil
 }
 
-// endsAt says when a budget ends a run.
-func endsAt(b spec.Budget, searches bool) string {
-	var limits []string
+// endsAt says when the budget of a spec ends a run.
+func endsAt(s spec.Spec) string {
+	b, limits := *s.Budget, []string(nil)
 	if b.Tokens > 0 {
 		limits = append(limits, "after "+readable.Count(b.Tokens, "sampled token"))
 	}
@@ -481,11 +481,16 @@ func endsAt(b spec.Budget, searches bool) string {
 		limits = append(limits, "after "+readable.Count(b.Calls, "request")+" to models")
 	}
 	if b.Hours > 0 {
-		limits = append(limits, fmt.Sprintf("%g hours after its start", b.Hours))
+		limits = append(limits, fmt.Sprintf("%g h after its start", b.Hours))
 	}
 	begun := "the step that has begun then"
-	if searches {
+	switch {
+	case len(s.Phases) > 0:
+		return "each phase " + strings.Join(limits, ", or ")
+	case s.Optimizer != nil:
 		begun = "what the search has asked for by then"
+	case s.Training.Lag > 0:
+		begun = "what has begun by then"
 	}
 	return fmt.Sprintf("%s; %s is finished", strings.Join(limits, ", or "), begun)
 }

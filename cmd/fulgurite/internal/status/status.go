@@ -258,7 +258,7 @@ func unrecorded(ctx context.Context, s *state.Flags, t *terminal.Terminal, name 
 			out.Warning = fmt.Sprintf("the phases do not answer: %v", err)
 		}
 		out.Phases = phases.Phases
-		out.canRetry = slices.ContainsFunc(phases.Phases, func(p workflows.PhaseProgress) bool { return p.Retry })
+		out.canRetry = run.Status != record.Running && slices.ContainsFunc(phases.Phases, func(p workflows.PhaseProgress) bool { return p.Retry || p.Status == record.Running })
 		if run.Status == record.Running {
 			out.Blocked, _ = runstate.Blockages(ctx, c, name) // unknown is as good as none here
 		}
