@@ -354,8 +354,8 @@ func (c *Retry) run(ctx context.Context, s *state.Flags, t *terminal.Terminal, r
 // phases lets the phases of a spec go on with the one that did not complete.
 func (c *Retry) phases(ctx context.Context, s *state.Flags, t *terminal.Terminal, records fleet.Records, values map[string]float64) (string, error) {
 	temporal, namespace, done, err := dial(s, t)(ctx)
-	if err != nil {
-		return "", err
+	if err != nil { // only Temporal knows phases by their name
+		return "", fmt.Errorf("run %s: %w; if it is the name of phases: %w", c.Message.Run_, record.ErrNotFound, err)
 	}
 	defer done()
 	reason := "retried by " + cmp.Or(c.Message.By, state.Person())
