@@ -1,11 +1,13 @@
 package testsuite_test
 
 import (
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/client"
 
+	"github.com/fulgurite/fulgurite/prompts/search"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/runstate"
 	"github.com/fulgurite/fulgurite/spec"
@@ -34,6 +36,8 @@ func TestARunEndsWithItsBudgetAndGoesOnWithALargerOne(t *testing.T) {
 	require.GreaterOrEqual(t, spent.Calls, 60)
 
 	retrier := runstate.Retrier{Client: st.Client, Namespace: client.DefaultNamespace, Store: st.Store}
+	_, err = retrier.Retry(ctx, run, "a test")
+	require.ErrorContains(t, err, "`fulgurite retry small-budget --steps N --set budget.calls=NUMBER` lets it go on")
 	execution, _, err := retrier.RetryWith(ctx, run, "larger", workflows.SetInput{
 		By: "ada", Values: map[string]float64{spec.KeySteps: 4, spec.KeyBudgetCalls: 1_000_000},
 	})
@@ -43,4 +47,21 @@ func TestARunEndsWithItsBudgetAndGoesOnWithALargerOne(t *testing.T) {
 	require.Equal(t, want.Weights, rest.Weights)
 	require.Nil(t, rest.Stopped)
 	requireWhole(ctx, t, st, "small-budget")
+}
+
+func TestASearchEndsWithItsBudget(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := sharedStack(t)
+	var asked atomic.Int64
+	s := optimizing(t, spec.AlgorithmGEPA, hintingReflector(t, &asked))
+	s.Optimizer.Perfect = new(float64)
+	*s.Optimizer.Perfect = 2 // so that nothing else ends it
+	s.Optimizer.Budget = spec.OptimizerBudget{Minibatch: 40000, Validation: 40000, Reflections: 40000}
+	s.Budget = &spec.Budget{Calls: 200}
+	got, err := optimize(ctx, st, "search-budget", s)
+	require.NoError(t, err)
+	require.Equal(t, search.EndStopped, got.SearchEnd.Reason)
+	require.Equal(t, "the budget", got.Stopped.By)
+	require.Regexp(t, `^budget\.calls is used up, \d+ of 200$`, got.Stopped.Reason)
 }

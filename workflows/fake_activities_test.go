@@ -53,7 +53,7 @@ type fakeActivities struct {
 	trainStep func(activities.TrainStepInput)
 	// recordStep, if not nil, is called when a step is put on record.
 	recordStep func(activities.RecordStepInput)
-	// usedUp, if not nil, says which part of the budget is used up.
+	// usedUp says which part of a budget is used up; a spec with a budget needs it.
 	usedUp     func(spec.Budget) string
 	rollouts   []activities.RunAgentInput
 	trained    []activities.TrainStepInput

@@ -1,4 +1,4 @@
-"""Replies to a search for better prompts with a text that a person wrote: one of those that texts.json has for the prompt.
+"""Replies to a search for better prompts with a text written by hand: one of those that texts.json has for the prompt.
 
 The draw follows from what the search asks, so a search that is killed gets the same replies again.
 """

@@ -29,9 +29,13 @@ var ErrNotRetried = errors.New("it can't go on")
 // errEnded says why a run whose workflow completed can't go on.
 func errEnded(run record.Run) error {
 	if searches(run) {
-		return fmt.Errorf("%w: its search has ended; start its spec under another name, for example with a larger optimizer.budget", ErrNotRetried)
+		return fmt.Errorf("%w: its search has ended; start its spec under another name, for example with a larger optimizer.budget, or budget", ErrNotRetried)
 	}
 	if run.Status == record.Stopped {
+		if stop := run.Stop(); stop != nil && strings.HasPrefix(stop.Reason, "budget.") {
+			key, _, _ := strings.Cut(stop.Reason, " ")
+			return fmt.Errorf("%w: %s; `%s` lets it go on to step N", ErrNotRetried, stop.Reason, shell.Command("retry", run.Name, "--steps", "N", "--set", key+"=NUMBER"))
+		}
 		return fmt.Errorf("%w: it was stopped; `%s` lets it go on to step N", ErrNotRetried, shell.Command("retry", run.Name, "--steps", "N"))
 	}
 	return fmt.Errorf("%w: it has completed; `%s` lets it go on to step N", ErrNotRetried, shell.Command("retry", run.Name, "--steps", "N"))
