@@ -65,8 +65,9 @@ func TestALeaseThatIsToBeAloneEndsAllOthers(t *testing.T) {
 func TestLeasesEndUnlessTheyAreRenewed(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
-		l := acquire(t, s, gatewayAt("a", "http://a"), 150*time.Millisecond, true)
+		l := acquire(t, s, gatewayAt("a", "http://a"), time.Hour, true)
 		require.NotEmpty(t, live(t, s, record.Gateway))
+		require.NoError(t, s.RenewLease(t.Context(), l, time.Millisecond))
 		require.Eventually(t, func() bool {
 			list, err := s.Leases(t.Context(), record.Gateway)
 			return assert.NoError(t, err) && len(list) == 0

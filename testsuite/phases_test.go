@@ -155,6 +155,7 @@ func TestPhasesThatFailedGoOnByOneRetry(t *testing.T) {
 	t.Cleanup(broken.Close)
 	s := inPhases(t)
 	s.Optimizer.Reflector.URL = broken.URL + "/v1"
+	s.Optimizer.Reflector.Model = "broken-1" // replies to a question that another test asked of the same model are on record
 	s.Phases, s.Training = s.Phases[:1], spec.Training{}
 	_, err := runPhases(ctx, st, "phases-retry", s)
 	require.ErrorContains(t, err, "`fulgurite retry phases-retry` lets it go on with this phase")
