@@ -10,6 +10,7 @@ import (
 
 	"go.temporal.io/sdk/activity"
 
+	"github.com/fulgurite/fulgurite/internal/metrics"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/checkpoint"
 	"github.com/fulgurite/fulgurite/record"
@@ -49,6 +50,9 @@ type Trainer struct {
 	// Stall is how long the work may take to finish one piece before it counts as
 	// hanging. 0 means the constant stall.
 	Stall time.Duration
+
+	// Metrics counts and times the steps; nil counts none.
+	Metrics *metrics.Metrics
 
 	lock  lock // guards maker, except for its Work
 	maker update.Maker
@@ -92,6 +96,7 @@ func exclusively[Result any](ctx context.Context, t *Trainer, subject string, f 
 				Warn: func(ctx context.Context, message string, pairs ...any) {
 					activity.GetLogger(ctx).Warn(message, pairs...)
 				},
+				Trained: t.Metrics.TrainedTokens,
 			}
 			made, err = f(ctx, &t.maker)
 			t.maker.ForgetLost(err)
@@ -220,7 +225,7 @@ func (t *Trainer) TrainStep(ctx context.Context, in TrainStepInput) (_ TrainStep
 		if err != nil {
 			return model.Version{}, err
 		}
-		return m.Policy(ctx, target, run)
+		return t.step(target, func() (model.Version, error) { return m.Policy(ctx, target, run) })
 	})
 }
 
@@ -234,8 +239,22 @@ func (t *Trainer) TrainCritic(ctx context.Context, in TrainCriticInput) (_ Train
 		if err != nil {
 			return model.Version{}, err
 		}
-		return m.Critic(ctx, target, in.Policy, run)
+		return t.step(target, func() (model.Version, error) { return m.Critic(ctx, target, in.Policy, run) })
 	})
+}
+
+// step counts and times a step.
+func (t *Trainer) step(target update.Target, make func() (model.Version, error)) (model.Version, error) {
+	began := time.Now()
+	v, err := make()
+	if err != nil {
+		return v, err
+	}
+	t.Metrics.Step(target.ID.Policy, time.Since(began))
+	if mismatch, ok := v.Metrics["train/mismatch"]; ok {
+		t.Metrics.Mismatch(target.ID.Policy, mismatch)
+	}
+	return v, nil
 }
 
 // set applies the changes of the run's spec that were made during the run.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway/conversation"
+	"github.com/fulgurite/fulgurite/internal/metrics"
 	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/prompts"
@@ -79,6 +80,8 @@ type Config struct {
 	// retries from the record. It defeats the purpose of the journal. It exists so that
 	// tests can show that they detect this.
 	NoReplay bool
+	// Metrics counts the calls that are being sampled; nil counts none.
+	Metrics *metrics.Metrics
 	// Now is the clock of records and logs; nil is time.Now.
 	Now func() time.Time
 	// Log receives faults of ours; nil drops them.
@@ -126,7 +129,7 @@ func New(config Config) *Gateway {
 		config.Embeddings.Client = newEmbeddingsClient()
 	}
 	calls := conversation.New(conversation.Config{
-		Journal: config.Journal, Sampler: config.Sampler, Codecs: config.Codecs, Prompts: config.Prompts, NoReplay: config.NoReplay, Now: config.Now, Log: config.Log,
+		Journal: config.Journal, Sampler: config.Sampler, Codecs: config.Codecs, Prompts: config.Prompts, Metrics: config.Metrics, NoReplay: config.NoReplay, Now: config.Now, Log: config.Log,
 	})
 	g := &Gateway{
 		config: config, calls: calls, mux: http.NewServeMux(),

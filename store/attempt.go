@@ -182,12 +182,13 @@ func (s *Store) SealAttempt(ctx context.Context, a record.Attempt) error {
 	a.Verdict = truncate(database.ValidText(a.Verdict), errorLimit)
 	a.Output.Stdout, a.Output.Stderr = truncate(database.ValidText(a.Output.Stdout), outputLimit), truncate(database.ValidText(a.Output.Stderr), outputLimit)
 	ended := database.Nanos(orNow(a.Ended))
+	sealed := false
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
 		st, err := lockAttempt(t, a.Address)
 		if err != nil {
 			return err
 		}
-		if st.outcome != record.OutcomeRunning {
+		if sealed = st.outcome == record.OutcomeRunning; !sealed {
 			return sameSeal(t, a)
 		}
 		if err := st.current(a.Address); err != nil {
@@ -203,6 +204,12 @@ func (s *Store) SealAttempt(ctx context.Context, a record.Attempt) error {
 	})
 	if err != nil {
 		return fmt.Errorf("seal attempt %s: %w", a.Address, err)
+	}
+	if sealed {
+		s.metrics.Rollout(string(a.Kind), string(a.Outcome))
+		if a.Reward != nil {
+			s.metrics.Reward(string(a.Kind), *a.Reward)
+		}
 	}
 	return nil
 }

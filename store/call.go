@@ -57,39 +57,55 @@ func (s *Store) appendCall(ctx context.Context, c record.Exchange) error {
 	// The write may outlive the caller's context.
 	request, response := append([]byte{}, c.Request...), append([]byte{}, c.Response...)
 	x := pack(c.Address, c.Seq, request, response, bases)
-	err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error { return appendRows(t, &r, &x) })
+	added := false
+	err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) (err error) {
+		added, err = appendRows(t, &r, &x)
+		return err
+	})
 	if err == nil {
+		if added {
+			s.count(c.Call)
+		}
 		s.recent.put(c.Address, &bodies{c.Seq, x.cost, request, response, r.link})
 	}
 	return err
 }
 
+// count counts a call that was added.
+func (s *Store) count(c record.Call) {
+	if c.ReplayedFrom != 0 {
+		s.metrics.Replayed(len(c.Completion))
+	} else {
+		s.metrics.Sampled(cmp.Or(c.API, "chat"), c.Duration, len(c.Prompt), len(c.Completion))
+	}
+}
+
 // appendRows writes a call and its bodies. Almost always the call is new, which takes one
 // statement for each table: the key of the bodies' table refuses a second call with the
 // same number, and counting the call shows whether the attempt is open.
-func appendRows(t database.Tx, r *callRow, x *exchangeRow) error {
+func appendRows(t database.Tx, r *callRow, x *exchangeRow) (added bool, err error) {
 	if t.ForUpdate != "" { // if it is empty, nobody else writes until the commit
 		if err := openAttempt(t, x.address); err != nil {
-			return err
+			return false, err
 		}
 	}
-	added, err := x.insert(t)
+	added, err = x.insert(t)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if added {
 		if err := r.insert(t); err != nil {
-			return err
+			return false, err
 		}
-		return r.count(t)
+		return true, r.count(t)
 	}
 	if err := openAttempt(t, x.address); err != nil {
-		return err
+		return false, err
 	}
 	if err := r.same(t); err != nil {
-		return err
+		return false, err
 	}
-	return x.same(t)
+	return false, x.same(t)
 }
 
 // link returns the link to the parent of c, the zero link if it has no parent.

@@ -48,8 +48,17 @@ func (s *Store) PutReward(ctx context.Context, r record.Reward) error {
 	if r.Source == Grader {
 		d = database.SurvivesPowerLoss
 	}
-	if err := s.db.Write(ctx, d, func(t database.Tx) error { return putReward(t, r) }); err != nil {
+	graded := false
+	err := s.db.Write(ctx, d, func(t database.Tx) (err error) {
+		created, err := putReward(t, r)
+		graded = created && r.Source == Grader && r.Name == "final" && r.CallID == ""
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("put reward %s of %s: %w", r.Name, r.Address, err)
+	}
+	if graded {
+		s.metrics.Reward(string(r.Kind), r.Value)
 	}
 	return nil
 }
@@ -63,33 +72,33 @@ func (s *Store) Rewards(ctx context.Context, address record.Address) ([]record.R
 	return all, nil
 }
 
-func putReward(t database.Tx, r record.Reward) error {
+func putReward(t database.Tx, r record.Reward) (created bool, err error) {
 	st, err := lockAttempt(t, r.Address)
 	if err != nil {
-		return err
+		return false, err
 	}
 	err = st.open(r.Address)
 	if r.Source == Grader {
 		err = st.current(r.Address)
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
-	old, _, err := database.InsertOrFind(t, insertReward, rewards.Fields(&r), func() (record.Reward, error) {
+	old, created, err := database.InsertOrFind(t, insertReward, rewards.Fields(&r), func() (record.Reward, error) {
 		return database.One(t.Ctx, t, rewards.Read, selectRewards+rewardsOf+` AND w.name = $7 AND w.call_id = $8`, append(attemptKey(r.Address), r.Name, r.CallID)...)
 	})
 	switch {
 	case err != nil:
-		return err
+		return false, err
 	case !old.Emitted.IsZero() && !r.Emitted.IsZero() && old.Source == r.Source:
 		if r.Emitted.After(old.Emitted) {
 			_, err = t.Exec(replaceReward, append(attemptKey(r.Address), r.Name, r.CallID, r.Value, database.Nanos(r.Emitted))...)
 		}
-		return err
+		return created, err
 	case old.Value != r.Value || old.Source != r.Source:
-		return fmt.Errorf("%w: it is %g by the %s already", record.ErrConflict, old.Value, old.Source)
+		return false, fmt.Errorf("%w: it is %g by the %s already", record.ErrConflict, old.Value, old.Source)
 	}
-	return nil
+	return created, nil
 }
 
 // Attempts that still run, or that ended with a fault of the infrastructure, do not

@@ -49,6 +49,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/fulgurite/fulgurite/internal/metrics"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store/database"
 )
@@ -60,9 +61,10 @@ type Store struct {
 	// files is not recorded. Set it before the first use.
 	Files Files
 
-	db     database.DB
-	log    *zap.Logger
-	recent *recent
+	db      database.DB
+	log     *zap.Logger
+	recent  *recent
+	metrics *metrics.Metrics
 }
 
 // Open connects to the store at url: "postgres://…", "sqlite:///absolute/path", or the
@@ -79,6 +81,24 @@ func Open(ctx context.Context, url string, log *zap.Logger) (*Store, error) {
 		return nil, err
 	}
 	return &Store{db: db, log: log, recent: &recent{}}, nil
+}
+
+// Measure counts in m what this process writes, each row once however often it is written.
+// Call it before the first use.
+func (s *Store) Measure(m *metrics.Metrics) { s.db, s.metrics = timed{s.db, m}, m }
+
+// timed times the writes of a database.
+type timed struct {
+	database.DB
+	metrics *metrics.Metrics
+}
+
+// Write implements database.DB.
+func (t timed) Write(ctx context.Context, d database.Durability, op func(database.Tx) error) error {
+	began := time.Now()
+	err := t.DB.Write(ctx, d, op)
+	t.metrics.Wrote(time.Since(began), err)
+	return err
 }
 
 // Migrate makes the tables of an empty store. Several processes may do so at once.
@@ -306,11 +326,12 @@ WHERE f.run = $1 AND a.policy = $2) latest WHERE place = 1 ORDER BY total DESC, 
 func (s *Store) AddRefusal(ctx context.Context, r record.Refusal) error {
 	last := database.Nanos(orNow(r.Last))
 	message := truncate(database.ValidText(r.Message), refusalText)
+	code, added := r.Code, false
 	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
 		if _, err := lockAttempt(t, r.Address); err != nil {
 			return err
 		}
-		code := r.Code
+		code = r.Code
 		others, err := database.One(t.Ctx, t, database.Scalar[int], countOtherRefusals, append(attemptKey(r.Address), code)...)
 		if err != nil {
 			return err
@@ -318,11 +339,15 @@ func (s *Store) AddRefusal(ctx context.Context, r record.Refusal) error {
 		if others >= refusalCodes {
 			code = otherRefusals
 		}
-		_, err = t.Exec(addRefusal, append(attemptKey(r.Address), code, message, max(r.Count, 1), last, last)...)
+		n, err := t.Exec(addRefusal, append(attemptKey(r.Address), code, message, max(r.Count, 1), last, last)...)
+		added = n > 0
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("add refusal %s of %s: %w", r.Code, r.Address, err)
+	}
+	if added {
+		s.metrics.Refused(code)
 	}
 	return nil
 }

@@ -172,6 +172,9 @@ type Config struct {
 	// Warn gets a message and pairs of keys and values: when saved progress can't be
 	// read, and when the sampler's log-probabilities differ unusually from the trainer's.
 	Warn func(ctx context.Context, message string, pairs ...any)
+	// Trained, unless it is nil, gets the number of tokens in the loss of each step of a
+	// policy, when its version is made.
+	Trained func(tokens int)
 }
 
 // Run has the parts of a run that an update needs.

@@ -45,7 +45,11 @@ func (m *Maker) Policy(ctx context.Context, t Target, run Run) (model.Version, e
 			return model.Version{}, fmt.Errorf("version %s: %w", t.ID, err)
 		}
 	}
-	return m.execute(ctx, p, "training.optimizer.learning_rate", u.metrics)
+	v, err := m.execute(ctx, p, "training.optimizer.learning_rate", u.metrics)
+	if err == nil && m.Trained != nil {
+		m.Trained(batch.Denominators.Tokens)
+	}
+	return v, err
 }
 
 // timeScores measures how long score takes, without the parent that it may load.

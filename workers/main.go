@@ -22,6 +22,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/internal/build"
+	"github.com/fulgurite/fulgurite/internal/metrics"
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model/engine/native/kernel"
 	"github.com/fulgurite/fulgurite/record"
@@ -123,6 +124,8 @@ type common struct {
 	LogLevel string        `help:"Least level that is logged: debug, info, warn or error." enum:"debug,info,warn,error" default:"info" env:"FULGURITE_LOG_LEVEL"`
 	Wait     time.Duration `help:"How long to wait at the start for the store and Temporal." default:"60s" env:"FULGURITE_WAIT"`
 	Drain    time.Duration `help:"How long a stopping process may finish what it has begun." default:"30s" env:"FULGURITE_DRAIN"`
+
+	MetricsListen string `help:"Address to show metrics for Prometheus on, at /metrics, host:port (default: none)." env:"FULGURITE_METRICS_LISTEN" placeholder:"ADDRESS"`
 }
 
 // database holds the flags that say where the records lie. Both have an environment
@@ -145,14 +148,18 @@ func defaultName() string {
 type process struct {
 	common
 	fleet.Closers
-	log  *zap.Logger
-	fail context.CancelCauseFunc // ends the process because of an error
+	log     *zap.Logger
+	metrics *metrics.Metrics
+	fail    context.CancelCauseFunc // ends the process because of an error
 }
 
 // serve runs a command's setup and keeps the process up until a signal comes or something
 // fails permanently; then everything is closed.
 func (c common) serve(ctx context.Context, stderr io.Writer, setUp func(context.Context, *process) error) error {
 	return c.do(ctx, stderr, func(ctx context.Context, p *process) error {
+		if err := p.serveMetrics(ctx); err != nil {
+			return err
+		}
 		if err := setUp(ctx, p); err != nil {
 			return err
 		}
@@ -168,7 +175,7 @@ func (c common) do(ctx context.Context, stderr io.Writer, work func(context.Cont
 	log := newLogger(stderr, c.LogLevel).With(zap.String("name", c.Name))
 	inner, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	p := &process{common: c, log: log, fail: fail}
+	p := &process{common: c, log: log, metrics: metrics.New(build.This("").Version), fail: fail}
 	err := work(inner, p)
 	if ctx.Err() != nil {
 		err = nil
@@ -243,10 +250,11 @@ func (p *process) connect(ctx context.Context, d database) (r fleet.Records, err
 		r, err = fleet.Connect(ctx, d.Store, d.Blobs, p.log.Named("store"))
 		return err
 	})
-	if err == nil {
-		p.OnClose(func(context.Context) error { return r.Close() })
+	if err != nil {
+		return r, err
 	}
-	return r, err
+	p.OnClose(func(context.Context) error { return r.Close() })
+	return r.Measured(p.metrics), nil
 }
 
 // acquireLease takes a lease and renews it until the process is closed.
@@ -261,6 +269,7 @@ func (p *process) acquireLease(ctx context.Context, r fleet.Records, role record
 	}
 	p.OnClose(l.Release)
 	p.Background(l.Run)
+	p.metrics.Lease(string(role), l.Valid)
 	return l, nil
 }
 

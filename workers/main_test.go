@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -117,9 +118,10 @@ func TestProcessesServeUntilASignalAndThenLetGo(t *testing.T) {
 			t.Parallel()
 			database, flags := state(t)
 			s := open(t, database)
-			r := begin(t, append([]string{command}, flags...)...)
+			r := begin(t, append([]string{command, "--metrics-listen", "127.0.0.1:0"}, flags...)...)
 			r.log.await(t, `"msg":"started"`)
 			url := leased(t, s, role) + "/healthz"
+			require.Contains(t, metricsOf(t, r.log.String()), fmt.Sprintf("\nfulgurite_lease_held{role=%q} 1\n", role))
 			require.Zero(t, workers.Run(t.Context(), []string{"health", "--url", url}, io.Discard))
 			r.stop()
 			require.Zero(t, <-r.code, r.log.String())
@@ -130,6 +132,31 @@ func TestProcessesServeUntilASignalAndThenLetGo(t *testing.T) {
 			require.Equal(t, workers.ExitFailed, workers.Run(t.Context(), []string{"health", "--url", url}, io.Discard))
 		})
 	}
+}
+
+// metricsOf returns the metrics of the process with this log.
+func metricsOf(t *testing.T, log string) string {
+	t.Helper()
+	address := regexp.MustCompile(`"msg":"showing metrics".*"url":"([^"]+)"`).FindStringSubmatch(log)
+	require.NotNil(t, address, log)
+	response, err := http.Get(address[1])
+	require.NoError(t, err)
+	defer func() { require.NoError(t, response.Body.Close()) }()
+	text, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	return string(text)
+}
+
+func TestAnAddressForMetricsThatIsInUseIsNamed(t *testing.T) {
+	t.Parallel()
+	database, flags := state(t)
+	open(t, database)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { require.NoError(t, l.Close()) }()
+	r := begin(t, append([]string{"gateway", "--metrics-listen", l.Addr().String()}, flags...)...)
+	require.Equal(t, workers.ExitFailed, <-r.code)
+	require.Contains(t, r.log.String(), "--metrics-listen: listen on "+l.Addr().String())
 }
 
 func TestAProcessWaitsForWhatIsNotThereYet(t *testing.T) {

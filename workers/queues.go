@@ -22,6 +22,7 @@ import (
 	"go.uber.org/zap/exp/zapslog"
 
 	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/internal/metrics"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -129,6 +130,9 @@ func (p *process) dial(ctx context.Context, t temporal) (client.Client, string, 
 		o.Namespace = client.DefaultNamespace
 	}
 	o.Identity = p.Name
+	if o.MetricsHandler, err = p.metrics.Temporal(); err != nil {
+		return nil, "", err
+	}
 	o.Logger = sdklog.NewStructuredLogger(slog.New(zapslog.NewHandler(p.log.Named("temporal").Core())))
 	p.log.Info("connecting", zap.String("temporal", o.HostPort), zap.String("namespace", o.Namespace))
 	var c client.Client
@@ -190,6 +194,21 @@ func (p *process) serveHealth(ctx context.Context, h health) error {
 		fmt.Fprintln(w, `{"status":"ok"}`)
 	})
 	p.OnClose(fleet.Serve(listener, mux, p.log.Named("http")).Close)
+	return nil
+}
+
+// serveMetrics shows the metrics of the process until it ends.
+func (p *process) serveMetrics(ctx context.Context) error {
+	if p.MetricsListen == "" {
+		return nil
+	}
+	listener, err := fleet.Listen(ctx, p.MetricsListen)
+	if err != nil {
+		return fmt.Errorf("--metrics-listen: %w", err)
+	}
+	s := fleet.Serve(listener, p.metrics.Handler(), p.log.Named("http"))
+	p.OnClose(s.Close)
+	p.log.Info("showing metrics", zap.String("url", s.URL()+metrics.Path))
 	return nil
 }
 

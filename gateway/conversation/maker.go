@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/internal/metrics"
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/prompts"
@@ -33,7 +34,7 @@ type Journal interface {
 	EarlierExchanges(ctx context.Context, address record.Address) ([]record.Exchange, error)
 }
 
-// Config is the configuration of a Maker. All of it is required.
+// Config is the configuration of a Maker. All of it is required but Metrics.
 type Config struct {
 	Journal Journal
 	Sampler model.Sampler
@@ -41,6 +42,8 @@ type Config struct {
 	Codecs func(name string) (dialog.Codec, error)
 	// Prompts finds the prompts of an attempt by their digest.
 	Prompts func(digest string) (prompts.Set, error)
+	// Metrics counts the calls that are being sampled. It may be nil.
+	Metrics *metrics.Metrics
 	// NoReplay ignores what earlier attempts recorded.
 	NoReplay bool
 	// Now is the clock of records.
@@ -336,6 +339,7 @@ func (c *Conversation) sampleAndRecord(ctx context.Context, p *pendingCall) {
 func (m *Maker) sample(ctx context.Context, p *pendingCall, exchange *record.Exchange) error {
 	version := model.VersionID{Run: exchange.Run, Policy: exchange.Policy, Number: exchange.Version}
 	var timing model.Timing
+	defer m.config.Metrics.Sampling()()
 	sampled, weights, err := m.config.Sampler.Sample(ctx, version, model.DecodeRequest{
 		Prompt: exchange.Prompt, MaxTokens: p.maxTokens, Temperature: exchange.Temperature, Stop: p.request.Codec.Stop(), Seed: p.seed,
 		Form: p.request.Form, Emit: p.feed.emitFor(p.request), Timing: &timing,

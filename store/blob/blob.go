@@ -41,6 +41,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/metrics"
 	"github.com/fulgurite/fulgurite/record"
 )
 
@@ -81,6 +82,9 @@ var digestForm = regexp.MustCompile(`^sha256:[0-9a-f]{64}$`)
 // Store is a directory of blobs. It is safe for concurrent use, by many
 // processes at once. Make one with Open.
 type Store struct {
+	// Metrics counts what is read and written. Set it before the first use.
+	Metrics *metrics.Metrics
+
 	directory string
 }
 
@@ -99,7 +103,7 @@ func Open(directory string) (*Store, error) {
 
 		return nil, fmt.Errorf("open blobs %s: %w", directory, err)
 	}
-	return &Store{directory}, nil
+	return &Store{directory: directory}, nil
 }
 
 // Put keeps data and returns its digest.
@@ -137,6 +141,7 @@ func (s *Store) Get(ctx context.Context, digest string) ([]byte, error) {
 		return nil, fmt.Errorf("get blob %s: %w", digest, err)
 	}
 	data, err := os.ReadFile(path)
+	s.Metrics.BlobRead(int64(len(data)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("get blob %s: %w", digest, ErrNotFound)
 	}
@@ -203,15 +208,16 @@ func (s *Store) Open(ctx context.Context, digest string) (content io.ReadCloser,
 	if err != nil {
 		return nil, 0, fmt.Errorf("open blob %s: %w", digest, errors.Join(err, f.Close()))
 	}
-	return &verified{ctx: ctx, file: f, sum: sha256.New(), digest: digest}, stat.Size(), nil
+	return &verified{ctx: ctx, file: f, sum: sha256.New(), digest: digest, metrics: s.Metrics}, stat.Size(), nil
 }
 
 // verified is a file whose content is hashed while it is read.
 type verified struct {
-	ctx    context.Context
-	file   *os.File
-	sum    hash.Hash
-	digest string
+	ctx     context.Context
+	file    *os.File
+	sum     hash.Hash
+	digest  string
+	metrics *metrics.Metrics
 }
 
 // Read implements io.Reader.
@@ -221,6 +227,7 @@ func (v *verified) Read(p []byte) (int, error) {
 	}
 	n, err := v.file.Read(p)
 	_, _ = v.sum.Write(p[:n]) // a hash takes everything
+	v.metrics.BlobRead(int64(n))
 	if err == nil {
 		return n, nil
 	}

@@ -28,7 +28,9 @@ func (s *Store) put(ctx context.Context, r io.Reader) (digest string, err error)
 		err = errors.Join(err, f.Close(), os.Remove(f.Name()))
 	}()
 	sum := sha256.New()
-	if _, err := io.CopyBuffer(io.MultiWriter(f, sum), &reader{ctx, r}, make([]byte, chunk)); err != nil {
+	size, err := io.CopyBuffer(io.MultiWriter(f, sum), &reader{ctx, r}, make([]byte, chunk))
+	s.Metrics.BlobWritten(size)
+	if err != nil {
 		return "", fmt.Errorf("write %s: %w", f.Name(), err)
 	}
 	if err := f.Chmod(0o444); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway"
+	"github.com/fulgurite/fulgurite/internal/metrics"
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/engine/native"
@@ -34,6 +35,8 @@ type Records struct {
 	Catalog catalog.Catalog
 	Codecs  *Codecs
 	Prompts *Prompts
+	// Metrics counts what the parts do; nil counts nothing.
+	Metrics *metrics.Metrics
 	// engine samples and trains in this process. It keeps one copy of a base that
 	// adapters share, so there is one engine.
 	engine *native.Engine
@@ -65,7 +68,19 @@ func Connect(ctx context.Context, storeURL, blobs string, log *zap.Logger) (Reco
 		return Records{}, errors.Join(err, s.Close())
 	}
 	s.Files = b
-	return Records{s, b, catalog.Catalog{Store: s, Blobs: b}, NewCodecs(b), NewPrompts(b), native.New(native.Options{}), &opened{engines: map[string]model.Engine{}}}, nil
+	return Records{
+		Store: s, Blobs: b, Catalog: catalog.Catalog{Store: s, Blobs: b}, Codecs: NewCodecs(b), Prompts: NewPrompts(b),
+		engine: native.New(native.Options{}), engines: &opened{engines: map[string]model.Engine{}},
+	}, nil
+}
+
+// Measured returns the records with parts that count in m what they do. Call it before
+// the first use.
+func (r Records) Measured(m *metrics.Metrics) Records {
+	r.Metrics = m
+	r.Store.Measure(m)
+	r.Blobs.Metrics = m
+	return r
 }
 
 // Close ends the engines that have their own process, and closes the store.
@@ -75,9 +90,9 @@ func (r Records) Close() error {
 }
 
 // Gateway returns a gateway, which answers the calls of agents. It adds journal, versions,
-// codecs and prompts to the config.
+// codecs, prompts and metrics to the config.
 func (r Records) Gateway(c gateway.Config) *gateway.Gateway {
-	c.Journal, c.Versions, c.Codecs, c.Prompts = r.Store, r.Catalog, r.Codecs.Named, r.Prompts.Set
+	c.Journal, c.Versions, c.Codecs, c.Prompts, c.Metrics = r.Store, r.Catalog, r.Codecs.Named, r.Prompts.Set, r.Metrics
 	return gateway.New(c)
 }
 
@@ -113,7 +128,7 @@ func (r Records) Trainer(engines func(name string) (model.Engine, error)) *activ
 	}
 	return &activities.Trainer{
 		Runs: r.Store, Versions: r.Store, Attempts: r.Store, Blobs: r.Blobs,
-		Engines: shared, Codecs: r.Codecs.Named, Constrain: r.Codecs.Constrain,
+		Engines: shared, Codecs: r.Codecs.Named, Constrain: r.Codecs.Constrain, Metrics: r.Metrics,
 	}
 }
 

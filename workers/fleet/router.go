@@ -65,7 +65,13 @@ func (r *Router) Sample(ctx context.Context, v model.VersionID, request model.De
 	if err != nil {
 		return model.Completion{}, "", fmt.Errorf("sample %s: %w", v, err)
 	}
-	return s.Sample(ctx, v, request)
+	if r.local == nil { // the process that samples counts the request
+		return s.Sample(ctx, v, request)
+	}
+	done := r.records.Metrics.Request()
+	c, weights, err := s.Sample(ctx, v, request)
+	done(len(request.Prompt), len(c.Tokens), err)
+	return c, weights, err
 }
 
 // Publish makes a version ready where it is sampled, so that the first request for it does

@@ -31,8 +31,10 @@ import (
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/gateway"
+	"github.com/fulgurite/fulgurite/internal/build"
 	"github.com/fulgurite/fulgurite/internal/capacity"
 	"github.com/fulgurite/fulgurite/internal/devserver"
+	"github.com/fulgurite/fulgurite/internal/metrics"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/run/runstate"
 	"github.com/fulgurite/fulgurite/store"
@@ -67,6 +69,8 @@ type Options struct {
 	Frontend    int // Temporal's port
 	UIPort      int
 	GatewayPort int
+	// MetricsPort is where metrics are shown; if it is nil, they are not.
+	MetricsPort *int
 	// TracePort is where spans come in by gRPC; if it is 0, they come only by HTTP.
 	TracePort int
 	// Queues are polled for agents in addition to workflows.QueueRollout.
@@ -107,7 +111,9 @@ type Stack struct {
 
 	log        *zap.Logger
 	temporal   *devserver.Server
+	metrics    *metrics.Metrics
 	gatewayURL string
+	metricsURL string
 	// traceAddress is the address at which spans come in by gRPC, or empty.
 	traceAddress string
 	sampler      *fleet.Router
@@ -116,7 +122,7 @@ type Stack struct {
 
 // Start starts everything. If a part fails, it stops the parts that it has started.
 func Start(ctx context.Context, o Options) (_ *Stack, err error) {
-	s := &Stack{Layout: Layout(o.Dir), log: o.Log}
+	s := &Stack{Layout: Layout(o.Dir), log: o.Log, metrics: metrics.New(build.This("").Version)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -144,6 +150,9 @@ func Start(ctx context.Context, o Options) (_ *Stack, err error) {
 	if err := s.startGateway(ctx, o); err != nil {
 		return nil, err
 	}
+	if err := s.showMetrics(ctx, o); err != nil {
+		return nil, err
+	}
 	return s, s.startWorkers(ctx, o)
 }
 
@@ -159,8 +168,12 @@ func (s *Stack) startTemporal(ctx context.Context, o Options) error {
 	s.closers.OnClose(func(context.Context) error { return server.Stop() })
 	identity := workerIdentity()
 	s.recover(ctx, identity)
+	handler, err := s.metrics.Temporal()
+	if err != nil {
+		return err
+	}
 	s.Client, err = client.DialContext(ctx, client.Options{
-		HostPort: server.Address(), Namespace: server.Namespace(), Identity: identity,
+		HostPort: server.Address(), Namespace: server.Namespace(), Identity: identity, MetricsHandler: handler,
 		Logger: sdklog.NewStructuredLogger(slog.New(zapslog.NewHandler(o.Log.Named("worker").Core(), withoutTraces))),
 	})
 	if err != nil {
@@ -179,6 +192,7 @@ func (s *Stack) openStore(ctx context.Context) error {
 		return err
 	}
 	s.closers.OnClose(func(context.Context) error { return s.Records.Close() })
+	s.Records = s.Measured(s.metrics)
 	return s.Migrate(ctx, true)
 }
 
@@ -201,6 +215,20 @@ func (s *Stack) startGateway(ctx context.Context, o Options) error {
 	traces := fleet.ServeTraces(listener, door, log)
 	s.traceAddress = traces.Address()
 	s.closers.OnClose(traces.Close)
+	return nil
+}
+
+func (s *Stack) showMetrics(ctx context.Context, o Options) error {
+	if o.MetricsPort == nil {
+		return nil
+	}
+	listener, err := listen(ctx, *o.MetricsPort)
+	if err != nil {
+		return fmt.Errorf("show metrics: %w", err)
+	}
+	server := fleet.Serve(listener, s.metrics.Handler(), o.Log.Named("metrics"))
+	s.metricsURL = server.URL() + metrics.Path
+	s.closers.OnClose(server.Close)
 	return nil
 }
 
@@ -249,6 +277,9 @@ func (s *Stack) startReconciler(o Options) {
 
 // GatewayURL returns the URL of the OpenAI-compatible gateway, ending in "/v1".
 func (s *Stack) GatewayURL() string { return s.gatewayURL + "/v1" }
+
+// MetricsURL returns where the metrics are shown, or "" if they are not.
+func (s *Stack) MetricsURL() string { return s.metricsURL }
 
 // Loaded returns the versions that the sampler has in memory, the last used first.
 func (s *Stack) Loaded() []model.VersionID { return s.sampler.Loaded() }

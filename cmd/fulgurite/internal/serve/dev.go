@@ -61,7 +61,7 @@ func (c *Dev) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) err
 	if err != nil {
 		return errors.Join(err, Close(s, st))
 	}
-	t.Printf("Fulgurite is up. State lies in %s\n\n  Page       %s\n  Temporal   %s\n  Web UI     %s\n  Gateway    %s\n\n", s.Dir, p.URL(), st.TemporalAddress(), st.UIURL(), st.GatewayURL())
+	t.Printf("Fulgurite is up. State lies in %s\n\n  Page       %s\n  Temporal   %s\n  Web UI     %s\n  Gateway    %s\n  Metrics    %s\n\n", s.Dir, p.URL(), st.TemporalAddress(), st.UIURL(), st.GatewayURL(), st.MetricsURL())
 	if at := st.TraceAddress(); at != "" {
 		t.Printf("  Spans      %s (gRPC)\n\n", at)
 	}
@@ -96,8 +96,9 @@ func Start(ctx context.Context, s *state.Flags, t *terminal.Terminal, p Ports, q
 	if err := s.CheckSpace(); err != nil {
 		return nil, err
 	}
+	metrics := p.metrics().wanted()
 	st, err := stack.Start(ctx, stack.Options{
-		Dir: s.Dir, UI: true, Frontend: p.temporal().wanted(), UIPort: p.ui().wanted(), GatewayPort: p.gateway().wanted(), TracePort: p.TracePort,
+		Dir: s.Dir, UI: true, Frontend: p.temporal().wanted(), UIPort: p.ui().wanted(), GatewayPort: p.gateway().wanted(), MetricsPort: &metrics, TracePort: p.TracePort,
 		Queues: queues, Agents: builtin.Agents(), Concurrency: concurrent, Log: s.Logger(ctx, t.Err), ServerLog: s.ServerLogger(ctx, t.Err),
 	})
 	if err != nil {
@@ -169,12 +170,16 @@ func Close(s *state.Flags, st *stack.Stack) error {
 // expect for Temporal and its Web UI.
 const defaultGatewayPort = 8234
 
+// defaultMetricsPort is the port of the metrics, after those of the gateway and the page.
+const defaultMetricsPort = 8236
+
 // Ports holds the ports on which the parts of a stack listen. A port that a flag gives
 // must be free. If a default port is in use, a free one takes its place.
 type Ports struct {
 	Port        *int `help:"Temporal's port (0: any; default: 7233, or a free one)." env:"FULGURITE_PORT" placeholder:"PORT"`
 	UIPort      *int `help:"The Web UI's port (0: any; default: 8233, or a free one)." env:"FULGURITE_UI_PORT" name:"ui-port" placeholder:"PORT"`
 	GatewayPort *int `help:"The gateway's port (0: any; default: 8234, or a free one)." env:"FULGURITE_GATEWAY_PORT" placeholder:"PORT"`
+	MetricsPort *int `help:"Port for metrics, at /metrics (0: any; default: 8236, or a free one)." env:"FULGURITE_METRICS_PORT" placeholder:"PORT"`
 	TracePort   int  `help:"Port for spans by gRPC (0: none; by HTTP the gateway takes them)." default:"0" env:"FULGURITE_TRACE_PORT"`
 }
 
@@ -188,6 +193,10 @@ func (p Ports) gateway() port {
 	return port{"the gateway", "gateway-port", p.GatewayPort, defaultGatewayPort}
 }
 
+func (p Ports) metrics() port {
+	return port{"the metrics", "metrics-port", p.MetricsPort, defaultMetricsPort}
+}
+
 func (p Ports) trace() port { return port{"the trace server", "trace-port", &p.TracePort, 0} }
 
 // free checks that each port that a flag gives is free. It checks nothing if the
@@ -198,7 +207,7 @@ func (p Ports) free(l stack.Layout) error {
 		return err
 	}
 	var all []error
-	for _, one := range []port{p.temporal(), p.ui(), p.gateway(), p.trace()} {
+	for _, one := range []port{p.temporal(), p.ui(), p.gateway(), p.metrics(), p.trace()} {
 		all = append(all, one.free())
 	}
 	return errors.Join(all...)
@@ -209,7 +218,7 @@ func (p Ports) free(l stack.Layout) error {
 func (p Ports) check(st *stack.Stack, t *terminal.Terminal) error {
 	return errors.Join(
 		p.temporal().check(st.TemporalAddress(), t), p.ui().check(st.UIURL(), t),
-		p.gateway().check(st.GatewayURL(), t), p.trace().check(st.TraceAddress(), t),
+		p.gateway().check(st.GatewayURL(), t), p.metrics().check(st.MetricsURL(), t), p.trace().check(st.TraceAddress(), t),
 	)
 }
 

@@ -1,0 +1,266 @@
+// Package metrics counts and times what one process does, for Prometheus. What runs do
+// and what their numbers are is in the store; these metrics say how the processes that
+// do it fare.
+//
+// All names begin with fulgurite_; [New] has all of them. Labels have few values: kinds,
+// outcomes and names from this program, never a run's, a task's or a user's text.
+// Temporal's SDK adds its own metrics (temporal_…), and Go and the operating system
+// theirs (go_…, process_…).
+//
+// A nil *Metrics counts nothing, so that parts may be used without one.
+package metrics
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Path is where a process shows its metrics.
+const Path = "/metrics"
+
+// Metrics are the metrics of one process. It is safe for concurrent use. Make one with New.
+type Metrics struct {
+	registry *prometheus.Registry
+
+	rollouts      *prometheus.CounterVec
+	rewards       *prometheus.HistogramVec
+	callSeconds   *prometheus.HistogramVec
+	callsInFlight prometheus.Gauge
+	replayed      prometheus.Counter
+	refused       *prometheus.CounterVec
+	tokens        *prometheus.CounterVec
+	stepSeconds   *prometheus.HistogramVec
+	mismatch      *prometheus.GaugeVec
+	samplerTime   prometheus.Histogram
+	samplerBusy   prometheus.Gauge
+	samplerTokens *prometheus.CounterVec
+	writeSeconds  prometheus.Histogram
+	failedWrites  prometheus.Counter
+	blobBytes     *prometheus.CounterVec
+}
+
+// seconds are the bounds of how long calls take.
+var seconds = []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300}
+
+// The kinds of tokens.
+const (
+	promptTokens   = "prompt"
+	sampledTokens  = "sampled"
+	replayedTokens = "replayed"
+	trainedTokens  = "trained"
+)
+
+// New returns the metrics of a process of this version of the program.
+func New(version string) *Metrics {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		rollouts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fulgurite_rollouts_total", Help: "Attempts at rollouts that this process ended, by the kind of the rollout and the outcome. After infra_fault there is another attempt.",
+		}, []string{"kind", "outcome"}),
+		rewards: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "fulgurite_reward", Help: "Rewards of attempts when this process recorded them, by the kind of the rollout.",
+			Buckets: []float64{-1, -0.5, -0.1, 0, 0.1, 0.25, 0.5, 0.75, 0.9, 1, 2, 5, 10, 100},
+		}, []string{"kind"}),
+		callSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "fulgurite_call_seconds", Help: "Seconds that model calls of attempts took to be sampled, by API, for those on record.",
+			Buckets: seconds,
+		}, []string{"api"}),
+		callsInFlight: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "fulgurite_calls_in_flight", Help: "Model calls of attempts that are being sampled.",
+		}),
+		replayed: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "fulgurite_replayed_calls_total", Help: "Model calls that were answered from the record of an earlier attempt.",
+		}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fulgurite_refused_calls_total", Help: "Model calls and rewards of attempts that were refused, by the code of the reason.",
+		}, []string{"code"}),
+		tokens: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fulgurite_tokens_total", Help: "Tokens: of the prompts of sampled calls, of their replies (sampled), of replayed replies, and those in the loss of steps (trained).",
+		}, []string{"kind"}),
+		stepSeconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "fulgurite_train_step_seconds", Help: "Seconds that updates of a step took in this process, by policy; what an earlier process did of a step is not in it.",
+			Buckets: []float64{0.1, 0.5, 1, 5, 10, 30, 60, 120, 300, 600, 1800, 3600},
+		}, []string{"policy"}),
+		mismatch: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "fulgurite_mismatch", Help: "The metric train/mismatch of the last step of this process, in nats, by policy: how far log-probabilities of what trains are from those of what sampled.",
+		}, []string{"policy"}),
+		samplerTime: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "fulgurite_sampler_seconds", Help: "Seconds that requests took in this process's sampler, with their wait for others, for those that were answered.",
+			Buckets: seconds,
+		}),
+		samplerBusy: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "fulgurite_sampler_in_flight", Help: "Requests in this process's sampler.",
+		}),
+		samplerTokens: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fulgurite_sampler_tokens_total", Help: "Tokens of the prompts and replies of the requests that this process's sampler answered.",
+		}, []string{"kind"}),
+		writeSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "fulgurite_store_write_seconds", Help: "Seconds that transactions of the store took to be committed, with the wait for others.",
+			Buckets: []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30},
+		}),
+		failedWrites: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "fulgurite_store_write_failures_total", Help: "Transactions of the store that were not committed, refused ones among them.",
+		}),
+		blobBytes: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fulgurite_blob_bytes_total", Help: "Bytes of blobs that this process has read and written: weights, batches and snapshots of tasks.",
+		}, []string{"direction"}),
+	}
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "fulgurite_build_info", Help: "1, with the version of the program.", ConstLabels: prometheus.Labels{"version": version},
+	})
+	build.Set(1)
+	m.registry.MustRegister(
+		m.rollouts, m.rewards, m.callSeconds, m.callsInFlight, m.replayed, m.refused, m.tokens, m.stepSeconds, m.mismatch, m.samplerTime, m.samplerBusy, m.samplerTokens, m.writeSeconds, m.failedWrites, m.blobBytes,
+		build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	// A series that begins with its first event hides that event from rate().
+	for _, kind := range []string{promptTokens, sampledTokens, replayedTokens, trainedTokens} {
+		m.tokens.WithLabelValues(kind)
+	}
+	for _, kind := range []string{promptTokens, sampledTokens} {
+		m.samplerTokens.WithLabelValues(kind)
+	}
+	for _, direction := range []string{"read", "written"} {
+		m.blobBytes.WithLabelValues(direction)
+	}
+	return m
+}
+
+// Handler shows the metrics at Path.
+func (m *Metrics) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET "+Path, promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry}))
+	return mux
+}
+
+// Rollout counts an attempt that ended with this outcome.
+func (m *Metrics) Rollout(kind, outcome string) {
+	if m != nil {
+		m.rollouts.WithLabelValues(kind, outcome).Inc()
+	}
+}
+
+// Reward counts the reward of an attempt.
+func (m *Metrics) Reward(kind string, reward float64) {
+	if m != nil {
+		m.rewards.WithLabelValues(kind).Observe(reward)
+	}
+}
+
+// Sampling counts a call as in flight until done is called.
+func (m *Metrics) Sampling() (done func()) {
+	if m == nil {
+		return func() {}
+	}
+	m.callsInFlight.Inc()
+	return m.callsInFlight.Dec
+}
+
+// Sampled counts a sampled call on record with the numbers of its tokens.
+func (m *Metrics) Sampled(api string, took time.Duration, prompt, completion int) {
+	if m != nil {
+		m.callSeconds.WithLabelValues(api).Observe(took.Seconds())
+		m.tokens.WithLabelValues(promptTokens).Add(float64(prompt))
+		m.tokens.WithLabelValues(sampledTokens).Add(float64(completion))
+	}
+}
+
+// Replayed counts a call that was answered with the tokens of an earlier attempt.
+func (m *Metrics) Replayed(completion int) {
+	if m != nil {
+		m.replayed.Inc()
+		m.tokens.WithLabelValues(replayedTokens).Add(float64(completion))
+	}
+}
+
+// Refused counts a refused call or reward.
+func (m *Metrics) Refused(code string) {
+	if m != nil {
+		m.refused.WithLabelValues(code).Inc()
+	}
+}
+
+// Step counts a step of a policy that this process made, or finished.
+func (m *Metrics) Step(policy string, took time.Duration) {
+	if m != nil {
+		m.stepSeconds.WithLabelValues(policy).Observe(took.Seconds())
+	}
+}
+
+// TrainedTokens counts the tokens in the loss of a step.
+func (m *Metrics) TrainedTokens(count int) {
+	if m != nil {
+		m.tokens.WithLabelValues(trainedTokens).Add(float64(count))
+	}
+}
+
+// Mismatch sets the mismatch of a policy's last step, in nats.
+func (m *Metrics) Mismatch(policy string, nats float64) {
+	if m != nil {
+		m.mismatch.WithLabelValues(policy).Set(nats)
+	}
+}
+
+// Request counts a request as being in the sampler of this process until done is called
+// with the numbers of its tokens, or with an error.
+func (m *Metrics) Request() (done func(prompt, completion int, err error)) {
+	if m == nil {
+		return func(int, int, error) {}
+	}
+	began := time.Now()
+	m.samplerBusy.Inc()
+	return func(prompt, completion int, err error) {
+		m.samplerBusy.Dec()
+		if err != nil {
+			return
+		}
+		m.samplerTime.Observe(time.Since(began).Seconds())
+		m.samplerTokens.WithLabelValues(promptTokens).Add(float64(prompt))
+		m.samplerTokens.WithLabelValues(sampledTokens).Add(float64(completion))
+	}
+}
+
+// Wrote times a transaction of the store.
+func (m *Metrics) Wrote(took time.Duration, err error) {
+	switch {
+	case m == nil:
+	case err != nil:
+		m.failedWrites.Inc()
+	default:
+		m.writeSeconds.Observe(took.Seconds())
+	}
+}
+
+// BlobRead counts bytes that were read from a blob.
+func (m *Metrics) BlobRead(bytes int64) {
+	if m != nil {
+		m.blobBytes.WithLabelValues("read").Add(float64(bytes))
+	}
+}
+
+// BlobWritten counts the bytes of a new blob.
+func (m *Metrics) BlobWritten(bytes int64) {
+	if m != nil {
+		m.blobBytes.WithLabelValues("written").Add(float64(bytes))
+	}
+}
+
+// Lease shows whether the process holds its lease of a role. It is called once for each
+// role.
+func (m *Metrics) Lease(role string, valid func() bool) {
+	if m == nil {
+		return
+	}
+	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "fulgurite_lease_held", Help: "1 while this process holds the lease of its role, else 0.", ConstLabels: prometheus.Labels{"role": role},
+	}, func() float64 {
+		if valid() {
+			return 1
+		}
+		return 0
+	}))
+}
