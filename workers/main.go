@@ -22,6 +22,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/internal/build"
+	"github.com/fulgurite/fulgurite/internal/logging"
 	"github.com/fulgurite/fulgurite/internal/metrics"
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model/engine/native/kernel"
@@ -180,7 +181,9 @@ func (c common) do(ctx context.Context, stderr io.Writer, work func(context.Cont
 	if ctx.Err() != nil {
 		err = nil
 	}
-	return report(log, errors.Join(err, p.close()))
+	err = errors.Join(err, p.close())
+	_ = log.Sync() // what repeated is told before the end; a terminal can't be synced
+	return report(log, err)
 }
 
 // spare is how long closing may take in addition to the time that work under way gets.
@@ -310,7 +313,7 @@ func newLogger(w io.Writer, level string) *zap.Logger {
 	}
 	config := zap.NewProductionEncoderConfig()
 	config.EncodeTime = zapcore.RFC3339NanoTimeEncoder
-	return zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(config), zapcore.Lock(zapcore.AddSync(w)), l))
+	return zap.New(logging.WithoutRepeats(zapcore.NewCore(zapcore.NewJSONEncoder(config), zapcore.Lock(zapcore.AddSync(w)), l), logging.Every))
 }
 
 // versionCommand prints the program's build, as `fulgurite version` does.

@@ -2,7 +2,9 @@ package metrics
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 
 	"go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/sdk/metric"
@@ -25,7 +27,52 @@ func (m *Metrics) Temporal() (client.MetricsHandler, error) {
 		return metric.Stream{Name: i.Name, Description: i.Description, Unit: i.Unit, Aggregation: metric.AggregationExplicitBucketHistogram{Boundaries: latencies}},
 			i.Kind == metric.InstrumentKindHistogram && strings.HasPrefix(i.Name, "temporal_")
 	}))
-	return opentelemetry.NewMetricsHandler(opentelemetry.MetricsHandlerOptions{
+	return &cached{MetricsHandler: opentelemetry.NewMetricsHandler(opentelemetry.MetricsHandlerOptions{
 		Meter: provider.Meter("temporal-sdk"), UseMonotonicCounters: true, OnError: func(error) {}, // a metric that can't be made is left out
-	}), nil
+	})}, nil
+}
+
+// cached makes each handler, counter, gauge and timer of another handler once. Temporal's SDK
+// asks for them at every event, and making them costs more than counting.
+type cached struct {
+	client.MetricsHandler
+	tagged, counters, gauges, timers sync.Map // by tags or name
+}
+
+// once returns the value of a key, which it makes at the first time.
+func once[T any](all *sync.Map, key string, create func() T) T {
+	v, ok := all.Load(key)
+	if !ok {
+		v, _ = all.LoadOrStore(key, create())
+	}
+	return v.(T)
+}
+
+// WithTags implements client.MetricsHandler.
+func (c *cached) WithTags(tags map[string]string) client.MetricsHandler {
+	names := make([]string, 0, 8)
+	for name := range tags {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	key := make([]byte, 0, 128)
+	for _, name := range names {
+		key = append(append(append(append(key, name...), 0), tags[name]...), 0)
+	}
+	return once(&c.tagged, string(key), func() *cached { return &cached{MetricsHandler: c.MetricsHandler.WithTags(tags)} })
+}
+
+// Counter implements client.MetricsHandler.
+func (c *cached) Counter(name string) client.MetricsCounter {
+	return once(&c.counters, name, func() client.MetricsCounter { return c.MetricsHandler.Counter(name) })
+}
+
+// Gauge implements client.MetricsHandler.
+func (c *cached) Gauge(name string) client.MetricsGauge {
+	return once(&c.gauges, name, func() client.MetricsGauge { return c.MetricsHandler.Gauge(name) })
+}
+
+// Timer implements client.MetricsHandler.
+func (c *cached) Timer(name string) client.MetricsTimer {
+	return once(&c.timers, name, func() client.MetricsTimer { return c.MetricsHandler.Timer(name) })
 }
