@@ -244,9 +244,9 @@ func (t *Trainer) TrainCritic(ctx context.Context, in TrainCriticInput) (_ Train
 }
 
 // step counts and times a step.
-func (t *Trainer) step(target update.Target, make func() (model.Version, error)) (model.Version, error) {
+func (t *Trainer) step(target update.Target, produce func() (model.Version, error)) (model.Version, error) {
 	began := time.Now()
-	v, err := make()
+	v, err := produce()
 	if err != nil {
 		return v, err
 	}

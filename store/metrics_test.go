@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"net/http"
 	"net/http/httptest"
 	"testing"
 
@@ -40,7 +41,7 @@ func TestRowsAreCountedOnceHoweverOftenTheyAreWritten(t *testing.T) {
 		require.Error(t, s.PutReward(t.Context(), record.Reward{Address: graded, Name: "late", Value: 2}))
 
 		w := httptest.NewRecorder()
-		m.Handler().ServeHTTP(w, httptest.NewRequest("GET", metrics.Path, nil))
+		m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, metrics.Path, nil))
 		for _, line := range []string{
 			`fulgurite_call_seconds_count{api="chat"} 1`,
 			`fulgurite_replayed_calls_total 1`,

@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"go.temporal.io/sdk/client"
-
 	"github.com/fulgurite/fulgurite/internal/metrics"
 )
 
@@ -19,7 +17,7 @@ func BenchmarkTemporal(b *testing.B) {
 	worker := h.WithTags(map[string]string{"namespace": "default", "task_queue": "rollout-cpu"})
 	b.ReportAllocs()
 	for b.Loop() {
-		var tagged client.MetricsHandler = worker.WithTags(map[string]string{"activity_type": "RunAgent", "workflow_type": "RolloutWorkflow"})
+		tagged := worker.WithTags(map[string]string{"activity_type": "RunAgent", "workflow_type": "RolloutWorkflow"})
 		tagged.Timer("temporal_activity_execution_latency").Record(time.Millisecond)
 	}
 }

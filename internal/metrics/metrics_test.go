@@ -3,6 +3,7 @@ package metrics_test
 import (
 	"errors"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"regexp"
@@ -20,7 +21,7 @@ import (
 func shown(t *testing.T, m *metrics.Metrics) string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	m.Handler().ServeHTTP(w, httptest.NewRequest("GET", metrics.Path, nil))
+	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, metrics.Path, nil))
 	require.Equal(t, 200, w.Code)
 	text, err := io.ReadAll(w.Body)
 	require.NoError(t, err)
