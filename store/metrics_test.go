@@ -1,10 +1,10 @@
 package store_test
 
 import (
-	"net/http"
-	"net/http/httptest"
+	"strings"
 	"testing"
 
+	"github.com/prometheus/common/expfmt"
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/internal/metrics"
@@ -40,18 +40,31 @@ func TestRowsAreCountedOnceHoweverOftenTheyAreWritten(t *testing.T) {
 		}
 		require.Error(t, s.PutReward(t.Context(), record.Reward{Address: graded, Name: "late", Value: 2}))
 
-		w := httptest.NewRecorder()
-		m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, metrics.Path, nil))
+		_, _, err := s.CreateRun(t.Context(), record.Run{Name: "demo", Spec: []byte("{}")})
+		require.NoError(t, err)
+		left := begin(t, s, rollout(1, 0))
+		for range 2 {
+			require.NoError(t, s.FinishRun(t.Context(), left.Run, record.Failed, nil))
+		}
+
+		all, err := m.Registry().Gather()
+		require.NoError(t, err)
+		var text strings.Builder
+		for _, family := range all {
+			_, err := expfmt.MetricFamilyToText(&text, family)
+			require.NoError(t, err)
+		}
 		for _, line := range []string{
 			`fulgurite_call_seconds_count{api="chat"} 1`,
 			`fulgurite_replayed_calls_total 1`,
 			`fulgurite_refused_calls_total{code="call_limit"} 1`,
 			`fulgurite_rollouts_total{kind="train",outcome="completed"} 2`,
+			`fulgurite_rollouts_total{kind="train",outcome="infra_fault"} 1`,
 			`fulgurite_reward_count{kind="train"} 2`,
 			`fulgurite_reward_sum{kind="train"} 2.5`,
 			`fulgurite_store_write_failures_total 1`,
 		} {
-			require.Contains(t, w.Body.String(), "\n"+line+"\n")
+			require.Contains(t, text.String(), "\n"+line+"\n")
 		}
 	})
 }

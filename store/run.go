@@ -26,7 +26,7 @@ result = excluded.result, created = excluded.created, finished = excluded.finish
 	// An attempt that a later one replaced is not changed.
 	endAttempts = `UPDATE attempts SET outcome = 'infra_fault', error = $2, ended = $3
 WHERE run = $1 AND outcome = '' AND kind IN ('train', 'reserve', 'gate', 'test', 'minibatch', 'validation') AND attempt = (SELECT r.attempt FROM rollouts r
-WHERE r.run = attempts.run AND r.kind = attempts.kind AND r.step = attempts.step AND r.task = attempts.task AND r.sample = attempts.sample)`
+WHERE r.run = attempts.run AND r.kind = attempts.kind AND r.step = attempts.step AND r.task = attempts.task AND r.sample = attempts.sample) RETURNING kind`
 
 	insertAction = `INSERT INTO actions (id, run, name, person, reason, input, at, outcome, result) VALUES ($1, $2, $3, $4, $5, $6, $7, 'asked', '{}') ON CONFLICT DO NOTHING`
 	selectAction = `SELECT id, run, name, person, reason, input, at, outcome, result FROM actions`
@@ -138,10 +138,12 @@ func (s *Store) FinishRun(ctx context.Context, name string, status record.Status
 		return fmt.Errorf("finish run %s: %q is not an end", name, status)
 	}
 	now, text := database.Nanos(time.Now()), database.ValidText(string(result))
+	var sealed []string // the kinds of the attempts that this ends
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
 		n, err := t.Exec(finishRun, name, status, text, now)
+		sealed = nil
 		if err == nil && n == 1 {
-			_, err = t.Exec(endAttempts, name, fmt.Sprintf("the run ended: it is %s", status), now)
+			sealed, err = database.List(t.Ctx, t, database.Scalar[string], endAttempts, name, fmt.Sprintf("the run ended: it is %s", status), now)
 		}
 		if err != nil || n == 1 {
 			return err
@@ -157,6 +159,9 @@ func (s *Store) FinishRun(ctx context.Context, name string, status record.Status
 	})
 	if err != nil {
 		return fmt.Errorf("finish run %s: %w", name, err)
+	}
+	for _, kind := range sealed {
+		s.metrics.Rollout(kind, string(record.InfraFault))
 	}
 	return nil
 }

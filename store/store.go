@@ -85,16 +85,16 @@ func Open(ctx context.Context, url string, log *zap.Logger) (*Store, error) {
 
 // Measure counts in m what this process writes, each row once however often it is written.
 // Call it before the first use.
-func (s *Store) Measure(m *metrics.Metrics) { s.db, s.metrics = timed{s.db, m}, m }
+func (s *Store) Measure(m *metrics.Metrics) { s.db, s.metrics = timedDB{s.db, m}, m }
 
-// timed times the writes of a database.
-type timed struct {
+// timedDB times the writes of a database.
+type timedDB struct {
 	database.DB
 	metrics *metrics.Metrics
 }
 
 // Write implements database.DB.
-func (t timed) Write(ctx context.Context, d database.Durability, op func(database.Tx) error) error {
+func (t timedDB) Write(ctx context.Context, d database.Durability, op func(database.Tx) error) error {
 	began := time.Now()
 	err := t.DB.Write(ctx, d, op)
 	t.metrics.Wrote(time.Since(began), err)
@@ -347,7 +347,7 @@ func (s *Store) AddRefusal(ctx context.Context, r record.Refusal) error {
 		return fmt.Errorf("add refusal %s of %s: %w", r.Code, r.Address, err)
 	}
 	if added {
-		s.metrics.Refused(code)
+		s.metrics.Refused(code, max(r.Count, 1))
 	}
 	return nil
 }

@@ -31,7 +31,8 @@ func scrape(ctx context.Context, t *testing.T, url string) map[string]float64 {
 	defer func() { require.NoError(t, response.Body.Close()) }()
 	require.Equal(t, http.StatusOK, response.StatusCode)
 	out := map[string]float64{}
-	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+	lines := bufio.NewScanner(response.Body)
+	for lines.Scan() {
 		if strings.HasPrefix(lines.Text(), "#") {
 			continue
 		}
@@ -39,6 +40,7 @@ func scrape(ctx context.Context, t *testing.T, url string) map[string]float64 {
 		out[lines.Text()[:at]], err = strconv.ParseFloat(lines.Text()[at+1:], 64)
 		require.NoError(t, err, lines.Text())
 	}
+	require.NoError(t, lines.Err())
 	return out
 }
 
@@ -92,11 +94,11 @@ func TestMetricsAgreeWithTheReport(t *testing.T) {
 	}
 	calls := account.Attempts.Calls
 	require.EqualValues(t, calls.Sampled, of(series, "fulgurite_call_seconds_count", `api="chat"`))
-	require.EqualValues(t, calls.Sampled, of(series, "fulgurite_sampler_seconds_count"))
+	require.GreaterOrEqual(t, int(of(series, "fulgurite_sampler_seconds_count")), calls.Sampled, "a call of an attempt that was lost is sampled, and not recorded")
 	require.EqualValues(t, calls.Replayed, of(series, "fulgurite_replayed_calls_total"))
 	require.EqualValues(t, calls.Tokens, of(series, "fulgurite_tokens_total", `"sampled"`)+of(series, "fulgurite_tokens_total", `"replayed"`))
 	require.EqualValues(t, calls.TokensSaved, of(series, "fulgurite_tokens_total", `"replayed"`))
-	require.InDelta(t, of(series, "fulgurite_tokens_total", `"prompt"`), of(series, "fulgurite_sampler_tokens_total", `"prompt"`), 0)
+	require.GreaterOrEqual(t, of(series, "fulgurite_sampler_tokens_total", `"prompt"`), of(series, "fulgurite_tokens_total", `"prompt"`))
 	require.Positive(t, of(series, "fulgurite_tokens_total", `"trained"`))
 	require.EqualValues(t, result.Steps, of(series, "fulgurite_train_step_seconds_count", `policy="main"`))
 	require.Zero(t, of(series, "fulgurite_calls_in_flight"))

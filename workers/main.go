@@ -158,9 +158,6 @@ type process struct {
 // fails permanently; then everything is closed.
 func (c common) serve(ctx context.Context, stderr io.Writer, setUp func(context.Context, *process) error) error {
 	return c.do(ctx, stderr, func(ctx context.Context, p *process) error {
-		if err := p.serveMetrics(ctx); err != nil {
-			return err
-		}
 		if err := setUp(ctx, p); err != nil {
 			return err
 		}
@@ -177,7 +174,10 @@ func (c common) do(ctx context.Context, stderr io.Writer, work func(context.Cont
 	inner, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	p := &process{common: c, log: log, metrics: metrics.New(build.This("").Version), fail: fail}
-	err := work(inner, p)
+	err := p.serveMetrics(inner)
+	if err == nil {
+		err = work(inner, p)
+	}
 	if ctx.Err() != nil {
 		err = nil
 	}

@@ -142,6 +142,7 @@ func metricsOf(t *testing.T, log string) string {
 	response, err := http.Get(address[1])
 	require.NoError(t, err)
 	defer func() { require.NoError(t, response.Body.Close()) }()
+	require.Equal(t, http.StatusOK, response.StatusCode)
 	text, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
 	return string(text)

@@ -22,7 +22,6 @@ import (
 	"go.uber.org/zap/exp/zapslog"
 
 	"github.com/fulgurite/fulgurite/activities"
-	"github.com/fulgurite/fulgurite/internal/metrics"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -130,7 +129,7 @@ func (p *process) dial(ctx context.Context, t temporal) (client.Client, string, 
 		o.Namespace = client.DefaultNamespace
 	}
 	o.Identity = p.Name
-	if o.MetricsHandler, err = p.metrics.Temporal(); err != nil {
+	if o.MetricsHandler, err = fleet.TemporalMetrics(p.metrics); err != nil {
 		return nil, "", err
 	}
 	o.Logger = sdklog.NewStructuredLogger(slog.New(zapslog.NewHandler(p.log.Named("temporal").Core())))
@@ -206,9 +205,9 @@ func (p *process) serveMetrics(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--metrics-listen: %w", err)
 	}
-	s := fleet.Serve(listener, p.metrics.Handler(), p.log.Named("http"))
+	s := fleet.Serve(listener, fleet.MetricsHandler(p.metrics), p.log.Named("http"))
 	p.OnClose(s.Close)
-	p.log.Info("showing metrics", zap.String("url", s.URL()+metrics.Path))
+	p.log.Info("showing metrics", zap.String("url", s.URL()+fleet.MetricsPath))
 	return nil
 }
 

@@ -277,7 +277,7 @@ func pasteServer(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	words := inAnotherDirectory(ts, "exec "+shownIn(ts, args[0]))
 	command := exec.Command(words[0], words[1:]...)
-	command.Env = []string{"FULGURITE_PAGE_PORT=0", "FULGURITE_GATEWAY_PORT=0", "FULGURITE_UI_PORT=0"}
+	command.Env = []string{"FULGURITE_PAGE_PORT=0", "FULGURITE_GATEWAY_PORT=0", "FULGURITE_UI_PORT=0", "FULGURITE_METRICS_PORT=0"}
 	for _, name := range []string{"PATH", "HOME", "TMPDIR", "TEMPORAL_ADDRESS"} {
 		command.Env = append(command.Env, name+"="+ts.Getenv(name))
 	}

@@ -34,7 +34,7 @@ const toolVariable = "FULGURITE_TEST_TOOL"
 func TestMain(m *testing.M) {
 	agent.ShimMain()
 	// Stacks that start at once would race for the usual ports.
-	for _, name := range []string{"FULGURITE_PORT", "FULGURITE_UI_PORT", "FULGURITE_GATEWAY_PORT", "FULGURITE_PAGE_PORT"} {
+	for _, name := range []string{"FULGURITE_PORT", "FULGURITE_UI_PORT", "FULGURITE_GATEWAY_PORT", "FULGURITE_PAGE_PORT", "FULGURITE_METRICS_PORT"} {
 		if os.Getenv(name) == "" {
 			_ = os.Setenv(name, "0") // the name is valid, so there is no error
 		}
@@ -126,6 +126,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("LANG", "C.UTF-8")
 			e.Setenv("FULGURITE_PORT", "0")
 			e.Setenv("FULGURITE_UI_PORT", "0")
+			e.Setenv("FULGURITE_METRICS_PORT", "0")
 			e.Setenv("GORACE", os.Getenv("GORACE")) // where the race detector reports, if there is one
 			e.Setenv("FULGURITE_DIR", filepath.Join(e.WorkDir, "state"))
 			e.Values[lastCommand{}] = new(string)

@@ -1,26 +1,18 @@
-// Package metrics counts and times what one process does, for Prometheus. What runs do
-// and what their numbers are is in the store; these metrics say how the processes that
-// do it fare.
+// Package metrics counts and times what one process does, for Prometheus. The store has
+// what runs did. Metrics show how the processes work: how fast, how loaded, what fails.
 //
-// All names begin with fulgurite_; [New] has all of them. Labels have few values: kinds,
-// outcomes and names from this program, never a run's, a task's or a user's text.
-// Temporal's SDK adds its own metrics (temporal_…), and Go and the operating system
-// theirs (go_…, process_…).
+// All names begin with fulgurite_, and [New] makes all of them. Labels have few values:
+// kinds, outcomes and names from this program, never a run's, a task's or a user's text.
 //
 // A nil *Metrics counts nothing, so that parts may be used without one.
 package metrics
 
 import (
-	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
-
-// Path is where a process shows its metrics.
-const Path = "/metrics"
 
 // Metrics are the metrics of one process. It is safe for concurrent use. Make one with New.
 type Metrics struct {
@@ -59,7 +51,7 @@ func New(version string) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
 		rollouts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fulgurite_rollouts_total", Help: "Attempts at rollouts that this process ended, by the kind of the rollout and the outcome. After infra_fault there is another attempt.",
+			Name: "fulgurite_rollouts_total", Help: "Attempts at rollouts that this process ended, by the kind of the rollout and the outcome. After infra_fault there usually is another attempt.",
 		}, []string{"kind", "outcome"}),
 		rewards: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "fulgurite_reward", Help: "Rewards of attempts when this process recorded them, by the kind of the rollout.",
@@ -89,24 +81,24 @@ func New(version string) *Metrics {
 			Name: "fulgurite_mismatch", Help: "The metric train/mismatch of the last step of this process, in nats, by policy: how far log-probabilities of what trains are from those of what sampled.",
 		}, []string{"policy"}),
 		samplerTime: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "fulgurite_sampler_seconds", Help: "Seconds that requests took in this process's sampler, with their wait for others, for those that were answered.",
+			Name: "fulgurite_sampler_seconds", Help: "Seconds that requests took that this process samples, or sends to servers of a spec, with their wait for others, for those that were answered.",
 			Buckets: seconds,
 		}),
 		samplerBusy: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "fulgurite_sampler_in_flight", Help: "Requests in this process's sampler.",
+			Name: "fulgurite_sampler_in_flight", Help: "Requests that this process samples, or has sent to servers of a spec.",
 		}),
 		samplerTokens: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fulgurite_sampler_tokens_total", Help: "Tokens of the prompts and replies of the requests that this process's sampler answered.",
+			Name: "fulgurite_sampler_tokens_total", Help: "Tokens of the prompts and replies of these requests, for those that were answered.",
 		}, []string{"kind"}),
 		writeSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "fulgurite_store_write_seconds", Help: "Seconds that transactions of the store took to be committed, with the wait for others.",
 			Buckets: []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30},
 		}),
 		failedWrites: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "fulgurite_store_write_failures_total", Help: "Transactions of the store that were not committed, refused ones among them.",
+			Name: "fulgurite_store_write_failures_total", Help: "Transactions of the store that are not known to be committed: failed ones, refused ones, and those whose caller gave up waiting.",
 		}),
 		blobBytes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "fulgurite_blob_bytes_total", Help: "Bytes of blobs that this process has read and written: weights, batches and snapshots of tasks.",
+			Name: "fulgurite_blob_bytes_total", Help: "Bytes of blobs that this process has read, to verify them too, and of those that it has written: weights, batches and snapshots of tasks.",
 		}, []string{"direction"}),
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
@@ -130,12 +122,8 @@ func New(version string) *Metrics {
 	return m
 }
 
-// Handler shows the metrics at Path.
-func (m *Metrics) Handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET "+Path, promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{Registry: m.registry}))
-	return mux
-}
+// Registry returns the registry that has the metrics, to which a process may add others.
+func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 
 // Rollout counts an attempt that ended with this outcome.
 func (m *Metrics) Rollout(kind, outcome string) {
@@ -177,10 +165,10 @@ func (m *Metrics) Replayed(completion int) {
 	}
 }
 
-// Refused counts a refused call or reward.
-func (m *Metrics) Refused(code string) {
+// Refused counts refused calls or rewards.
+func (m *Metrics) Refused(code string, count int) {
 	if m != nil {
-		m.refused.WithLabelValues(code).Inc()
+		m.refused.WithLabelValues(code).Add(float64(count))
 	}
 }
 
@@ -205,17 +193,17 @@ func (m *Metrics) Mismatch(policy string, nats float64) {
 	}
 }
 
-// Request counts a request as being in the sampler of this process until done is called
-// with the numbers of its tokens, or with an error.
-func (m *Metrics) Request() (done func(prompt, completion int, err error)) {
+// Request counts a request as being sampled until done is called. done gets the number of
+// the prompt's tokens, and of the reply's, which is below 0 if there is no reply.
+func (m *Metrics) Request() (done func(prompt, completion int)) {
 	if m == nil {
-		return func(int, int, error) {}
+		return func(int, int) {}
 	}
 	began := time.Now()
 	m.samplerBusy.Inc()
-	return func(prompt, completion int, err error) {
+	return func(prompt, completion int) {
 		m.samplerBusy.Dec()
-		if err != nil {
+		if completion < 0 {
 			return
 		}
 		m.samplerTime.Observe(time.Since(began).Seconds())
@@ -249,18 +237,18 @@ func (m *Metrics) BlobWritten(bytes int64) {
 	}
 }
 
-// Lease shows whether the process holds its lease of a role. It is called once for each
-// role.
+// Lease shows whether the process holds its lease of a role. The first call for a role
+// counts.
 func (m *Metrics) Lease(role string, valid func() bool) {
 	if m == nil {
 		return
 	}
-	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	_ = m.registry.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "fulgurite_lease_held", Help: "1 while this process holds the lease of its role, else 0.", ConstLabels: prometheus.Labels{"role": role},
 	}, func() float64 {
 		if valid() {
 			return 1
 		}
 		return 0
-	}))
+	})) // the error says that the role has been registered
 }

@@ -29,7 +29,6 @@ func (s *Store) put(ctx context.Context, r io.Reader) (digest string, err error)
 	}()
 	sum := sha256.New()
 	size, err := io.CopyBuffer(io.MultiWriter(f, sum), &reader{ctx, r}, make([]byte, chunk))
-	s.Metrics.BlobWritten(size)
 	if err != nil {
 		return "", fmt.Errorf("write %s: %w", f.Name(), err)
 	}
@@ -40,7 +39,11 @@ func (s *Store) put(ctx context.Context, r io.Reader) (digest string, err error)
 		return "", fmt.Errorf("sync %s: %w", f.Name(), err)
 	}
 	digest = prefix + hex.EncodeToString(sum.Sum(nil))
-	return digest, s.name(ctx, f.Name(), digest)
+	if err := s.name(ctx, f.Name(), digest); err != nil {
+		return digest, err
+	}
+	s.Metrics.BlobWritten(size)
+	return digest, nil
 }
 
 // isFull reports whether err means that there is no room: on the disk, within a

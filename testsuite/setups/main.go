@@ -396,7 +396,7 @@ func (env *testEnv) command(ctx context.Context, dir string, args ...string) (co
 }
 
 func (env *testEnv) environment(dir string) []string {
-	return append(os.Environ(), "FULGURITE_PORT=0", "FULGURITE_UI_PORT=0", "FULGURITE_GATEWAY_PORT=0", "FULGURITE_PAGE_PORT=0", "FULGURITE_DIR="+filepath.Join(dir, "none"))
+	return append(os.Environ(), "FULGURITE_PORT=0", "FULGURITE_UI_PORT=0", "FULGURITE_GATEWAY_PORT=0", "FULGURITE_PAGE_PORT=0", "FULGURITE_METRICS_PORT=0", "FULGURITE_DIR="+filepath.Join(dir, "none"))
 }
 
 // state returns the directory of the stack that trains.

@@ -65,12 +65,15 @@ func (r *Router) Sample(ctx context.Context, v model.VersionID, request model.De
 	if err != nil {
 		return model.Completion{}, "", fmt.Errorf("sample %s: %w", v, err)
 	}
-	if r.local == nil { // the process that samples counts the request
+	if s == remote.Sampler(r.samplers) { // the process that samples counts the request
 		return s.Sample(ctx, v, request)
 	}
-	done := r.records.Metrics.Request()
+	done, answered := r.records.Metrics.Request(), -1
+	defer func() { done(len(request.Prompt), answered) }()
 	c, weights, err := s.Sample(ctx, v, request)
-	done(len(request.Prompt), len(c.Tokens), err)
+	if err == nil {
+		answered = len(c.Tokens)
+	}
 	return c, weights, err
 }
 

@@ -168,7 +168,7 @@ func (s *Stack) startTemporal(ctx context.Context, o Options) error {
 	s.closers.OnClose(func(context.Context) error { return server.Stop() })
 	identity := workerIdentity()
 	s.recover(ctx, identity)
-	handler, err := s.metrics.Temporal()
+	handler, err := fleet.TemporalMetrics(s.metrics)
 	if err != nil {
 		return err
 	}
@@ -226,8 +226,8 @@ func (s *Stack) showMetrics(ctx context.Context, o Options) error {
 	if err != nil {
 		return fmt.Errorf("show metrics: %w", err)
 	}
-	server := fleet.Serve(listener, s.metrics.Handler(), o.Log.Named("metrics"))
-	s.metricsURL = server.URL() + metrics.Path
+	server := fleet.Serve(listener, fleet.MetricsHandler(s.metrics), o.Log.Named("metrics"))
+	s.metricsURL = server.URL() + fleet.MetricsPath
 	s.closers.OnClose(server.Close)
 	return nil
 }

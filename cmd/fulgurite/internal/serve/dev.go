@@ -179,7 +179,7 @@ type Ports struct {
 	Port        *int `help:"Temporal's port (0: any; default: 7233, or a free one)." env:"FULGURITE_PORT" placeholder:"PORT"`
 	UIPort      *int `help:"The Web UI's port (0: any; default: 8233, or a free one)." env:"FULGURITE_UI_PORT" name:"ui-port" placeholder:"PORT"`
 	GatewayPort *int `help:"The gateway's port (0: any; default: 8234, or a free one)." env:"FULGURITE_GATEWAY_PORT" placeholder:"PORT"`
-	MetricsPort *int `help:"Port for metrics, at /metrics (0: any; default: 8236, or a free one)." env:"FULGURITE_METRICS_PORT" placeholder:"PORT"`
+	MetricsPort *int `help:"The port of the metrics, which are at /metrics (0: any; default: 8236, or a free one)." env:"FULGURITE_METRICS_PORT" placeholder:"PORT"`
 	TracePort   int  `help:"Port for spans by gRPC (0: none; by HTTP the gateway takes them)." default:"0" env:"FULGURITE_TRACE_PORT"`
 }
 
@@ -194,7 +194,7 @@ func (p Ports) gateway() port {
 }
 
 func (p Ports) metrics() port {
-	return port{"the metrics", "metrics-port", p.MetricsPort, defaultMetricsPort}
+	return port{"the metrics server", "metrics-port", p.MetricsPort, defaultMetricsPort}
 }
 
 func (p Ports) trace() port { return port{"the trace server", "trace-port", &p.TracePort, 0} }

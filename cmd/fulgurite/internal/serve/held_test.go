@@ -20,7 +20,7 @@ func TestAStackWhoseDirectoryIsReplacedEndsAndLeavesItsSuccessorsAddresses(t *te
 	ctx := context.Background()
 	s := &state.Flags{Dir: filepath.Join(t.TempDir(), "state")}
 	zero := 0
-	ports := serve.Ports{Port: &zero, UIPort: &zero, GatewayPort: &zero}
+	ports := serve.Ports{Port: &zero, UIPort: &zero, GatewayPort: &zero, MetricsPort: &zero}
 	out := &terminal.Terminal{Out: t.Output(), Err: t.Output()}
 
 	first, err := serve.Start(ctx, s, out, ports, nil, 1)

@@ -1,16 +1,17 @@
-package metrics_test
+package fleet_test
 
 import (
 	"testing"
 	"time"
 
 	"github.com/fulgurite/fulgurite/internal/metrics"
+	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
-// BenchmarkTemporal measures what Temporal's SDK does at an activity's end: it tags a handler and times.
-func BenchmarkTemporal(b *testing.B) {
+// BenchmarkTemporalMetrics measures what Temporal's SDK does at an activity's end: it tags a handler and times.
+func BenchmarkTemporalMetrics(b *testing.B) {
 	m := metrics.New("")
-	h, err := m.Temporal()
+	h, err := fleet.TemporalMetrics(m)
 	if err != nil {
 		b.Fatal(err)
 	}
