@@ -269,7 +269,7 @@ func TestNobodyWaitsForEver(t *testing.T) {
 			w.Header().Set("Retry-After", "10")
 			w.WriteHeader(http.StatusTooManyRequests)
 		})
-		c = chatclient.New(chatclient.Options{API: api, URL: busy.url, Timeout: 20 * time.Millisecond})
+		c = chatclient.New(chatclient.Options{API: api, URL: busy.url, Timeout: time.Second}) // within which it answers once
 		_, err = c.Ask(t.Context(), question)
 		c.Close()
 		require.ErrorContains(t, err, "after status 429")
