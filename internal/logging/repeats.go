@@ -18,8 +18,8 @@ const (
 	// it goes on, the time doubles from line to line, up to longest.
 	Every   = 10 * time.Second
 	longest = 5 * time.Minute
-	// most is how many failures are counted at once. Others are logged one by one.
-	most = 1000
+	// maxCounted is how many failures are counted at once. Others are logged one by one.
+	maxCounted = 1000
 )
 
 // Repeated is the field with the number of entries that an entry stands for: those like it, apart
@@ -28,7 +28,8 @@ const Repeated = "repeated"
 
 // WithoutRepeats returns a core that passes warnings and errors on to another one: the first at
 // once, and those like it, while they go on, counted. Entries are alike if logger, level,
-// message, activity and errors are, apart from digits: names of attempts differ in digits.
+// message and fields are, apart from digits, in which attempts differ, and from the ids that
+// Temporal gives. A failure with another reason is never hidden.
 func WithoutRepeats(core zapcore.Core, every time.Duration) zapcore.Core {
 	return &repeats{Core: core, counts: &counts{every: every, of: map[string]*count{}}}
 }
@@ -93,13 +94,14 @@ func (r *repeats) key(e zapcore.Entry, fields []zapcore.Field) string {
 	all := zapcore.NewMapObjectEncoder()
 	for _, f := range slices.Concat(r.context, fields) {
 		switch f.Key {
-		case "error", "Error", "activity", "ActivityType":
+		case "WorkflowID", "RunID", "ActivityID": // they may differ in letters, too
+		default:
 			f.AddTo(all)
 		}
 	}
 	parts := []string{e.Level.String(), e.LoggerName, e.Message}
 	for _, name := range slices.Sorted(maps.Keys(all.Fields)) {
-		parts = append(parts, fmt.Sprint(all.Fields[name]))
+		parts = append(parts, name, fmt.Sprint(all.Fields[name]))
 	}
 	return strings.Map(func(c rune) rune {
 		if c >= '0' && c <= '9' {
@@ -118,7 +120,7 @@ func (s *counts) add(key string, e zapcore.Entry, fields []zapcore.Field, core z
 		c.entry, c.fields, c.core = e, slices.Clone(fields), core
 		return true
 	}
-	if len(s.of) < most {
+	if len(s.of) < maxCounted {
 		c := &count{}
 		s.of[key] = c
 		time.AfterFunc(s.every, func() { s.tell(key, c, s.every) })

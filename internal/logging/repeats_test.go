@@ -1,6 +1,7 @@
 package logging_test
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"testing"
@@ -32,7 +33,7 @@ func TestARepeatedFailureIsOneLineWithACount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, lines := logged()
 		for i := range 30 {
-			log.With(zap.String("WorkflowID", fmt.Sprint("run/train-", i))).Error("Activity error.", zap.Error(fmt.Errorf("attempt run/train-1/%d/0/1: it timed out", i)))
+			log.With(zap.String("WorkflowID", fmt.Sprint("run/train-", i)), zap.String("RunID", rand.Text())).Error("Activity error.", zap.Error(fmt.Errorf("attempt run/train-1/%d/0/1: it timed out", i)))
 		}
 		log.Error("Activity error.", zap.Error(errors.New("no such file")))
 		require.Equal(t, []string{"error Activity error.: attempt run/train-1/0/0/1: it timed out <nil>", "error Activity error.: no such file <nil>"}, lines(), "the first at once")
@@ -82,7 +83,11 @@ func TestOtherEntriesPassAsTheyAre(t *testing.T) {
 	log.Named("gateway").Warn("slow")
 	log.Named("samplers").Warn("slow")
 	log.Error("slow")
-	require.Len(t, lines(), 6)
+	log.Error("handler panicked", zap.Any("panic", "index out of range [5]"))
+	log.Error("handler panicked", zap.Any("panic", "nil map"))
+	log.With(zap.String("role", "gateway")).Warn("lease lost")
+	log.With(zap.String("role", "sampler")).Warn("lease lost")
+	require.Len(t, lines(), 10)
 }
 
 func TestMoreFailuresThanAreCountedAreLoggedOneByOne(t *testing.T) {

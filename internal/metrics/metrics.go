@@ -1,7 +1,7 @@
 // Package metrics counts and times what one process does, for Prometheus. The store has
 // what runs did. Metrics show how the processes work: how fast, how loaded, what fails.
 //
-// All names begin with fulgurite_, and [New] makes all of them. Labels have few values:
+// All names begin with fulgurite_. [New] makes all but that of a lease. Labels have few values:
 // kinds, outcomes and names from this program, never a run's, a task's or a user's text.
 //
 // A nil *Metrics counts nothing, so that parts may be used without one.
