@@ -344,12 +344,12 @@ func TestWhatACriticCanNotLearnFromIsRefused(t *testing.T) {
 	w := newTestEnv(t)
 	w.start(w.critical())
 	_, err := do[activities.VersionResult](t, w.trainer().TrainCritic, trainCritic(1, w.groups(1, 4)))
-	requireFinal(t, err, "demo/critic@1", "no returns")
+	requireFinal(t, err, "demo:critic@1", "no returns")
 	_, err = do[activities.VersionResult](t, w.trainer().TrainCritic, trainCritic(1, w.returned(2)))
 	requireFinal(t, err, "step 2")
 	missing := activities.ScoreBatchInput{Run: "demo", Step: 1, Groups: []activities.Group{{Task: 9, Attempts: []int{1}, Rewards: []float64{1}}}}
 	_, err = do[activities.ScoreBatchResult](t, w.trainer().ScoreBatch, missing)
-	require.ErrorContains(t, err, "values of step 1 by demo/critic@0")
+	require.ErrorContains(t, err, "values of step 1 by demo:critic@0")
 
 	plain := newTestEnv(t)
 	plain.start(plain.spec())

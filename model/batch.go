@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // BatchFormat names the layout of a training batch; docs/formats.md describes it,
@@ -13,6 +14,9 @@ import (
 const (
 	BatchFormat       = "fulgurite.batch/1"
 	MaskedBatchFormat = "fulgurite.batch/2"
+	// PoliciesBatchFormat is the format of a batch with rows of several policies: a trainer
+	// has to train each policy on its own rows alone.
+	PoliciesBatchFormat = "fulgurite.batch/3"
 )
 
 // ErrBatch is wrapped by every error of Batch.Check.
@@ -54,7 +58,10 @@ type BatchTrajectory struct {
 	Attempt   string  `json:"attempt"` // a record.Address
 	Group     int     `json:"group"`   // ordinal of its group in the batch
 	Reward    float64 `json:"reward"`
-	Advantage float64 `json:"advantage"` // of the whole trajectory
+	Advantage float64 `json:"advantage"` // of the whole trajectory; of the first policy if there are several
+	// Advantages holds the advantage for each policy, by name; nil if the run trains only
+	// one.
+	Advantages map[string]float64 `json:"advantages,omitempty"`
 	// Trained is the number of tokens trained, counted before any mask.
 	Trained int `json:"trained"`
 	// LeftOut says why no row was made of the attempt: an attempt of its group could not
@@ -76,6 +83,8 @@ type BatchRow struct {
 	// Calls holds the Seq of the attempt's call that sampled the token, and -1 for
 	// context. A token that belongs to a call but is not Sampled was masked.
 	Calls []int32
+	// Policy is the policy that sampled the row; empty if the run trains only one.
+	Policy string
 	// Trajectory is an index into Batch.Trajectories.
 	Trajectory int
 	// Returns has the critic's target for each Sampled token, 0 elsewhere; nil in all
@@ -142,6 +151,9 @@ func (b Batch) Check() error {
 		}
 	}
 	for i, r := range b.Rows {
+		if (r.Policy == "") != (b.Rows[0].Policy == "") {
+			return fmt.Errorf("%w: rows 0 and %d: one names its policy, the other does not", ErrBatch, i)
+		}
 		if (r.Returns == nil) != (b.Rows[0].Returns == nil) {
 			return fmt.Errorf("%w: rows 0 and %d: one has returns, the other has none", ErrBatch, i)
 		}
@@ -152,8 +164,35 @@ func (b Batch) Check() error {
 	return b.checkDenominators()
 }
 
+// Of returns the part of the batch from which a policy is trained: its rows, with counts of
+// them alone. Trajectories stay, so their numbers stay. A batch of one policy is returned
+// unchanged. The rows share their arrays with b.
+func (b Batch) Of(policy string) Batch {
+	if b.Format != PoliciesBatchFormat {
+		return b
+	}
+	part := b
+	part.Policy, part.Rows = policy, nil
+	part.Trajectories = slices.Clone(b.Trajectories)
+	for i := range part.Trajectories {
+		t := &part.Trajectories[i]
+		t.Advantage, t.Advantages = t.Advantages[policy], nil
+	}
+	for _, r := range b.Rows {
+		if r.Policy == policy {
+			r.Policy = ""
+			part.Rows = append(part.Rows, r)
+		}
+	}
+	part.Count()
+	return part
+}
+
 // format returns the value that Format must have.
 func (b Batch) format() string {
+	if slices.ContainsFunc(b.Rows, func(r BatchRow) bool { return r.Policy != "" }) {
+		return PoliciesBatchFormat
+	}
 	for _, r := range b.Rows {
 		if len(r.Forms) > 0 {
 			return MaskedBatchFormat

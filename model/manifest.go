@@ -248,6 +248,9 @@ func ParseManifest(b []byte) (Manifest, error) {
 	if err := json.Unmarshal(b, &m); err != nil {
 		return Manifest{}, fmt.Errorf("%w: %w", ErrManifest, err)
 	}
+	if m.Format == JointManifestFormat {
+		return Manifest{}, ErrJoint
+	}
 	if err := m.Check(); err != nil {
 		return Manifest{}, err
 	}
@@ -261,7 +264,8 @@ var (
 
 func validDigest(s string) bool { return digest.MatchString(s) }
 
-// DefaultPolicy is the policy's name unless a spec trains several.
+// DefaultPolicy is the policy's name unless a spec trains several. It then is the name of all
+// of them together: its versions are joint versions, see JointManifest.
 const DefaultPolicy = "main"
 
 // VersionID names a version: number v is the policy after v steps.
@@ -271,13 +275,13 @@ type VersionID struct {
 	Number int    `json:"number"`
 }
 
-// String returns, for example, "demo@12", or "demo/critic@3" for a policy other than the
+// String returns, for example, "demo@12", or "demo:critic@3" for a policy other than the
 // default one.
 func (v VersionID) String() string {
 	if v.Policy == DefaultPolicy || v.Policy == "" {
 		return fmt.Sprintf("%s@%d", v.Run, v.Number)
 	}
-	return fmt.Sprintf("%s/%s@%d", v.Run, v.Policy, v.Number)
+	return fmt.Sprintf("%s:%s@%d", v.Run, v.Policy, v.Number)
 }
 
 // Served is what a name such as "demo@promoted" means to clients that ask for it: a version,

@@ -142,6 +142,32 @@ type Terms struct {
 	// Prompts is the digest of the prompts and rules (a prompts.Set) that requests are
 	// rewritten with before the policy reads them; empty if there are none.
 	Prompts string `json:"prompts,omitempty"`
+	// Policies says which policy answers which request, if the run has several. Policy is
+	// then JointPolicy.
+	Policies []PolicyRule `json:"policies,omitempty"`
+}
+
+// PolicyRule says which requests a policy answers.
+type PolicyRule struct {
+	Policy string `json:"policy"`
+	// Match lists the requests: those that agree with one of its elements. Nil is all
+	// requests that no other rule answers.
+	Match []PolicyMatch `json:"match,omitempty"`
+}
+
+// PolicyMatch finds requests. All fields that are given have to agree.
+type PolicyMatch struct {
+	// Agent is the agent's name in the base URL of the request; empty is any.
+	Agent string `json:"agent,omitempty"`
+	// Model is the model that the request asks for; empty is any.
+	Model string `json:"model,omitempty"`
+	// Role is the role of a message whose text is Exact, or begins with Prefix. Position is
+	// the number of that message, from 0; nil is any. Without Exact and Prefix the texts do
+	// not matter.
+	Role     string `json:"role,omitempty"`
+	Position *int   `json:"position,omitempty"`
+	Exact    string `json:"exact,omitempty"`
+	Prefix   string `json:"prefix,omitempty"`
 }
 
 // How the tokens of a continued dialog are made.

@@ -71,7 +71,8 @@ func (b *binder) fields(target reflect.Value, n node, key string) {
 	}
 }
 
-// mapping binds a mapping whose keys the user chooses. All its values have one kind.
+// mapping binds a mapping whose keys the user chooses. All its values have one kind, which is
+// a scalar or a mapping with known keys.
 func (b *binder) mapping(target reflect.Value, n node, key string) {
 	entries, ok := n.value.([]entry)
 	if !ok {
@@ -81,6 +82,13 @@ func (b *binder) mapping(target reflect.Value, n node, key string) {
 	bound := reflect.MakeMap(target.Type())
 	for _, e := range entries {
 		value := reflect.New(target.Type().Elem()).Elem()
+		if value.Kind() == reflect.Struct {
+			if e.value.value != nil {
+				b.fields(value, node{line: e.line, value: e.value.value}, join(key, e.key))
+			}
+			bound.SetMapIndex(reflect.ValueOf(e.key), value)
+			continue
+		}
 		if e.value.value == nil || b.scalar(value, node{line: e.line, value: e.value.value}, join(key, e.key)) {
 			bound.SetMapIndex(reflect.ValueOf(e.key), value)
 		}
@@ -169,6 +177,10 @@ func (b *binder) scalar(target reflect.Value, n node, key string) bool {
 
 // zero refuses a zero that would silently become a default.
 func (b *binder) zero(n node, key string) {
+	if _, switched := n.value.(bool); !switched && strings.HasPrefix(key, "policies.") {
+		b.add(n.line, key, "leave the key out for the value of the run", "%v is not possible", n.shown())
+		return
+	}
 	if standard, ok := defaultOf(key); ok {
 		b.add(n.line, key, fmt.Sprintf("leave the key out for its default, %v", standard), "%v is not possible", n.shown())
 	}

@@ -32,6 +32,9 @@ type Spec struct {
 	// Agent says how to run the agent. Give exactly one of func, command, service and
 	// temporal.
 	Agent Agent `json:"agent"`
+	// Policies are the models that the run trains, by name, if there are several over one
+	// base. Absent means that the run trains one, whose name is main.
+	Policies map[string]Policy `json:"policies,omitempty"`
 	// Prompts are named texts that replace parts of the agent's prompts. Absent means that
 	// the model reads what the agent sends.
 	Prompts *Prompts `json:"prompts,omitempty"`
@@ -406,6 +409,7 @@ func (s Spec) WithDefaults() Spec {
 		s.Model.Codec = cmp.Or(s.Model.Codec, CodecMessages)
 	}
 	s.Model = s.Model.withDefaults()
+	s.Policies = withPolicyDefaults(s.Policies)
 	s.Agent = s.Agent.withDefaults()
 	s.Prompts = s.Prompts.withDefaults()
 	s.Optimizer = s.Optimizer.withDefaults()

@@ -180,6 +180,7 @@ func (s Spec) check(f *Faults) {
 	s.checkBudget(f)
 	s.checkPromotion(f)
 	s.Replay.check(f)
+	s.checkPolicies(f)
 }
 
 // maxNameBytes is the longest name of a run.

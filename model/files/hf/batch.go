@@ -27,7 +27,7 @@ func EncodeBatch(b model.Batch) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode batch: %w", err)
 	}
-	text, err := json.Marshal(batchText{b, forms.distinct})
+	text, err := json.Marshal(batchText{b, forms.distinct, rowPolicies(b)})
 	if err != nil {
 		return nil, fmt.Errorf("encode batch: %w", err)
 	}
@@ -73,6 +73,9 @@ func DecodeBatch(file []byte) (model.Batch, error) {
 	if b.Rows, err = f.rows(); err != nil {
 		return model.Batch{}, fmt.Errorf("decode batch: %w", err)
 	}
+	if err := setRowPolicies(b, text.RowPolicies); err != nil {
+		return model.Batch{}, fmt.Errorf("decode batch: %w", err)
+	}
 	if err := readForms(arrays, text.Forms, b.Rows); err != nil {
 		return model.Batch{}, fmt.Errorf("decode batch: %w", err)
 	}
@@ -86,6 +89,33 @@ func DecodeBatch(file []byte) (model.Batch, error) {
 type batchText struct {
 	model.Batch
 	Forms []json.RawMessage `json:"forms,omitempty"` // each different form once
+	// RowPolicies holds the policy of each row; nil if the run trains only one.
+	RowPolicies []string `json:"row_policies,omitempty"`
+}
+
+func rowPolicies(b model.Batch) []string {
+	if b.Format != model.PoliciesBatchFormat {
+		return nil
+	}
+	names := make([]string, len(b.Rows))
+	for i, r := range b.Rows {
+		names[i] = r.Policy
+	}
+	return names
+}
+
+// setRowPolicies sets the policy of each row of a batch that was read.
+func setRowPolicies(b model.Batch, names []string) error {
+	if names == nil {
+		return nil
+	}
+	if len(names) != len(b.Rows) {
+		return fmt.Errorf("%w: %d row_policies for %d rows", ErrFormat, len(names), len(b.Rows))
+	}
+	for i := range b.Rows {
+		b.Rows[i].Policy = names[i]
+	}
+	return nil
 }
 
 // flat holds the rows of a batch as arrays.

@@ -1,0 +1,300 @@
+package spec
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/prompts"
+)
+
+// maxPolicies bounds the policies of a spec.
+const maxPolicies = 16
+
+// policyName matches the names of policies.
+var policyName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,62}$`)
+
+// reservedPolicies are the names that mean something else where a policy is named.
+var reservedPolicies = map[string]string{
+	"main":    "main is all policies of a run together",
+	"critic":  "critic is the model that estimates returns",
+	"prompts": "prompts are the texts that replace parts of requests",
+}
+
+// Policy is one of several models that a run trains. What it leaves out is as the run's own
+// keys say.
+type Policy struct {
+	// Match lists the requests that the policy answers: those that agree with one of its
+	// elements. Absent means all requests that no other policy answers. Only one policy may
+	// leave it out.
+	Match []PolicyMatch `json:"match,omitempty"`
+	// Frozen keeps the policy as it begins. It samples, and its calls are not trained.
+	Frozen bool `json:"frozen,omitempty"`
+	// LoRA replaces model.lora.
+	LoRA *LoRA `json:"lora,omitempty"`
+	// WarmStart replaces model.warm_start.
+	WarmStart *WarmStart `json:"warm_start,omitempty"`
+	// Optimizer has the keys of training.optimizer that differ from it.
+	Optimizer *Optimizer `json:"optimizer,omitempty"`
+	// Credit has the keys of credit that differ from it. Not judge, kl_in_reward and what
+	// needs a critic.
+	Credit *Credit `json:"credit,omitempty"`
+	// Loss has the keys of loss that differ from it.
+	Loss *Loss `json:"loss,omitempty"`
+}
+
+// PolicyMatch finds requests. All of its keys have to agree. Give at least one.
+type PolicyMatch struct {
+	// Agent is the agent's name in the base URL of the request. Absent means any.
+	Agent string `json:"agent,omitempty"`
+	// Model is the model that the request asks for. Absent means any.
+	Model string `json:"model,omitempty"`
+	// Role is the kind of message that has the text: "system", "developer" (the same) or
+	// "user". Absent means "system". Only with exact or prefix.
+	Role string `json:"role,omitempty"`
+	// Position is the number of that message in the request, from 0. Absent means any. Only
+	// with exact or prefix.
+	Position *int `json:"position,omitempty"`
+	// Exact is the complete text of a message as the agent sends it. Give exact or prefix or
+	// neither.
+	Exact string `json:"exact,omitempty"`
+	// Prefix is the beginning of the text of a message as the agent sends it.
+	Prefix string `json:"prefix,omitempty"`
+}
+
+// PolicyNames returns the names of the policies that the run trains, sorted. It is nil if
+// the spec names none: the run then trains one policy, "main".
+func (s Spec) PolicyNames() []string { return sortedKeys(s.Policies) }
+
+// ForPolicy returns the spec of a run that trains one of the policies alone. A name that the
+// spec does not have, such as that of the only policy, returns the spec unchanged.
+func (s Spec) ForPolicy(name string) Spec {
+	p, ok := s.Policies[name]
+	if !ok {
+		return s
+	}
+	if p.LoRA != nil {
+		l := *p.LoRA // the caller's copy does not change
+		if s.Model.Version == "" {
+			l = l.withDefaults()
+		}
+		s.Model.LoRA = &l
+	}
+	if p.WarmStart != nil {
+		w := Model{WarmStart: p.WarmStart}.withDefaults()
+		s.Model.WarmStart = w.WarmStart
+	}
+	overlay(&s.Training.Optimizer, p.Optimizer)
+	overlay(&s.Credit, p.Credit)
+	overlay(&s.Loss, p.Loss)
+	return s
+}
+
+// overlay sets the fields of base that over has. The caller's maps and pointers stay as they
+// are.
+func overlay[T any](base, over *T) {
+	if over == nil {
+		return
+	}
+	below, err := json.Marshal(base)
+	if err != nil {
+		return // NaN and infinities, which Validate refuses
+	}
+	above, err := json.Marshal(over)
+	if err != nil {
+		return
+	}
+	var merged map[string]json.RawMessage
+	var differing map[string]json.RawMessage
+	if json.Unmarshal(below, &merged) != nil || json.Unmarshal(above, &differing) != nil {
+		return
+	}
+	maps.Copy(merged, differing)
+	text, err := json.Marshal(merged)
+	if err != nil {
+		return
+	}
+	var out T
+	if json.Unmarshal(text, &out) == nil {
+		*base = out
+	}
+}
+
+// withPolicyDefaults returns the policies with their defaults. The caller's copy does not
+// change.
+func withPolicyDefaults(policies map[string]Policy) map[string]Policy {
+	if policies == nil {
+		return nil
+	}
+	out := map[string]Policy{}
+	for name, p := range policies {
+		p.Match = slices.Clone(p.Match)
+		for i := range p.Match {
+			if m := &p.Match[i]; m.Role == "" && (m.Exact != "" || m.Prefix != "") {
+				m.Role = string(prompts.System)
+			}
+		}
+		if p.LoRA != nil {
+			l := p.LoRA.withDefaults()
+			p.LoRA = &l
+		}
+		if p.WarmStart != nil {
+			p.WarmStart = Model{WarmStart: p.WarmStart}.withDefaults().WarmStart
+		}
+		out[name] = p
+	}
+	return out
+}
+
+// checkPolicies reports the faults of the policies, whose defaults must be filled in.
+func (s Spec) checkPolicies(f *Faults) {
+	if s.Policies == nil {
+		return
+	}
+	names := s.PolicyNames()
+	switch n := len(names); {
+	case n < 2:
+		f.add("policies", "give at least two, or leave policies out and the run trains one", "%d given", n)
+	case n > maxPolicies:
+		f.add("policies", fmt.Sprintf("give at most %d", maxPolicies), "%d policies", n)
+		return
+	}
+	s.checkWithPolicies(f)
+	rest, frozen := "", 0
+	for _, name := range names {
+		p, key := s.Policies[name], "policies."+name
+		if why, reserved := reservedPolicies[name]; reserved {
+			f.add(key, "give another name", "%s", why)
+		} else if !policyName.MatchString(name) {
+			f.add(key, "use 1 to 63 of a-z, 0-9, '_' and '-', with a letter first", "%q can't be the name of a policy", name)
+		}
+		switch {
+		case len(p.Match) > 0:
+		case rest == "":
+			rest = name
+		default:
+			f.add(key+".match", "say which requests it answers", "missing, and policies.%s has none either: only one policy can answer all other requests", rest)
+		}
+		for i, m := range p.Match {
+			m.check(f, fmt.Sprintf("%s.match[%d]", key, i))
+			if other := s.sameMatch(names, name, i); other != "" {
+				f.add(fmt.Sprintf("%s.match[%d]", key, i), "remove one, or let them differ", "it is a match of %s, and a request has one policy", other)
+			}
+		}
+		if p.Frozen {
+			frozen++
+			const why = "a frozen policy is not trained"
+			f.unused(key+".optimizer", p.Optimizer != nil, why)
+			f.unused(key+".credit", p.Credit != nil, why)
+			f.unused(key+".loss", p.Loss != nil, why)
+		}
+		s.checkPolicy(f, name)
+	}
+	if frozen == len(names) && len(names) > 0 {
+		f.add("policies", "let one be trained, or leave policies out", "all of them are frozen")
+	}
+}
+
+// sameMatch returns the key of the match that is the same as match i of a policy and comes
+// before it, "" if there is none.
+func (s Spec) sameMatch(names []string, policy string, i int) string {
+	for _, other := range names {
+		for k, m := range s.Policies[other].Match {
+			if other == policy && k >= i {
+				return ""
+			}
+			if m.equal(s.Policies[policy].Match[i]) {
+				return fmt.Sprintf("policies.%s.match[%d]", other, k)
+			}
+		}
+		if other == policy {
+			return ""
+		}
+	}
+	return ""
+}
+
+func (m PolicyMatch) equal(o PolicyMatch) bool {
+	if m.Position != nil && o.Position != nil && *m.Position == *o.Position {
+		o.Position = m.Position
+	}
+	return m == o
+}
+
+func (m PolicyMatch) check(f *Faults, key string) {
+	text := m.Exact != "" || m.Prefix != ""
+	if m.Agent == "" && m.Model == "" && !text {
+		f.add(key, "give agent, model, exact or prefix", "it matches every request")
+	}
+	if m.Exact != "" && m.Prefix != "" {
+		f.add(key+".prefix", "keep one of exact and prefix", "both exact and prefix")
+	}
+	roles := []string{string(prompts.System), string(prompts.Developer), string(prompts.User)}
+	if m.Role != "" && !slices.Contains(roles, m.Role) {
+		f.add(key+".role", "give "+strings.Join(roles, ", "), "unknown name %q", m.Role)
+	}
+	f.unused(key+".role", m.Role != "" && !text, "it is that of the text in exact or prefix")
+	f.unused(key+".position", m.Position != nil && !text, "it is that of the text in exact or prefix")
+	if m.Position != nil {
+		f.whole(key+".position", *m.Position, 0, 1e6)
+	}
+}
+
+// checkWithPolicies reports keys of the run that don't work with several policies.
+func (s Spec) checkWithPolicies(f *Faults) {
+	const remedy = "leave it out, or leave policies out"
+	for _, key := range []struct {
+		name string
+		used bool
+		why  string
+	}{
+		{"critic", s.Critic != nil, "a critic is of one policy"},
+		{"credit.kl_in_reward", s.Credit.KLInReward != nil, "a reward with this term is of one policy"},
+		{"credit.train_agents", s.Credit.TrainAgents != "", "policies.NAME.match and policies.NAME.frozen say which calls are trained"},
+		{"optimizer", s.Optimizer != nil, "a search trains no policy"},
+		{"sampling.server.type", s.Sampling.Server != nil && s.Sampling.Server.Type == ServerOpenAI, "such a server has one model, which is not trained"},
+	} {
+		if key.used {
+			f.add(key.name, remedy, "not with policies: %s", key.why)
+		}
+	}
+}
+
+// policyKeys are the keys of a policy by those of the run that they replace.
+var policyKeys = [][2]string{{"model.lora", "lora"}, {"model.warm_start", "warm_start"}, {"training.optimizer", "optimizer"}, {"credit", "credit"}, {"loss", "loss"}}
+
+// checkPolicy reports what is wrong with the spec of a policy and not with that of the run.
+func (s Spec) checkPolicy(f *Faults, name string) {
+	key, p := "policies."+name, s.Policies[name]
+	if p.Credit != nil {
+		const why = "not of a single policy"
+		f.unused(key+".credit.judge", p.Credit.Judge != nil, why)
+		f.unused(key+".credit.kl_in_reward", p.Credit.KLInReward != nil, why)
+		f.unused(key+".credit.train_agents", p.Credit.TrainAgents != "", why)
+		if p.Credit.UsesCritic() {
+			f.add(key+".credit", "give an assignment without a critic", "it needs a critic, and a critic is of one policy")
+			return
+		}
+	}
+	run, one := s, s.ForPolicy(name)
+	run.Policies, one.Policies = nil, nil
+	var own *Faults
+	if faults, ok := newer(run.Validate(), one.Validate()).(*Faults); ok { //nolint:errorlint // Validate wraps nothing
+		own = faults
+	}
+	if own == nil {
+		return
+	}
+	for _, fault := range own.List {
+		for _, names := range policyKeys {
+			if rest, ok := strings.CutPrefix(fault.Key, names[0]); ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {
+				fault.Key = key + "." + names[1] + rest
+				break
+			}
+		}
+		f.List = append(f.List, fault)
+	}
+}
