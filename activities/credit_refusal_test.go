@@ -72,7 +72,7 @@ func TestAStepWithoutATrainedCallMakesAVersionWithoutAnUpdate(t *testing.T) {
 		words  []string
 	}{
 		"no call":        {spec.Credit{}, [][]entry{{{reward: 1}, {}}}, []string{"no model call was recorded in 2 rollouts", "base URL"}},
-		"nobody trained": {spec.Credit{TrainAgents: "sol"}, [][]entry{{ok, {says: []string{"duo: a"}}}}, []string{"no call of an agent that is trained", `"sol"`, "duo, solo", "demo/train-1/0/0/1"}},
+		"nobody trained": {spec.Credit{TrainAgents: "sol"}, [][]entry{{ok, {says: []string{"duo: a"}}}}, []string{"no call that is trained", `"sol"`, "duo, solo", "demo/train-1/0/0/1"}},
 		"one group":      {spec.Credit{Assignment: "value_difference"}, [][]entry{{ok, {says: []string{"solo: b"}}}, {{}, {}}}, []string{"nothing to train", "two groups"}},
 		"all left out":   {spec.Credit{}, [][]entry{{ok, {says: ok.says, outcome: record.InfraFault}}}, []string{"every group was left out"}},
 	} {

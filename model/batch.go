@@ -3,6 +3,7 @@ package model
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 )
@@ -67,6 +68,21 @@ type BatchTrajectory struct {
 	// LeftOut says why no row was made of the attempt: an attempt of its group could not
 	// be given credit. It is empty otherwise.
 	LeftOut string `json:"left_out,omitempty"`
+}
+
+// Add sets the advantage for a policy; the name is empty if the run trains only one. The first
+// policy is the one that Advantage is of.
+func (t *BatchTrajectory) Add(policy string, advantage float64, first bool) {
+	if first {
+		t.Advantage = advantage
+	}
+	if policy == "" {
+		return
+	}
+	if t.Advantages == nil {
+		t.Advantages = map[string]float64{}
+	}
+	t.Advantages[policy] = advantage
 }
 
 // BatchRow is one sequence. All its slices except Forms have the length of Tokens, and
@@ -145,7 +161,8 @@ func (b Batch) Check() error {
 		return fmt.Errorf("%w: vocab_size is %d, want at least 1", ErrBatch, b.VocabSize)
 	}
 	for i, t := range b.Trajectories {
-		if t.Attempt == "" || t.Group < 0 || t.Trained < 0 || !finite(t.Reward) || !finite(t.Advantage) {
+		if t.Attempt == "" || t.Group < 0 || t.Trained < 0 || !finite(t.Reward) || !finite(t.Advantage) ||
+			slices.ContainsFunc(slices.Collect(maps.Values(t.Advantages)), func(v float64) bool { return !finite(v) }) {
 			return fmt.Errorf("%w: trajectory %d (%s): group %d, reward %v, advantage %v, trained %d",
 				ErrBatch, i, t.Attempt, t.Group, t.Reward, t.Advantage, t.Trained)
 		}

@@ -65,17 +65,35 @@ type PolicyMatch struct {
 	Prefix string `json:"prefix,omitempty"`
 }
 
-// PolicyNames returns the names of the policies that the run trains, sorted. It is nil if
-// the spec names none: the run then trains one policy, "main".
+// PolicyNames returns the names of the policies of the run, sorted. It is nil if the spec
+// names none: the run then trains one policy, "main".
 func (s Spec) PolicyNames() []string { return sortedKeys(s.Policies) }
 
-// ForPolicy returns the spec of a run that trains one of the policies alone. A name that the
-// spec does not have, such as that of the only policy, returns the spec unchanged.
+// TrainedPolicies returns the names of those policies that are not frozen, sorted.
+func (s Spec) TrainedPolicies() []string {
+	return slices.DeleteFunc(s.PolicyNames(), func(name string) bool { return s.Policies[name].Frozen })
+}
+
+// FlatByCredit reports whether the credit of a group has to be computed to find out whether
+// the group teaches nothing, as Credit.FlatByCredit does for one policy. A group of several
+// policies teaches nothing if it teaches none of them.
+func (s Spec) FlatByCredit() bool {
+	names := s.TrainedPolicies()
+	if len(names) == 0 {
+		return s.Credit.FlatByCredit()
+	}
+	return !slices.ContainsFunc(names, func(name string) bool { return s.ForPolicy(name).Credit.teachesFlat() != "" })
+}
+
+// ForPolicy returns the spec of one of the policies: it names that policy alone, and its keys
+// have the values of that policy. A name that the spec does not have, such as that of the only
+// policy, returns the spec unchanged.
 func (s Spec) ForPolicy(name string) Spec {
 	p, ok := s.Policies[name]
 	if !ok {
 		return s
 	}
+	s.Policies = map[string]Policy{name: p}
 	if p.LoRA != nil {
 		l := *p.LoRA // the caller's copy does not change
 		if s.Model.Version == "" {

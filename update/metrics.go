@@ -21,7 +21,9 @@ import (
 // (attempts whose agent failed), batch/silent (attempts without a call), batch/cut_off
 // (replies that reached the limit of tokens) and batch/unparsed (replies that could not be
 // parsed).
-func batchMetrics(s spec.Spec, b model.Batch, groups [][]assign.Sample, g givenCredit) map[string]float64 {
+//
+// With several policies, numbers of one of them alone are named policy/NAME/….
+func batchMetrics(b model.Batch, groups [][]assign.Sample, leftOut map[int]error, parts []part) map[string]float64 {
 	out := map[string]float64{}
 	rewards := make([]float64, len(b.Trajectories))
 	for i, t := range b.Trajectories {
@@ -30,26 +32,7 @@ func batchMetrics(s spec.Spec, b model.Batch, groups [][]assign.Sample, g givenC
 	spread(rewards).put(out, "reward")
 	putAdvantages(out, b)
 	putAttempts(out, groups)
-	kept := assign.Without(groups, g.leftOut)
-	putMasked(out, s.Credit, g.trajectories)
-	unmerged, flat := 0.0, float64(len(kept))
-	if g.idle == "" {
-		putNamed(out, s.Credit, g.trajectories)
-		putSignals(out, s.Credit, kept, g.trajectories)
-		putReference(out, s.Credit.Plan().KL, g.trajectories)
-		for i, samples := range kept {
-			for j, one := range samples {
-				for k, c := range one.History {
-					if g.trajectories[i][j].Calls[k].Trains() {
-						unmerged += float64(len(c.Prompt) + len(c.Completion))
-					}
-				}
-			}
-			if g.advantages.Teaches(g.trajectories, i) {
-				flat--
-			}
-		}
-	}
+	kept := assign.Without(groups, leftOut)
 	tokens := 0.0
 	for _, r := range b.Rows {
 		tokens += float64(len(r.Tokens))
@@ -58,19 +41,83 @@ func batchMetrics(s spec.Spec, b model.Batch, groups [][]assign.Sample, g givenC
 	out["batch/sequences"] = float64(len(b.Rows))
 	out["batch/tokens"] = tokens
 	// The number of tokens that training would read without merging calls.
-	out["batch/tokens_unmerged"] = unmerged
+	out["batch/tokens_unmerged"] = 0
 	out["batch/trained_tokens"] = float64(b.Denominators.Tokens)
-	out["batch/zero_variance_groups"] = flat
-	if len(g.leftOut) > 0 {
-		out["batch/left_out_groups"] = float64(len(g.leftOut))
+	teaches := make([]bool, len(kept)) // at least one of the policies
+	for _, p := range parts {
+		own := out
+		if p.policy != "" {
+			own = map[string]float64{}
+			of := b.Of(p.policy)
+			putAdvantages(own, of)
+			own["batch/sequences"], own["batch/trained_tokens"] = float64(len(of.Rows)), float64(of.Denominators.Tokens)
+		}
+		flat := p.put(own, kept, teaches)
+		out["batch/tokens_unmerged"] += p.unmerged(kept)
+		if p.policy != "" {
+			own["batch/zero_variance_groups"] = flat
+			for name, v := range own {
+				out[policyMetric(p.policy, name)] = v
+			}
+		}
 	}
-	if g.advantages.Baselines != nil {
-		out["batch/baseline"] = g.advantages.Baselines[credit.AllAgents]
+	out["batch/zero_variance_groups"] = 0
+	for _, one := range teaches {
+		if !one {
+			out["batch/zero_variance_groups"]++
+		}
+	}
+	if len(leftOut) > 0 {
+		out["batch/left_out_groups"] = float64(len(leftOut))
 	}
 	for name, v := range out {
 		out[name] = bounded(v)
 	}
 	return out
+}
+
+// policyMetric returns the name of a metric of one of several policies.
+func policyMetric(policy, name string) string { return "policy/" + policy + "/" + name }
+
+// put describes the credit of the kept groups, and notes the groups that teach. It returns how
+// many do not.
+func (p part) put(out map[string]float64, kept [][]assign.Sample, teaches []bool) (flat float64) {
+	putMasked(out, p.spec.Credit, p.trajectories)
+	if p.advantages.Baselines != nil {
+		out["batch/baseline"] = p.advantages.Baselines[credit.AllAgents]
+	}
+	if p.idle != "" {
+		return float64(len(kept))
+	}
+	putNamed(out, p.spec.Credit, p.trajectories)
+	putSignals(out, p.spec.Credit, kept, p.trajectories)
+	putReference(out, p.spec.Credit.Plan().KL, p.trajectories)
+	for i := range kept {
+		if !p.advantages.Teaches(p.trajectories, i) {
+			flat++
+			continue
+		}
+		teaches[i] = true
+	}
+	return flat
+}
+
+// unmerged counts the tokens of the calls that are trained, with their prompts.
+func (p part) unmerged(kept [][]assign.Sample) float64 {
+	n := 0.0
+	if p.idle != "" {
+		return 0
+	}
+	for i, samples := range kept {
+		for j, one := range samples {
+			for k, c := range one.History {
+				if p.trajectories[i][j].Calls[k].Trains() {
+					n += float64(len(c.Prompt) + len(c.Completion))
+				}
+			}
+		}
+	}
+	return n
 }
 
 // putAttempts counts what may be the reason that attempts teach nothing.

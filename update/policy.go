@@ -24,10 +24,15 @@ func (m *Maker) Policy(ctx context.Context, t Target, run Run) (model.Version, e
 	if err != nil {
 		return model.Version{}, err
 	}
-	batch, err := m.batch(ctx, t, t.ID.Policy)
+	of := t.ID.Policy
+	if len(run.Spec.Policies) > 0 {
+		of = model.DefaultPolicy // the batch is of all policies
+	}
+	batch, err := m.batch(ctx, t, of)
 	if err != nil {
 		return model.Version{}, err
 	}
+	batch = batch.Of(t.ID.Policy)
 	p, u, err := m.policyPlan(t, run, parent, batch)
 	if err != nil {
 		return model.Version{}, err

@@ -446,7 +446,7 @@ func (t *trainingRun) flatGroups(ctx workflow.Context, g *stepGroups, todo []gro
 			positions, in.Groups = append(positions, task.position), append(in.Groups, r.Group)
 		}
 	}
-	if len(positions) == 0 || !t.Spec.Credit.FlatByCredit() {
+	if len(positions) == 0 || !t.Spec.FlatByCredit() {
 		return nil
 	}
 	var c *activities.Coordinator

@@ -24,21 +24,26 @@ var (
 	// ErrMinimum is wrapped when a final reward is below the least that the spec
 	// declares.
 	ErrMinimum = errors.New("reward below grader.minimum")
-	// ErrAgents is wrapped when no call was made by an agent that is trained.
-	ErrAgents = errors.New("no call of an agent that is trained")
+	// ErrAgents is wrapped when no call was made by an agent, or answered by a policy, that
+	// is trained.
+	ErrAgents = errors.New("no call that is trained")
 	// ErrValues is wrapped when a critic's values belong to other attempts.
 	ErrValues = errors.New("values of other attempts")
 	// ErrJudgments is wrapped when a judge's scores belong to other attempts.
 	ErrJudgments = errors.New("judgments of other attempts")
 )
 
-// Trajectories returns the samples in the form that package credit reads.
+// Trajectories returns the samples in the form that package credit reads. The spec of one of
+// several policies (spec.Spec.ForPolicy) leaves out the calls of the others.
 func Trajectories(s spec.Spec, groups [][]Sample) ([][]credit.Trajectory, error) {
 	trained, err := regexp.Compile("^(?:" + s.Credit.TrainAgents + ")$")
 	if err != nil {
 		return nil, fmt.Errorf("credit.train_agents: %w", err)
 	}
 	b := builder{spec: s, trained: trained}
+	if names := s.PolicyNames(); len(names) == 1 {
+		b.policy = names[0]
+	}
 	out := make([][]credit.Trajectory, len(groups))
 	for g, samples := range groups {
 		for _, one := range samples {
@@ -56,6 +61,7 @@ func Trajectories(s spec.Spec, groups [][]Sample) ([][]credit.Trajectory, error)
 type builder struct {
 	spec     spec.Spec
 	trained  *regexp.Regexp
+	policy   string // whose calls are trained; empty for all
 	calls    int
 	included int    // calls of agents that are trained
 	first    string // the first attempt with calls
@@ -66,6 +72,9 @@ type builder struct {
 func (b *builder) checkAgents() error {
 	if b.calls == 0 || b.included > 0 {
 		return nil
+	}
+	if b.policy != "" {
+		return fmt.Errorf("%w: policy %s answered none of the calls, for example in attempt %s", ErrAgents, b.policy, b.first)
 	}
 	return fmt.Errorf("%w: credit.train_agents %q matches none of %s, for example in attempt %s",
 		ErrAgents, b.spec.Credit.TrainAgents, strings.Join(slices.Sorted(maps.Keys(b.agents)), ", "), b.first)
@@ -86,6 +95,7 @@ func (b *builder) trajectory(one Sample) (credit.Trajectory, error) {
 		if b.spec.Credit.TrainAgents != "" {
 			call.Skip = !b.trained.MatchString(call.Agent)
 		}
+		call.Skip = call.Skip || b.policy != "" && c.Policy != b.policy
 		call.Masked = !call.Skip && b.spec.Credit.Truncated == spec.TruncatedMask && c.CutOff()
 		if one.Before != nil {
 			call.Before = one.Before[k]
@@ -311,8 +321,26 @@ func Without(groups [][]Sample, out map[int]error) [][]Sample {
 // trained tokens would be 0, or it has no such token, or one of its attempts can't be given
 // credit. It may be used only for credit that
 // compares the samples of a group with each other alone, so that other groups do not
-// matter; see spec.Credit.FlatByCredit.
+// matter; see spec.Spec.FlatByCredit. With several policies, a group is flat if it is flat for
+// each of them.
 func FlatGroups(s spec.Spec, groups [][]Sample) ([]bool, error) {
+	if len(s.Policies) == 0 {
+		return flatGroups(s, groups)
+	}
+	out := slices.Repeat([]bool{true}, len(groups))
+	for _, name := range s.TrainedPolicies() {
+		flat, err := flatGroups(s.ForPolicy(name), groups)
+		if err != nil {
+			return nil, fmt.Errorf("policy %s: %w", name, err)
+		}
+		for g := range out {
+			out[g] = out[g] && flat[g]
+		}
+	}
+	return out, nil
+}
+
+func flatGroups(s spec.Spec, groups [][]Sample) ([]bool, error) {
 	out := make([]bool, len(groups))
 	for g := range groups {
 		trajectories, given, err := Advantages(s, nil, groups[g:g+1])

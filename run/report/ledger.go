@@ -129,7 +129,7 @@ func (l *ledger) add(t record.Trial) {
 // all its samples got some reward and none was trained.
 func (l *ledger) flat(p prompt, uses int) bool {
 	n := l.spec.Training.SamplesPerTask
-	byCredit := l.spec.Credit.FlatByCredit()
+	byCredit := l.spec.FlatByCredit()
 	byCredit = byCredit || l.tokens[p] == 0
 	first, ok := l.rewards[p][0]
 	for i := range n {
