@@ -114,12 +114,12 @@ func (c *Coordinator) samples(ctx context.Context, s spec.Spec, of StepGroups) (
 		}
 	}
 	source := c.source(of)
-	if assign.NeedsSignals(s.Credit) {
+	if assign.NeedsSignals(s) {
 		if err := source.Observe(ctx, groups); err != nil {
 			return nil, err
 		}
 	}
-	if assign.NeedsEstimates(s.Credit) {
+	if assign.NeedsEstimates(s) {
 		earlier, err := source.Earlier(ctx, of.Step)
 		if err != nil {
 			return nil, err

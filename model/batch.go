@@ -3,7 +3,6 @@ package model
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 )
@@ -59,30 +58,14 @@ type BatchTrajectory struct {
 	Attempt   string  `json:"attempt"` // a record.Address
 	Group     int     `json:"group"`   // ordinal of its group in the batch
 	Reward    float64 `json:"reward"`
-	Advantage float64 `json:"advantage"` // of the whole trajectory; of the first policy if there are several
-	// Advantages holds the advantage for each policy, by name; nil if the run trains only
-	// one.
-	Advantages map[string]float64 `json:"advantages,omitempty"`
+	// Advantage is that of the whole trajectory; with several policies the mean of those for
+	// each of them.
+	Advantage float64 `json:"advantage"`
 	// Trained is the number of tokens trained, counted before any mask.
 	Trained int `json:"trained"`
 	// LeftOut says why no row was made of the attempt: an attempt of its group could not
 	// be given credit. It is empty otherwise.
 	LeftOut string `json:"left_out,omitempty"`
-}
-
-// Add sets the advantage for a policy; the name is empty if the run trains only one. The first
-// policy is the one that Advantage is of.
-func (t *BatchTrajectory) Add(policy string, advantage float64, first bool) {
-	if first {
-		t.Advantage = advantage
-	}
-	if policy == "" {
-		return
-	}
-	if t.Advantages == nil {
-		t.Advantages = map[string]float64{}
-	}
-	t.Advantages[policy] = advantage
 }
 
 // BatchRow is one sequence. All its slices except Forms have the length of Tokens, and
@@ -161,8 +144,7 @@ func (b Batch) Check() error {
 		return fmt.Errorf("%w: vocab_size is %d, want at least 1", ErrBatch, b.VocabSize)
 	}
 	for i, t := range b.Trajectories {
-		if t.Attempt == "" || t.Group < 0 || t.Trained < 0 || !finite(t.Reward) || !finite(t.Advantage) ||
-			slices.ContainsFunc(slices.Collect(maps.Values(t.Advantages)), func(v float64) bool { return !finite(v) }) {
+		if t.Attempt == "" || t.Group < 0 || t.Trained < 0 || !finite(t.Reward) || !finite(t.Advantage) {
 			return fmt.Errorf("%w: trajectory %d (%s): group %d, reward %v, advantage %v, trained %d",
 				ErrBatch, i, t.Attempt, t.Group, t.Reward, t.Advantage, t.Trained)
 		}
@@ -191,10 +173,6 @@ func (b Batch) Of(policy string) Batch {
 	part := b
 	part.Policy, part.Rows = policy, nil
 	part.Trajectories = slices.Clone(b.Trajectories)
-	for i := range part.Trajectories {
-		t := &part.Trajectories[i]
-		t.Advantage, t.Advantages = t.Advantages[policy], nil
-	}
 	for _, r := range b.Rows {
 		if r.Policy == policy {
 			r.Policy = ""

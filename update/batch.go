@@ -1,13 +1,11 @@
 package update
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/credit/assign"
@@ -37,138 +35,68 @@ type Credited struct {
 // the batch's policy, number, vocabulary and the digests of its credit's inputs. baselines
 // are the running baselines of the step before. A group is left out if one of its attempts
 // can't be given credit. An error is a fault of the spec, or of the inputs of the credit.
-//
-// With several policies in the spec, each gets its own credit, from the calls that it
-// answered, and its own rows. The others' calls are context. A group that can't be given
-// credit for one of them is left out for all.
 func NewBatch(s spec.Spec, b model.Batch, baselines map[string]float64, groups [][]assign.Sample) (Credited, error) {
-	parts, leftOut, err := giveCredits(s, baselines, groups)
+	g, err := giveCredit(s, baselines, groups)
 	if err != nil {
 		return Credited{}, err
 	}
-	for _, p := range parts {
-		for name, v := range p.advantages.Baselines {
-			if b.Baselines == nil {
-				b.Baselines = map[string]float64{}
-			}
-			b.Baselines[p.prefix()+name] = v
-		}
-	}
+	b.Baselines = g.advantages.Baselines
 	kept := 0
 	for i, samples := range groups {
-		fault := leftOut[i]
+		fault := g.leftOut[i]
 		for k, one := range samples {
 			t := model.BatchTrajectory{Attempt: one.Address.String(), Group: i, Reward: rewardOf(one)}
+			if fault == nil && g.idle == "" {
+				t.Advantage = g.advantages.Trajectory[kept][k]
+			}
 			if fault != nil {
 				t.LeftOut = fault.Error()
-				b.Trajectories = append(b.Trajectories, t)
-				continue
-			}
-			for n, p := range parts {
-				advantage := 0.0
-				if p.idle == "" {
-					advantage = p.advantages.Trajectory[kept][k]
-					sequences, err := p.rows(one, len(b.Trajectories), kept, k)
-					if err != nil {
-						return Credited{}, err
-					}
-					b.Rows = append(b.Rows, sequences...)
-				}
-				t.Add(p.policy, advantage, n == 0)
 			}
 			b.Trajectories = append(b.Trajectories, t)
+			if fault != nil || g.idle != "" {
+				continue
+			}
+			sequences, err := rows(one.Trajectory, len(b.Trajectories)-1, sharesOf(g.trajectories[kept][k], g.advantages, kept, k))
+			if err == nil && len(s.Policies) > 0 {
+				err = namePolicies(sequences, one.Trajectory)
+			}
+			if err != nil {
+				return Credited{}, fmt.Errorf("attempt %s: %w", one.Address, err)
+			}
+			b.Rows = append(b.Rows, sequences...)
 		}
 		if fault == nil {
 			kept++
 		}
 	}
 	b.Count()
-	out := Credited{Batch: b, Metrics: batchMetrics(b, groups, leftOut, parts), Idle: idleOf(parts)}
-	for _, i := range slices.Sorted(maps.Keys(leftOut)) {
-		out.LeftOut = append(out.LeftOut, leftOut[i].Error())
+	out := Credited{Batch: b, Metrics: batchMetrics(s, b, groups, g), Idle: g.idle}
+	for _, i := range slices.Sorted(maps.Keys(g.leftOut)) {
+		out.LeftOut = append(out.LeftOut, g.leftOut[i].Error())
 	}
 	return out, nil
 }
 
-// part is the credit that the calls of one policy get.
-type part struct {
-	policy string // empty if the run trains only one
-	spec   spec.Spec
-	givenCredit
-}
-
-// prefix begins the names of numbers that are of one of several policies.
-func (p part) prefix() string {
-	if p.policy == "" {
-		return ""
+// namePolicies sets the policy of each row: that of its calls. A row never has calls of two
+// policies, because a call only continues the tokens of its own.
+func namePolicies(rows []model.BatchRow, t record.Trajectory) error {
+	policies := map[int32]string{}
+	for _, c := range t.History {
+		policies[int32(c.Seq)] = c.Policy
 	}
-	return p.policy + "/"
-}
-
-// rows returns the rows of an attempt: sample k of the kept group.
-func (p part) rows(one assign.Sample, ordinal, kept, k int) ([]model.BatchRow, error) {
-	sequences, err := rows(one.Trajectory, ordinal, sharesOf(p.trajectories[kept][k], p.advantages, kept, k))
-	if err != nil {
-		return nil, fmt.Errorf("attempt %s: %w", one.Address, err)
-	}
-	for i := range sequences {
-		sequences[i].Policy = p.policy
-	}
-	return sequences, nil
-}
-
-// idleOf says why no part has anything to train; it is empty if one has.
-func idleOf(parts []part) string {
-	var all []string
-	for _, p := range parts {
-		switch {
-		case p.idle == "":
-			return ""
-		case p.policy == "" || slices.Contains(all, p.idle):
-			all = []string{p.idle}
-		default:
-			all = append(all, p.idle)
-		}
-	}
-	return strings.Join(all, "; ")
-}
-
-// giveCredits assigns credit for each policy that is trained. It returns the groups that are
-// left out, with the reasons.
-func giveCredits(s spec.Spec, baselines map[string]float64, groups [][]assign.Sample) ([]part, map[int]error, error) {
-	names := s.TrainedPolicies()
-	if len(s.Policies) == 0 {
-		names = []string{""}
-	}
-	leftOut := map[int]error{}
-	for {
-		parts, before := make([]part, len(names)), len(leftOut)
-		for i, name := range names {
-			p := part{policy: name, spec: s.ForPolicy(name)}
-			var err error
-			if p.givenCredit, err = giveCredit(p.spec, p.baselines(baselines), groups, leftOut); err != nil {
-				return nil, nil, err
+	for i := range rows {
+		r := &rows[i]
+		for _, call := range r.Calls {
+			switch policy := policies[call]; {
+			case call < 0 || policy == r.Policy:
+			case r.Policy == "":
+				r.Policy = policy
+			default:
+				return fmt.Errorf("call %d was answered by policy %s, and continues one of policy %s", call, policy, r.Policy)
 			}
-			parts[i] = p
-		}
-		if len(names) == 1 || len(leftOut) == before {
-			return parts, leftOut, nil
 		}
 	}
-}
-
-// baselines returns the running baselines of the part out of those of a batch.
-func (p part) baselines(all map[string]float64) map[string]float64 {
-	if p.policy == "" || all == nil {
-		return all
-	}
-	own := map[string]float64{}
-	for name, v := range all {
-		if rest, ok := strings.CutPrefix(name, p.prefix()); ok {
-			own[rest] = v
-		}
-	}
-	return own
+	return nil
 }
 
 // rewardOf returns the final reward of an attempt, 0 if it has none that a batch can hold.
@@ -183,13 +111,13 @@ func rewardOf(one assign.Sample) float64 {
 type givenCredit struct {
 	trajectories [][]credit.Trajectory
 	advantages   credit.Advantages
+	leftOut      map[int]error // by group
 	idle         string
 }
 
-// giveCredit assigns credit to the groups that are not in leftOut. It adds to leftOut those
-// with an attempt that can't be given any, and then those whose rewards are so large that
-// advantages overflow.
-func giveCredit(s spec.Spec, baselines map[string]float64, groups [][]assign.Sample, leftOut map[int]error) (givenCredit, error) {
+// giveCredit assigns credit to the groups. It leaves out those with an attempt that can't
+// be given any, and then those whose rewards are so large that advantages overflow.
+func giveCredit(s spec.Spec, baselines map[string]float64, groups [][]assign.Sample) (givenCredit, error) {
 	samples, calls := 0, 0
 	for _, g := range groups {
 		for _, one := range g {
@@ -197,15 +125,12 @@ func giveCredit(s spec.Spec, baselines map[string]float64, groups [][]assign.Sam
 		}
 	}
 	var g givenCredit
-	faults, err := assign.Faults(s, groups)
-	if err != nil {
+	var err error
+	if g.leftOut, err = assign.Faults(s, groups); err != nil {
 		return g, err
 	}
-	for i, fault := range faults {
-		leftOut[i] = cmp.Or(leftOut[i], fault)
-	}
 	for {
-		kept := assign.Without(groups, leftOut)
+		kept := assign.Without(groups, g.leftOut)
 		switch {
 		case calls == 0:
 			g.idle = fmt.Sprintf(noCalls, samples)
@@ -227,8 +152,8 @@ func giveCredit(s spec.Spec, baselines map[string]float64, groups [][]assign.Sam
 		if err == nil || !assign.Ungiven(err) {
 			return g, err
 		}
-		largest, attempt := largestReward(groups, leftOut)
-		leftOut[largest] = fmt.Errorf("%w; the largest reward of the step is %v, of %s", err, rewardOf(attempt), attempt.Address)
+		largest, attempt := largestReward(groups, g.leftOut)
+		g.leftOut[largest] = fmt.Errorf("%w; the largest reward of the step is %v, of %s", err, rewardOf(attempt), attempt.Address)
 	}
 }
 

@@ -20,10 +20,8 @@ import (
 // What the attempts of a step that teaches nothing have in common is in batch/failed
 // (attempts whose agent failed), batch/silent (attempts without a call), batch/cut_off
 // (replies that reached the limit of tokens) and batch/unparsed (replies that could not be
-// parsed).
-//
-// With several policies, numbers of one of them alone are named policy/NAME/….
-func batchMetrics(b model.Batch, groups [][]assign.Sample, leftOut map[int]error, parts []part) map[string]float64 {
+// parsed). Numbers of one of several policies are named policy/NAME/….
+func batchMetrics(s spec.Spec, b model.Batch, groups [][]assign.Sample, g givenCredit) map[string]float64 {
 	out := map[string]float64{}
 	rewards := make([]float64, len(b.Trajectories))
 	for i, t := range b.Trajectories {
@@ -32,7 +30,33 @@ func batchMetrics(b model.Batch, groups [][]assign.Sample, leftOut map[int]error
 	spread(rewards).put(out, "reward")
 	putAdvantages(out, b)
 	putAttempts(out, groups)
-	kept := assign.Without(groups, leftOut)
+	kept := assign.Without(groups, g.leftOut)
+	for _, c := range credits(s) {
+		putMasked(out, c, g.trajectories)
+	}
+	unmerged, flat := 0.0, float64(len(kept))
+	if g.idle == "" {
+		for _, c := range credits(s) {
+			putNamed(out, c, g.trajectories)
+			putSignals(out, c, kept, g.trajectories)
+		}
+		putReference(out, s.Credit.Plan().KL, g.trajectories)
+		for i, samples := range kept {
+			for j, one := range samples {
+				for k, c := range one.History {
+					if g.trajectories[i][j].Calls[k].Trains() {
+						unmerged += float64(len(c.Prompt) + len(c.Completion))
+					}
+				}
+			}
+			if g.advantages.Teaches(g.trajectories, i) {
+				flat--
+			}
+		}
+	}
+	for _, name := range s.TrainedPolicies() {
+		putPolicy(out, name, b.Of(name))
+	}
 	tokens := 0.0
 	for _, r := range b.Rows {
 		tokens += float64(len(r.Tokens))
@@ -41,34 +65,14 @@ func batchMetrics(b model.Batch, groups [][]assign.Sample, leftOut map[int]error
 	out["batch/sequences"] = float64(len(b.Rows))
 	out["batch/tokens"] = tokens
 	// The number of tokens that training would read without merging calls.
-	out["batch/tokens_unmerged"] = 0
+	out["batch/tokens_unmerged"] = unmerged
 	out["batch/trained_tokens"] = float64(b.Denominators.Tokens)
-	teaches := make([]bool, len(kept)) // at least one of the policies
-	for _, p := range parts {
-		own := out
-		if p.policy != "" {
-			own = map[string]float64{}
-			of := b.Of(p.policy)
-			putAdvantages(own, of)
-			own["batch/sequences"], own["batch/trained_tokens"] = float64(len(of.Rows)), float64(of.Denominators.Tokens)
-		}
-		flat := p.put(own, kept, teaches)
-		out["batch/tokens_unmerged"] += p.unmerged(kept)
-		if p.policy != "" {
-			own["batch/zero_variance_groups"] = flat
-			for name, v := range own {
-				out[policyMetric(p.policy, name)] = v
-			}
-		}
+	out["batch/zero_variance_groups"] = flat
+	if len(g.leftOut) > 0 {
+		out["batch/left_out_groups"] = float64(len(g.leftOut))
 	}
-	out["batch/zero_variance_groups"] = 0
-	for _, one := range teaches {
-		if !one {
-			out["batch/zero_variance_groups"]++
-		}
-	}
-	if len(leftOut) > 0 {
-		out["batch/left_out_groups"] = float64(len(leftOut))
+	if baseline, ok := g.advantages.Baselines[credit.AllAgents]; ok || g.advantages.Baselines != nil && len(s.Policies) == 0 {
+		out["batch/baseline"] = baseline
 	}
 	for name, v := range out {
 		out[name] = bounded(v)
@@ -76,49 +80,29 @@ func batchMetrics(b model.Batch, groups [][]assign.Sample, leftOut map[int]error
 	return out
 }
 
+// credits returns the credit of each policy that is trained.
+func credits(s spec.Spec) []spec.Credit {
+	if len(s.Policies) == 0 {
+		return []spec.Credit{s.Credit}
+	}
+	var out []spec.Credit
+	for _, name := range s.TrainedPolicies() {
+		out = append(out, s.ForPolicy(name).Credit)
+	}
+	return out
+}
+
+// putPolicy describes what one of several policies is trained on.
+func putPolicy(out map[string]float64, policy string, b model.Batch) {
+	own := map[string]float64{"batch/sequences": float64(len(b.Rows)), "batch/trained_tokens": float64(b.Denominators.Tokens)}
+	putAdvantages(own, b)
+	for name, v := range own {
+		out[policyMetric(policy, name)] = v
+	}
+}
+
 // policyMetric returns the name of a metric of one of several policies.
 func policyMetric(policy, name string) string { return "policy/" + policy + "/" + name }
-
-// put describes the credit of the kept groups, and notes the groups that teach. It returns how
-// many do not.
-func (p part) put(out map[string]float64, kept [][]assign.Sample, teaches []bool) (flat float64) {
-	putMasked(out, p.spec.Credit, p.trajectories)
-	if p.advantages.Baselines != nil {
-		out["batch/baseline"] = p.advantages.Baselines[credit.AllAgents]
-	}
-	if p.idle != "" {
-		return float64(len(kept))
-	}
-	putNamed(out, p.spec.Credit, p.trajectories)
-	putSignals(out, p.spec.Credit, kept, p.trajectories)
-	putReference(out, p.spec.Credit.Plan().KL, p.trajectories)
-	for i := range kept {
-		if !p.advantages.Teaches(p.trajectories, i) {
-			flat++
-			continue
-		}
-		teaches[i] = true
-	}
-	return flat
-}
-
-// unmerged counts the tokens of the calls that are trained, with their prompts.
-func (p part) unmerged(kept [][]assign.Sample) float64 {
-	n := 0.0
-	if p.idle != "" {
-		return 0
-	}
-	for i, samples := range kept {
-		for j, one := range samples {
-			for k, c := range one.History {
-				if p.trajectories[i][j].Calls[k].Trains() {
-					n += float64(len(c.Prompt) + len(c.Completion))
-				}
-			}
-		}
-	}
-	return n
-}
 
 // putAttempts counts what may be the reason that attempts teach nothing.
 func putAttempts(out map[string]float64, groups [][]assign.Sample) {

@@ -174,7 +174,7 @@ func TestThePlanOfAnOldSpecIsTheOldOne(t *testing.T) {
 		Normalization: credit.Normalization{Mean: credit.Group, Std: credit.Batch, LeaveOneOut: true}, Assignment: credit.Discounted, Discount: 0.9,
 	}
 	require.Equal(t, want, old.Plan())
-	require.False(t, assign.NeedsSignals(old))
+	require.False(t, assign.NeedsSignals(spec.Spec{Credit: old}))
 	_, err := spec.Credit{Whiten: "batch", Combine: "separate", Tokens: "uniform"}.Plan().Advantages([][]credit.Trajectory{{}})
 	require.ErrorIs(t, err, credit.ErrNothingToTrain)
 }
@@ -198,7 +198,7 @@ func TestWhatACreditNeedsIsRead(t *testing.T) {
 	for _, c := range []spec.Credit{
 		{Assignment: "gigpo"}, {Assignment: "value_difference"}, {TrainAgents: "a"}, {PerAgent: true}, {Signals: map[string]float64{"recovered": 1}},
 	} {
-		require.True(t, assign.NeedsSignals(c), fmt.Sprint(c))
-		require.Equal(t, c.Assignment == "value_difference", assign.NeedsEstimates(c))
+		require.True(t, assign.NeedsSignals(spec.Spec{Credit: c}), fmt.Sprint(c))
+		require.Equal(t, c.Assignment == "value_difference", assign.NeedsEstimates(spec.Spec{Credit: c}))
 	}
 }

@@ -1,6 +1,7 @@
 package assign
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -22,7 +23,35 @@ const (
 // the other groups and from earlier ones. The signals of all samples must have been read
 // before. If fewer than two groups have calls, nothing can be estimated: the error then
 // wraps credit.ErrNothingToTrain.
+//
+// With several policies, each learns from the calls that it answered what these calls could
+// expect. If one of them can't, nothing is set.
 func Estimate(of spec.Spec, earlier, groups [][]Sample) error {
+	var idle error
+	learned := false
+	for _, one := range specs(of) {
+		err := estimate(one, earlier, groups)
+		if several(of) && errors.Is(err, ErrAgents) { // it answered no call, so there is nothing to set
+			idle = err
+			continue
+		}
+		if err != nil {
+			for _, samples := range groups {
+				for i := range samples {
+					samples[i].Before = nil
+				}
+			}
+			return err
+		}
+		learned = true
+	}
+	if !learned {
+		return idle
+	}
+	return nil
+}
+
+func estimate(of spec.Spec, earlier, groups [][]Sample) error {
 	all := slices.Concat(earlier, groups)
 	trajectories, err := Trajectories(of, all)
 	if err != nil {
@@ -40,9 +69,13 @@ func Estimate(of spec.Spec, earlier, groups [][]Sample) error {
 	for g, samples := range groups {
 		for i := range samples {
 			one := &samples[i]
-			one.Before = make([]float64, len(one.History))
+			if len(one.Before) != len(one.History) {
+				one.Before = make([]float64, len(one.History))
+			}
 			for k, c := range one.History {
-				one.Before[k] = forecasts[g].Value(features(c, one.Calls[k], k))
+				if policy := policyOf(of); policy == "" || c.Policy == policy {
+					one.Before[k] = forecasts[g].Value(features(c, one.Calls[k], k))
+				}
 			}
 		}
 	}
@@ -118,7 +151,17 @@ func text(s string) uint64 {
 // what NeedsSignals and NeedsEstimates ask for, and a critic's values or a judge's scores
 // if the credit uses them. baselines are the running baselines after the step before;
 // they are nil if the credit has none.
+//
+// With several policies, each call has the credit of the policy that answered it; the number
+// of a trajectory is the mean of those for the policies.
 func Advantages(s spec.Spec, baselines map[string]float64, groups [][]Sample) ([][]credit.Trajectory, credit.Advantages, error) {
+	if several(s) {
+		return ofEach(s, baselines, groups)
+	}
+	return advantages(s, baselines, groups)
+}
+
+func advantages(s spec.Spec, baselines map[string]float64, groups [][]Sample) ([][]credit.Trajectory, credit.Advantages, error) {
 	trajectories, err := Trajectories(s, groups)
 	if err != nil {
 		return nil, credit.Advantages{}, err
@@ -140,7 +183,7 @@ func Advantages(s spec.Spec, baselines map[string]float64, groups [][]Sample) ([
 // take missing numbers for zeros.
 func (s Sample) check(c spec.Credit) error {
 	switch {
-	case NeedsEstimates(c) && s.Before == nil:
+	case needsEstimates(c) && s.Before == nil:
 		return fmt.Errorf("%w: success is estimated from other groups, and fewer than two groups have calls", credit.ErrNothingToTrain)
 	case c.KLInReward != nil && s.Reference == nil:
 		return fmt.Errorf("%w: version 0 has not scored the calls of %s", credit.ErrEstimate, s.Address)
@@ -150,10 +193,19 @@ func (s Sample) check(c spec.Credit) error {
 	return nil
 }
 
-// NeedsSignals reports whether a credit reads the signals of single calls.
-func NeedsSignals(c spec.Credit) bool {
-	return len(c.Signals) > 0 || c.TrainAgents != "" || c.PerAgent || c.Assignment == credit.GiGPO || NeedsEstimates(c)
+// NeedsSignals reports whether the credit of a spec reads the signals of single calls.
+func NeedsSignals(s spec.Spec) bool {
+	return slices.ContainsFunc(specs(s), func(one spec.Spec) bool { return needsSignals(one.Credit) })
 }
 
-// NeedsEstimates reports whether a credit needs estimates learned from the run's own calls.
-func NeedsEstimates(c spec.Credit) bool { return c.Assignment == credit.ValueDifference }
+// NeedsEstimates reports whether the credit of a spec needs estimates learned from the run's
+// own calls.
+func NeedsEstimates(s spec.Spec) bool {
+	return slices.ContainsFunc(specs(s), func(one spec.Spec) bool { return needsEstimates(one.Credit) })
+}
+
+func needsSignals(c spec.Credit) bool {
+	return len(c.Signals) > 0 || c.TrainAgents != "" || c.PerAgent || c.Assignment == credit.GiGPO || needsEstimates(c)
+}
+
+func needsEstimates(c spec.Credit) bool { return c.Assignment == credit.ValueDifference }

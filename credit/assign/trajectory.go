@@ -40,10 +40,7 @@ func Trajectories(s spec.Spec, groups [][]Sample) ([][]credit.Trajectory, error)
 	if err != nil {
 		return nil, fmt.Errorf("credit.train_agents: %w", err)
 	}
-	b := builder{spec: s, trained: trained}
-	if names := s.PolicyNames(); len(names) == 1 {
-		b.policy = names[0]
-	}
+	b := builder{spec: s, trained: trained, policy: policyOf(s)}
 	out := make([][]credit.Trajectory, len(groups))
 	for g, samples := range groups {
 		for _, one := range samples {
@@ -223,7 +220,7 @@ func (b *builder) shaping(one Sample) float64 {
 func NeverTeaches(s spec.Spec, groups [][]Sample) (bool, error) {
 	s.Grader.Limit = 0 // the rewards that are tried do not come from the grader
 	for _, pattern := range patterns() {
-		trajectories, given, err := Advantages(s, nil, withRewards(s.Credit, groups, pattern))
+		trajectories, given, err := Advantages(s, nil, withRewards(s, groups, pattern))
 		if err != nil {
 			return false, err
 		}
@@ -248,8 +245,13 @@ func patterns() []func(sample int) float64 {
 
 // withRewards returns a copy of the groups in which each attempt is completed and has the
 // reward of a pattern.
-func withRewards(c spec.Credit, groups [][]Sample, reward func(int) float64) [][]Sample {
-	names := slices.AppendSeq([]string{credit.Final}, maps.Keys(c.Rewards))
+func withRewards(s spec.Spec, groups [][]Sample, reward func(int) float64) [][]Sample {
+	names := []string{credit.Final}
+	for _, one := range specs(s) {
+		names = slices.AppendSeq(names, maps.Keys(one.Credit.Rewards))
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
 	out := make([][]Sample, len(groups))
 	for g, samples := range groups {
 		out[g] = slices.Clone(samples)
@@ -286,21 +288,26 @@ func Ungiven(err error) bool {
 // spec.
 func Faults(s spec.Spec, groups [][]Sample) (map[int]error, error) {
 	out := map[int]error{}
-	for g := range groups {
-		trajectories, err := Trajectories(s, groups[g:g+1])
-		if err == nil {
-			for _, t := range trajectories[0] {
-				if _, err = s.Credit.Plan().Reward(t); err != nil {
-					break
+	for _, one := range specs(s) {
+		for g := range groups {
+			if out[g] != nil {
+				continue
+			}
+			trajectories, err := Trajectories(one, groups[g:g+1])
+			if err == nil {
+				for _, t := range trajectories[0] {
+					if _, err = one.Credit.Plan().Reward(t); err != nil {
+						break
+					}
 				}
 			}
-		}
-		switch {
-		case err == nil, NothingToTrain(err):
-		case Ungiven(err):
-			out[g] = err
-		default:
-			return nil, err
+			switch {
+			case err == nil, NothingToTrain(err):
+			case Ungiven(err):
+				out[g] = err
+			default:
+				return nil, err
+			}
 		}
 	}
 	return out, nil
@@ -321,26 +328,8 @@ func Without(groups [][]Sample, out map[int]error) [][]Sample {
 // trained tokens would be 0, or it has no such token, or one of its attempts can't be given
 // credit. It may be used only for credit that
 // compares the samples of a group with each other alone, so that other groups do not
-// matter; see spec.Spec.FlatByCredit. With several policies, a group is flat if it is flat for
-// each of them.
+// matter; see spec.Spec.FlatByCredit.
 func FlatGroups(s spec.Spec, groups [][]Sample) ([]bool, error) {
-	if len(s.Policies) == 0 {
-		return flatGroups(s, groups)
-	}
-	out := slices.Repeat([]bool{true}, len(groups))
-	for _, name := range s.TrainedPolicies() {
-		flat, err := flatGroups(s.ForPolicy(name), groups)
-		if err != nil {
-			return nil, fmt.Errorf("policy %s: %w", name, err)
-		}
-		for g := range out {
-			out[g] = out[g] && flat[g]
-		}
-	}
-	return out, nil
-}
-
-func flatGroups(s spec.Spec, groups [][]Sample) ([]bool, error) {
 	out := make([]bool, len(groups))
 	for g := range groups {
 		trajectories, given, err := Advantages(s, nil, groups[g:g+1])
