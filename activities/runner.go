@@ -302,6 +302,13 @@ func terms(s spec.Spec, in RunAgentInput) record.Terms {
 	if in.Greedy {
 		t.Temperature = 0
 	}
+	for _, name := range s.PolicyNames() {
+		rule := record.PolicyRule{Policy: name}
+		for _, m := range s.Policies[name].Match {
+			rule.Match = append(rule.Match, record.PolicyMatch(m))
+		}
+		t.Policies = append(t.Policies, rule)
+	}
 	return t
 }
 

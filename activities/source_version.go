@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
@@ -111,7 +112,11 @@ func (t *Trainer) putCopy(ctx context.Context, target update.Target, reference s
 	if err != nil {
 		return v, invalid(fmt.Errorf("model.version: %w", err))
 	}
-	source, err := t.Versions.Version(ctx, model.VersionID{Run: run, Policy: target.ID.Policy, Number: number})
+	policy, err := t.sourcePolicy(ctx, run, target.ID.Policy)
+	if err != nil {
+		return v, err
+	}
+	source, err := t.Versions.Version(ctx, model.VersionID{Run: run, Policy: policy, Number: number})
 	switch {
 	case errors.Is(err, record.ErrNotFound):
 		return v, update.Final(fmt.Errorf("model.version: run %s has no version %d; `%s` lists those that it has", run, number, shell.Command("versions", run)))
@@ -128,7 +133,7 @@ func (t *Trainer) putCopy(ctx context.Context, target update.Target, reference s
 	if err != nil {
 		return v, fmt.Errorf("manifest of %s: %w", reference, err)
 	}
-	manifest.Number, manifest.Parent, manifest.Batch = target.ID.Number, target.Parent, ""
+	manifest.Policy, manifest.Number, manifest.Parent, manifest.Batch = target.ID.Policy, target.ID.Number, target.Parent, ""
 	manifest.Updates = 0 // a run begins with fresh moments
 	delete(manifest.Files, model.OptimizerFile)
 	delete(manifest.Files, model.Optimizer8File)
@@ -143,4 +148,23 @@ func (t *Trainer) putCopy(ctx context.Context, target update.Target, reference s
 		VersionID: target.ID, Parent: target.Parent, Manifest: digest, Weights: source.Weights, Fingerprint: source.Fingerprint, Metrics: source.Metrics,
 	})
 	return v, err
+}
+
+// sourcePolicy returns the policy of another run from which a policy of this run starts: the
+// one of the same name or, if the other run has one policy, that.
+func (t *Trainer) sourcePolicy(ctx context.Context, run, policy string) (string, error) {
+	_, s, err := readSpec(ctx, t.Runs, run)
+	switch names := s.PolicyNames(); {
+	case errors.Is(err, record.ErrNotFound):
+		return "", update.Final(fmt.Errorf("model.version: no run %s is on record", run))
+	case err != nil:
+		return "", err
+	case names == nil:
+		return model.DefaultPolicy, nil
+	case slices.Contains(names, policy):
+		return policy, nil
+	default:
+		return "", update.Final(fmt.Errorf("model.version: run %s has the policies %s, and none is called %s: name one, such as %s:%s@NUMBER",
+			run, strings.Join(names, ", "), policy, run, names[0]))
+	}
 }

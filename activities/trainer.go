@@ -184,25 +184,54 @@ func (t *Trainer) InitPolicy(ctx context.Context, in InitPolicyInput) (_ InitPol
 	if err != nil {
 		return InitPolicyResult{}, err
 	}
-	var v InitPolicyResult
-	if s.Model.Version != "" {
-		v, err = t.copyVersion(ctx, target, s.Model.Version)
-	} else {
-		v, err = t.once(ctx, target, func(ctx context.Context, m *update.Maker, run update.Run) (model.Version, error) {
-			codec, err := t.Codecs.named(run.Spec.Model.Codec)
-			if err != nil {
-				return model.Version{}, err
-			}
-			return m.FirstPolicy(ctx, target, run, codec)
-		})
-	}
-	if err != nil {
-		return InitPolicyResult{}, err
-	}
-	if s.Critic == nil {
-		return v, nil
+	v, err := t.ofEach(ctx, target, s, t.first)
+	if err != nil || s.Critic == nil {
+		return v, err
 	}
 	return v, t.initCritic(ctx, in)
+}
+
+// first makes version 0 of one policy, whose spec is s.
+func (t *Trainer) first(ctx context.Context, target update.Target, s spec.Spec) (VersionResult, error) {
+	if s.Model.Version != "" {
+		return t.copyVersion(ctx, target, s.Model.Version)
+	}
+	return t.once(ctx, target, func(ctx context.Context, m *update.Maker, run update.Run) (model.Version, error) {
+		codec, err := t.Codecs.named(run.Spec.Model.Codec)
+		if err != nil {
+			return model.Version{}, err
+		}
+		run.Spec = run.Spec.ForPolicy(target.ID.Policy)
+		return m.FirstPolicy(ctx, target, run, codec)
+	})
+}
+
+// ofEach makes the version of a target with one. If the spec has several policies, it makes
+// that of each of them, in the order of their names, and then the joint version. What exists
+// already is not made again.
+func (t *Trainer) ofEach(ctx context.Context, target update.Target, s spec.Spec, one func(context.Context, update.Target, spec.Spec) (VersionResult, error)) (VersionResult, error) {
+	names := s.PolicyNames()
+	if names == nil {
+		return one(ctx, target, s)
+	}
+	v, ok, err := update.Existing(ctx, t.Versions, target)
+	if ok && err == nil {
+		return VersionResult{Number: v.Number, Weights: v.Weights, Metrics: v.Metrics}, nil
+	}
+	for _, name := range names {
+		if err != nil {
+			return VersionResult{}, err
+		}
+		of := target
+		of.ID.Policy = name
+		_, err = one(ctx, of, s.ForPolicy(name))
+	}
+	if err != nil {
+		return VersionResult{}, err
+	}
+	return t.once(ctx, target, func(ctx context.Context, m *update.Maker, run update.Run) (model.Version, error) {
+		return m.Joint(ctx, target, run)
+	})
 }
 
 // initCritic makes version 0 of the critic.
@@ -217,15 +246,27 @@ func (t *Trainer) initCritic(ctx context.Context, in InitPolicyInput) error {
 // TrainStep makes version Step from version Step−1 and the step's batch. If the version
 // exists already, TrainStep returns it. A step that was interrupted continues from its
 // last saved update, with the same result to the bit.
+//
+// With several policies in the spec, each is trained on its own rows of the batch.
 func (t *Trainer) TrainStep(ctx context.Context, in TrainStepInput) (_ TrainStepResult, err error) {
 	defer temporalError(&err)
 	target := update.Target{ID: model.VersionID{Run: in.Run, Policy: in.Policy, Number: in.Step}, Parent: in.Step - 1, Batch: in.Batch}
-	return t.once(ctx, target, func(ctx context.Context, m *update.Maker, run update.Run) (model.Version, error) {
-		run, err := set(run, in.Set)
-		if err != nil {
-			return model.Version{}, err
-		}
-		return t.step(target, func() (model.Version, error) { return m.Policy(ctx, target, run) })
+	_, s, err := readSpec(ctx, t.Runs, in.Run)
+	if err != nil {
+		return TrainStepResult{}, err
+	}
+	return t.ofEach(ctx, target, s, func(ctx context.Context, target update.Target, s spec.Spec) (VersionResult, error) {
+		return t.once(ctx, target, func(ctx context.Context, m *update.Maker, run update.Run) (model.Version, error) {
+			if s.Policies[target.ID.Policy].Frozen {
+				return m.Unchanged(ctx, target)
+			}
+			run, err := set(run, in.Set)
+			if err != nil {
+				return model.Version{}, err
+			}
+			run.Spec = run.Spec.ForPolicy(target.ID.Policy)
+			return t.step(target, func() (model.Version, error) { return m.Policy(ctx, target, run) })
+		})
 	})
 }
 
