@@ -85,7 +85,7 @@ func startSharedStack() (err error) {
 			return err
 		}
 	}
-	shared.stack, err = stack.Start(context.Background(), stack.Options{Dir: shared.dir, Agents: agent.Registry{"calculator": calculate, "sorter": sortWord, "asker": sortByPrompt}, Log: zap.NewNop(), Reconcile: 100 * time.Millisecond})
+	shared.stack, err = stack.Start(context.Background(), stack.Options{Dir: shared.dir, Agents: agent.Registry{"calculator": calculate, "sorter": sortWord, "asker": sortByPrompt, "pair": agree}, Log: zap.NewNop(), Reconcile: 100 * time.Millisecond})
 	return err
 }
 
@@ -204,6 +204,8 @@ func victimSpec(kind string) spec.Spec {
 		return sampled(1, 6)
 	case "band":
 		return choosing(spec.CurriculumBand, 1, 6)
+	case "policies":
+		return paired(1, 6)
 	case "slow":
 		s := small(2)
 		s.Agent.Func = "slow"
@@ -225,7 +227,7 @@ func slow(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
 // victim trains in a process of its own.
 func victim(dir string) int {
 	ctx := context.Background()
-	st, err := stack.Start(ctx, stack.Options{Dir: dir, Agents: agent.Registry{"calculator": calculate, "slow": slow}, Log: zap.NewNop()})
+	st, err := stack.Start(ctx, stack.Options{Dir: dir, Agents: agent.Registry{"calculator": calculate, "slow": slow, "pair": agree}, Log: zap.NewNop()})
 	switch kind := os.Getenv(kindVariable); {
 	case err != nil:
 	case kind == "retry":
@@ -243,10 +245,10 @@ func victim(dir string) int {
 func TestARunKilledAnyNumberOfTimesEndsInTheSameWeights(t *testing.T) {
 	t.Parallel()
 	// A plain run and an adapter's are killed by testsuite/chaos (.ci/chaos).
-	for _, kind := range []string{"lag", "sampled", "band"} {
+	for _, kind := range []string{"lag", "sampled", "band", "policies"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			if kind != "sampled" {
+			if kind != "sampled" && kind != "policies" {
 				skipKind(t, "the kind sampled shows it")
 			}
 			killThreeTimes(t, kind)
@@ -269,7 +271,7 @@ func killThreeTimes(t *testing.T, kind string) {
 		require.NoError(t, process.Process.Signal(syscall.SIGKILL))
 		require.Error(t, process.Wait())
 	}
-	st := start(ctx, t, dir)
+	st := startWith(ctx, t, dir, agent.Registry{"calculator": calculate, "pair": agree})
 	defer func() { require.NoError(t, st.Close()) }()
 	got, err := train(ctx, st, "run", victimSpec(kind))
 	require.NoError(t, err)

@@ -1,0 +1,193 @@
+package testsuite_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/examples/calc/calculator"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/files/hf"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/workers/stack"
+	"github.com/fulgurite/fulgurite/workflows"
+)
+
+// agree is an agent of two: a writer answers the question, and so does a checker. There is an
+// answer only if both come to the same.
+func agree(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
+	var answers [2]string
+	for i, name := range []string{"writer", "checker"} {
+		url := strings.TrimSuffix(env.BaseURL, "/v1") + "/n/" + name + "/v1"
+		var err error
+		if answers[i], err = (calculator.Agent{Client: calculator.Connect(url, env.Key), Model: env.Model, MaxTurns: 2}).Solve(ctx, task.Input); err != nil {
+			return "", err
+		}
+	}
+	if answers[0] != answers[1] {
+		return "they differ", nil
+	}
+	return answers[0], nil
+}
+
+// paired returns the spec of a run that trains the two of agree, each as a policy.
+func paired(lag, steps int) spec.Spec {
+	s := deciding(lag, steps)
+	s.Agent.Func = "pair"
+	s.Model.WarmStart.Updates = 300
+	s.Training.SamplesPerTask = 8
+	s.Policies = map[string]spec.Policy{
+		"checker": {Optimizer: &spec.Optimizer{LearningRate: 1e-3}},
+		"writer":  {Match: []spec.PolicyMatch{{Agent: "writer"}}},
+	}
+	return s.WithDefaults()
+}
+
+// versionsOf returns the versions of a policy and checks that there is one of each number.
+func versionsOf(ctx context.Context, t *testing.T, st *stack.Stack, run, policy string, want int) []model.Version {
+	t.Helper()
+	versions, err := st.Store.Versions(ctx, run, policy)
+	require.NoError(t, err)
+	require.Len(t, versions, want, policy)
+	for i, v := range versions {
+		require.Equal(t, i, v.Number, policy)
+	}
+	return versions
+}
+
+// requireOwnCalls checks, for the attempts of a step, that each call was sampled by the
+// version of its policy, and that the batch has rows of one policy each.
+func requireOwnCalls(ctx context.Context, t *testing.T, st *stack.Stack, run string, step int, weights map[string][]model.Version) {
+	t.Helper()
+	attempts, err := st.Store.Attempts(ctx, run, record.Train, step)
+	require.NoError(t, err)
+	require.NotEmpty(t, attempts)
+	policies := map[string]map[int]string{} // of each call of an attempt
+	for _, a := range attempts {
+		calls, err := st.Store.Calls(ctx, a.Address)
+		require.NoError(t, err)
+		policies[a.String()] = map[int]string{}
+		for _, c := range calls {
+			require.Equal(t, c.Agent, c.Policy, "the policies are called as the agents are")
+			require.Equal(t, weights[c.Policy][c.Version].Weights, c.Weights)
+			policies[a.String()][c.Seq] = c.Policy
+		}
+	}
+	entry, err := st.Store.Batch(ctx, run, model.DefaultPolicy, step)
+	require.NoError(t, err)
+	data, err := st.Blobs.Get(ctx, entry.Digest)
+	require.NoError(t, err)
+	batch, err := hf.DecodeBatch(data)
+	require.NoError(t, err)
+	require.Equal(t, model.PoliciesBatchFormat, batch.Format)
+	rows := map[string]int{}
+	for _, r := range batch.Rows {
+		rows[r.Policy]++
+		for _, call := range r.Calls {
+			if call >= 0 {
+				require.Equal(t, r.Policy, policies[batch.Trajectories[r.Trajectory].Attempt][int(call)])
+			}
+		}
+	}
+	require.Len(t, rows, 2)
+	trained := 0
+	for policy, n := range rows {
+		part := batch.Of(policy)
+		require.Len(t, part.Rows, n)
+		trained += part.Denominators.Tokens
+	}
+	require.Equal(t, batch.Denominators.Tokens, trained)
+}
+
+func TestEachPolicyIsTrainedOnItsOwnCalls(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	const steps = 3
+	results := make([]workflows.TrainingResult, 2)
+	var g errgroup.Group
+	for i, events := range []int{0, 100} { // the second continues as new on its way
+		g.Go(func() error {
+			st, err := stack.Start(ctx, stack.Options{Dir: t.TempDir(), Agents: agent.Registry{"pair": agree}, Log: zap.NewNop(), HistoryEvents: events})
+			if err != nil {
+				return err
+			}
+			name := fmt.Sprintf("pair-%d", i)
+			if results[i], err = train(ctx, st, name, paired(i, steps)); err != nil {
+				return err
+			}
+			versions := map[string][]model.Version{}
+			for _, policy := range []string{model.DefaultPolicy, "writer", "checker"} {
+				versions[policy] = versionsOf(ctx, t, st, name, policy, steps+1)
+			}
+			require.Equal(t, versions["writer"][0].Weights, versions["checker"][0].Weights, "both begin as the same model")
+			require.NotEqual(t, versions["writer"][steps].Weights, versions["checker"][steps].Weights)
+			for policy, all := range versions {
+				require.NotEqual(t, all[0].Weights, all[steps].Weights, policy)
+			}
+			for step := 1; step <= steps; step++ {
+				requireOwnCalls(ctx, t, st, name, step, versions)
+			}
+			accounted(ctx, t, st, name)
+			return st.Close()
+		})
+	}
+	require.NoError(t, g.Wait())
+	for _, r := range results {
+		require.Equal(t, steps, r.Steps)
+	}
+}
+
+func TestARunOfTwoPoliciesResetAnywhereEndsInTheSameWeights(t *testing.T) {
+	t.Parallel()
+	skipShort(t, "TestEachPolicyIsTrainedOnItsOwnCalls runs two policies")
+	ctx := t.Context()
+	st := sharedStack(t)
+	want := mustTrain(ctx, t, st, "pair-reset", paired(0, 2))
+	first := firstExecution(ctx, t, st.Client, "pair-reset")
+	ids, kinds := points(eventsOf(ctx, t, st.Client, "pair-reset"))
+	seen := map[string]bool{}
+	for _, event := range ids {
+		kind := kinds[event]
+		if wanted := kind == "InitPolicy" || kind == "AssignCredit" || kind == "TrainStep" || kind == "PromoteVersion"; (seen[kind] || !wanted) && !*everyReset {
+			continue
+		}
+		seen[kind] = true
+		run, err := reset(ctx, st.Client, "pair-reset", first, event)
+		require.NoError(t, err)
+		var got workflows.TrainingResult
+		require.NoError(t, st.Client.GetWorkflow(ctx, "pair-reset", run).Get(ctx, &got), "reset to event %d: %s", event, kind)
+		require.Equal(t, want, got, "reset to event %d: %s", event, kind)
+		requireWhole(ctx, t, st, "pair-reset")
+	}
+	require.Len(t, seen, 4)
+}
+
+func TestAFrozenPolicyStaysAsItBegan(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := sharedStack(t)
+	s := paired(0, 2)
+	writer := s.Policies["writer"]
+	writer.Frozen = true
+	s.Policies["writer"], s.Policies["checker"] = writer, spec.Policy{}
+	mustTrain(ctx, t, st, "pair-frozen", s)
+	frozen, trained := versionsOf(ctx, t, st, "pair-frozen", "writer", 3), versionsOf(ctx, t, st, "pair-frozen", "checker", 3)
+	require.Equal(t, frozen[0].Weights, frozen[2].Weights)
+	require.NotEqual(t, trained[0].Weights, trained[2].Weights)
+	entry, err := st.Store.Batch(ctx, "pair-frozen", model.DefaultPolicy, 1)
+	require.NoError(t, err)
+	data, err := st.Blobs.Get(ctx, entry.Digest)
+	require.NoError(t, err)
+	batch, err := hf.DecodeBatch(data)
+	require.NoError(t, err)
+	for _, r := range batch.Rows {
+		require.Equal(t, "checker", r.Policy, "the calls of a frozen policy are not trained")
+	}
+}
