@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"os"
 	"regexp"
@@ -100,7 +99,7 @@ func (r *Runner) selfGraded(ctx context.Context, s spec.Spec, result agent.Resul
 	switch {
 	case refusal != "":
 		failAttempt(a, s, agent.Result{Failure: badReward, Message: refusal, Note: result.Note})
-	case reward == nil && !weighsFinal(s.Credit) && trains(a.Address.Kind):
+	case reward == nil && !s.WeighsFinal() && trains(a.Address.Kind):
 		a.Reward = new(float64) // nothing reads it: checkNamed asks for the rewards that count
 	case reward == nil:
 		message := "the agent reported no reward"
@@ -114,24 +113,18 @@ func (r *Runner) selfGraded(ctx context.Context, s spec.Spec, result agent.Resul
 	return nil
 }
 
-// weighsFinal reports whether the final reward counts in training.
-func weighsFinal(c spec.Credit) bool {
-	_, ok := c.Rewards[credit.Final]
-	return ok || len(c.Rewards) == 0
-}
-
 // checkNamed makes the agent of an attempt fail that is to be trained and lacks a named
-// reward with a weight.
+// reward with a weight that no grader gives.
 func (r *Runner) checkNamed(ctx context.Context, s spec.Spec, result agent.Result, a *record.Attempt) error {
-	if !trains(a.Address.Kind) || a.Outcome != record.OutcomeCompleted || len(s.Credit.Rewards) == 0 {
+	if !trains(a.Address.Kind) || a.Outcome != record.OutcomeCompleted || len(s.NamedRewards()) == 0 {
 		return nil
 	}
 	rewards, err := r.Attempts.Rewards(ctx, a.Address)
 	if err != nil {
 		return fmt.Errorf("read rewards: %w", err)
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.Credit.Rewards)) {
-		if name == credit.Final || slices.ContainsFunc(rewards, func(w record.Reward) bool { return w.Name == name && w.CallID == "" }) {
+	for _, name := range s.NamedRewards() {
+		if name == credit.Final || slices.Contains(s.Grader.Rewards, name) || slices.ContainsFunc(rewards, func(w record.Reward) bool { return w.Name == name && w.CallID == "" }) {
 			continue
 		}
 		failAttempt(a, s, agent.Result{
@@ -145,7 +138,7 @@ func (r *Runner) checkNamed(ctx context.Context, s spec.Spec, result agent.Resul
 // checkTruncated makes an attempt that is to be trained fail if a limit of tokens cut off a
 // reply to an agent that is trained, and the spec wants that.
 func (r *Runner) checkTruncated(ctx context.Context, s spec.Spec, result agent.Result, a *record.Attempt) error {
-	if s.Credit.Truncated != spec.TruncatedFail || a.Outcome != record.OutcomeCompleted || !trains(a.Address.Kind) {
+	if !s.FailsTruncated() || a.Outcome != record.OutcomeCompleted || !trains(a.Address.Kind) {
 		return nil
 	}
 	trained, err := regexp.Compile("^(?:" + s.Credit.TrainAgents + ")$")
@@ -162,6 +155,9 @@ func (r *Runner) checkTruncated(ctx context.Context, s spec.Spec, result agent.R
 	}
 	var cut []int
 	for i, name := range attribution.Of(calls, spans, s.Replay.Ignore) {
+		if of := s.Policies[calls[i].Policy]; of.Frozen || s.ForPolicy(calls[i].Policy).Credit.Truncated != spec.TruncatedFail {
+			continue
+		}
 		if calls[i].CutOff() && (s.Credit.TrainAgents == "" || trained.MatchString(name.Agent)) {
 			cut = append(cut, calls[i].Seq)
 		}
@@ -228,15 +224,32 @@ func (r *Runner) gradeRollout(ctx context.Context, in GradeRolloutInput) (GradeR
 	if err != nil {
 		return GradeRolloutResult{}, fmt.Errorf("read attempt %s: %w", in.Address, err)
 	}
-	reward, err := r.gradeByCommand(ctx, v.spec, task, a.Result)
+	calls, err := r.callsFor(ctx, v.spec.Grader, in.Address)
+	if err != nil {
+		return GradeRolloutResult{}, err
+	}
+	grade, err := r.gradeByCommand(ctx, v.spec, task, a.Result, calls)
 	if err != nil {
 		return r.graderFailed(ctx, in.Address, fmt.Errorf("grade attempt %s: %w", in.Address, err))
 	}
-	if limit := v.spec.Grader.Limit; limit > 0 && math.Abs(reward) > limit {
+	reward, limit := grade.Reward, v.spec.Grader.Limit
+	if limit > 0 && math.Abs(reward) > limit {
 		return GradeRolloutResult{TaskFault: fmt.Sprintf("grader of attempt %s returned %v, beyond grader.limit %v", in.Address, reward, limit)}, nil
+	}
+	for _, name := range v.spec.Grader.Rewards {
+		if named := grade.Rewards[name]; limit > 0 && math.Abs(named) > limit {
+			return GradeRolloutResult{TaskFault: fmt.Sprintf("grader of attempt %s returned %v as reward %q, beyond grader.limit %v", in.Address, named, name, limit)}, nil
+		}
 	}
 	if least := v.spec.Grader.Minimum; least != nil && reward < *least {
 		return GradeRolloutResult{TaskFault: fmt.Sprintf("grader of attempt %s returned %v, below grader.minimum %v", in.Address, reward, *least)}, nil
+	}
+	// The final reward comes last: once it is on record, the grader is not asked again.
+	for _, name := range v.spec.Grader.Rewards {
+		err := r.Attempts.PutReward(ctx, record.Reward{Address: in.Address, Name: name, Value: grade.Rewards[name], Source: "grader"})
+		if err != nil && !errors.Is(err, record.ErrConflict) { // an earlier execution of a grader that varies gave another one
+			return GradeRolloutResult{}, err
+		}
 	}
 	err = r.Attempts.PutReward(ctx, record.Reward{Address: in.Address, Name: credit.Final, Value: reward, Source: "grader"})
 	if errors.Is(err, record.ErrConflict) {
@@ -245,11 +258,28 @@ func (r *Runner) gradeRollout(ctx context.Context, in GradeRolloutInput) (GradeR
 	return GradeRolloutResult{Reward: reward}, err
 }
 
-func (r *Runner) gradeByCommand(ctx context.Context, s spec.Spec, task tasks.Task, result string) (float64, error) {
+func (r *Runner) gradeByCommand(ctx context.Context, s spec.Spec, task tasks.Task, result string, calls []tasks.GraderCall) (tasks.CommandGrade, error) {
 	if s.Grader.Type == spec.GraderTasks {
-		return r.graders.GradeByProgram(ctx, s.Tasks, s.Grader, task, result)
+		reward, err := r.graders.GradeByProgram(ctx, s.Tasks, s.Grader, task, result)
+		return tasks.CommandGrade{Reward: reward}, err
 	}
-	return tasks.GradeCommand(ctx, s.Grader, task, result)
+	return tasks.GradeCommand(ctx, s.Grader, tasks.GraderInput{Task: task, Result: result, Calls: calls})
+}
+
+// callsFor returns the calls of an attempt for a grader that wants them.
+func (r *Runner) callsFor(ctx context.Context, g spec.Grader, address record.Address) ([]tasks.GraderCall, error) {
+	if !g.Calls {
+		return nil, nil
+	}
+	exchanges, err := r.Attempts.Exchanges(ctx, address)
+	if err != nil {
+		return nil, fmt.Errorf("read the calls of attempt %s: %w", address, err)
+	}
+	var out []tasks.GraderCall
+	for _, x := range exchanges {
+		out = append(out, tasks.GraderCall{Agent: x.Agent, Policy: x.Policy, Request: x.Request, Response: x.Response})
+	}
+	return out, nil
 }
 
 // graderFailed counts a failure of the grader command. A command that could not be

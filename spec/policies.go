@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/prompts"
 )
 
@@ -72,6 +73,40 @@ func (s Spec) PolicyNames() []string { return sortedKeys(s.Policies) }
 // TrainedPolicies returns the names of those policies that are not frozen, sorted.
 func (s Spec) TrainedPolicies() []string {
 	return slices.DeleteFunc(s.PolicyNames(), func(name string) bool { return s.Policies[name].Frozen })
+}
+
+// NamedRewards returns the names of the rewards that count in training, sorted: those in
+// credit.rewards or, with policies, in the credit of those that are trained.
+func (s Spec) NamedRewards() []string {
+	names := sortedKeys(s.Credit.Rewards)
+	if len(s.Policies) > 0 {
+		names = nil
+	}
+	for _, policy := range s.TrainedPolicies() {
+		names = append(names, sortedKeys(s.ForPolicy(policy).Credit.Rewards)...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// FailsTruncated reports whether an attempt can fail because a reply was cut off.
+func (s Spec) FailsTruncated() bool {
+	if len(s.Policies) == 0 {
+		return s.Credit.Truncated == TruncatedFail
+	}
+	return slices.ContainsFunc(s.TrainedPolicies(), func(name string) bool { return s.ForPolicy(name).Credit.Truncated == TruncatedFail })
+}
+
+// WeighsFinal reports whether the final reward counts in training.
+func (s Spec) WeighsFinal() bool {
+	weighs := func(c Credit) bool {
+		_, ok := c.Rewards[credit.Final]
+		return ok || len(c.Rewards) == 0
+	}
+	if len(s.Policies) == 0 {
+		return weighs(s.Credit)
+	}
+	return slices.ContainsFunc(s.TrainedPolicies(), func(name string) bool { return weighs(s.ForPolicy(name).Credit) })
 }
 
 // FlatByCredit reports whether the credit of a group has to be computed to find out whether

@@ -211,6 +211,13 @@ type Grader struct {
 	// Command is the program of grader.type "command" and its arguments. It reads {task,
 	// result} as JSON on standard input and prints the reward as its last line.
 	Command []string `json:"command,omitempty"`
+	// Rewards lists the names of the rewards that the grader gives in addition to the final
+	// one. Its last line is then {"reward": NUMBER, "rewards": {NAME: NUMBER}} with each of
+	// them. Only with grader.type "command".
+	Rewards []string `json:"rewards,omitempty"`
+	// Calls gives the grader the attempt's model calls, too: agent, policy, request and
+	// response of each. Only with grader.type "command".
+	Calls bool `json:"calls,omitempty"`
 	// Directory is the working directory of grader.command. Absent means the directory of
 	// the spec file.
 	Directory string `json:"directory,omitempty"`

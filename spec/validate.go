@@ -283,6 +283,8 @@ func (g Grader) check(f *Faults) {
 	if g.Type != GraderCommand {
 		const why = `only grader.type "command" runs one`
 		f.unused("grader.command", len(g.Command) > 0, why)
+		f.unused("grader.rewards", len(g.Rewards) > 0, why)
+		f.unused("grader.calls", g.Calls, why)
 		f.unused("grader.directory", g.Directory != "", why)
 		f.unused("grader.seconds", g.Seconds != 0 && g.Type != GraderSQL && g.Type != GraderTasks, `only grader.type "command", "tasks" and "sql" have a limit`)
 		return
@@ -291,6 +293,16 @@ func (g Grader) check(f *Faults) {
 		f.add("grader.command", "give the program and its arguments", "missing")
 	}
 	f.program("grader.command", g.Command)
+	for i, name := range g.Rewards {
+		switch key := fmt.Sprintf("grader.rewards[%d]", i); {
+		case name == "":
+			f.add(key, "give a name, or remove it", "empty")
+		case name == credit.Final:
+			f.add(key, "remove it", "%q is the reward that every grader gives", name)
+		case slices.Contains(g.Rewards[:i], name):
+			f.add(key, "name each reward once", "%q is given twice", name)
+		}
+	}
 	f.number("grader.seconds", g.Seconds, bounds.Positive(24*3600))
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os/exec"
 	"slices"
@@ -174,10 +175,31 @@ func (e *CommandError) Error() string {
 // Unwrap returns the cause.
 func (e *CommandError) Unwrap() error { return e.Cause }
 
-// graderInput is the standard input of a grader command.
-type graderInput struct {
+// GraderInput is the standard input of a grader command.
+type GraderInput struct {
 	Task   Task   `json:"task"`
 	Result string `json:"result"`
+	// Calls are the model calls of the attempt, in order, if the grader wants them.
+	Calls []GraderCall `json:"calls,omitempty"`
+}
+
+// GraderCall is a model call of an attempt.
+type GraderCall struct {
+	// Agent is the agent's name in the base URL of the call; empty if it has none.
+	Agent string `json:"agent,omitempty"`
+	// Policy is the name of the policy that answered.
+	Policy string `json:"policy"`
+	// Request is the body as the agent sent it, and Response the body of the reply. If the
+	// agent asked for a stream, Response is the reply as if it had not.
+	Request  json.RawMessage `json:"request"`
+	Response json.RawMessage `json:"response"`
+}
+
+// CommandGrade is what a grader command decides.
+type CommandGrade struct {
+	Reward float64
+	// Rewards are those of the names in grader.rewards.
+	Rewards map[string]float64
 }
 
 const (
@@ -193,13 +215,14 @@ const (
 // about the command are a *CommandError. If ctx ends first, the error is that of ctx,
 // which says nothing about the command. At the end, the command and the processes that it
 // started are killed.
-func GradeCommand(ctx context.Context, g spec.Grader, t Task, result string) (float64, error) {
-	input, err := json.Marshal(graderInput{t, result})
+func GradeCommand(ctx context.Context, g spec.Grader, in GraderInput) (CommandGrade, error) {
+	t := in.Task
+	input, err := json.Marshal(in)
 	if err != nil {
-		return 0, fmt.Errorf("encode task %s for its grader: %w", t.ID, err)
+		return CommandGrade{}, fmt.Errorf("encode task %s for its grader: %w", t.ID, err)
 	}
 	if len(g.Command) == 0 {
-		return 0, &CommandError{Task: t.ID, Cause: fmt.Errorf("%w: no command", ErrGraderStart)}
+		return CommandGrade{}, &CommandError{Task: t.ID, Cause: fmt.Errorf("%w: no command", ErrGraderStart)}
 	}
 	seconds := g.Seconds
 	if seconds == 0 {
@@ -214,18 +237,18 @@ func GradeCommand(ctx context.Context, g spec.Grader, t Task, result string) (fl
 	err = run(command)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return 0, fmt.Errorf("grade task %s: %w", t.ID, ctx.Err())
+		return CommandGrade{}, fmt.Errorf("grade task %s: %w", t.ID, ctx.Err())
 	case err != nil && limited.Err() != nil:
 		err = fmt.Errorf("%w of %g seconds", ErrGraderTime, seconds)
 	}
-	reward := 0.0
+	var grade CommandGrade
 	if err == nil {
-		reward, err = rewardIn(stdout)
+		grade, err = gradeIn(stdout, g.Rewards)
 	}
 	if err != nil {
-		return 0, &CommandError{Task: t.ID, Cause: err, Stderr: stderr.String()}
+		return CommandGrade{}, &CommandError{Task: t.ID, Cause: err, Stderr: stderr.String()}
 	}
-	return reward, nil
+	return grade, nil
 }
 
 func run(command *exec.Cmd) error {
@@ -239,23 +262,53 @@ func run(command *exec.Cmd) error {
 	}
 }
 
-// rewardIn returns the reward on the last line. A line whose beginning is gone is refused,
-// because the rest of it may be a number that nobody meant.
-func rewardIn(stdout *subprocess.Tail) (float64, error) {
+// gradeIn returns the grade on the last line: a number or, if the grader gives named rewards,
+// an object with all of them. A line whose beginning is gone is refused, because the rest of it
+// may be a number that nobody meant.
+func gradeIn(stdout *subprocess.Tail, names []string) (CommandGrade, error) {
 	output := strings.TrimRightFunc(stdout.String(), unicode.IsSpace)
 	start := strings.LastIndexByte(output, '\n') + 1
 	last := strings.TrimSpace(output[start:])
 	switch {
 	case start == 0 && stdout.Cut():
-		return 0, fmt.Errorf("%w: its last line, or the white space after it, has more than %d bytes", ErrGraderReward, keptOutput)
+		return CommandGrade{}, fmt.Errorf("%w: its last line, or the white space after it, has more than %d bytes", ErrGraderReward, keptOutput)
 	case last == "":
-		return 0, fmt.Errorf("%w: it printed nothing", ErrGraderReward)
+		return CommandGrade{}, fmt.Errorf("%w: it printed nothing", ErrGraderReward)
+	case len(names) > 0:
+		return namedGrade(last, names)
 	}
 	reward, err := strconv.ParseFloat(last, 64)
 	if err != nil || math.IsNaN(reward) || math.IsInf(reward, 0) {
-		return 0, fmt.Errorf("%w: its last line is %.60q, no finite number", ErrGraderReward, last)
+		return CommandGrade{}, fmt.Errorf("%w: its last line is %.60q, no finite number", ErrGraderReward, last)
 	}
-	return reward, nil
+	return CommandGrade{Reward: reward}, nil
+}
+
+// namedGrade reads {"reward": NUMBER, "rewards": {NAME: NUMBER}}.
+func namedGrade(line string, names []string) (CommandGrade, error) {
+	var given struct {
+		Reward  *float64           `json:"reward"`
+		Rewards map[string]float64 `json:"rewards"`
+	}
+	decoder := json.NewDecoder(strings.NewReader(line))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&given); err != nil {
+		return CommandGrade{}, fmt.Errorf(`%w: its last line is %.60q, and grader.rewards asks for {"reward": NUMBER, "rewards": {NAME: NUMBER}}: %w`, ErrGraderReward, line, err)
+	}
+	if given.Reward == nil {
+		return CommandGrade{}, fmt.Errorf(`%w: its last line has no "reward"`, ErrGraderReward)
+	}
+	for _, name := range names {
+		if _, ok := given.Rewards[name]; !ok {
+			return CommandGrade{}, fmt.Errorf(`%w: its last line has no %q among "rewards", which grader.rewards names`, ErrGraderReward, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(given.Rewards)) {
+		if !slices.Contains(names, name) {
+			return CommandGrade{}, fmt.Errorf(`%w: its last line has %q among "rewards", which grader.rewards does not name`, ErrGraderReward, name)
+		}
+	}
+	return CommandGrade{*given.Reward, given.Rewards}, nil
 }
 
 // Result is what an agent returned for a task.

@@ -51,7 +51,7 @@ const (
 type programRequest struct {
 	ID    string       `json:"id,omitempty"`   // the answer repeats it
 	List  string       `json:"list,omitempty"` // the name of a split
-	Grade *graderInput `json:"grade,omitempty"`
+	Grade *GraderInput `json:"grade,omitempty"`
 }
 
 // programAnswer is the line that answers a request to grade.
@@ -162,7 +162,7 @@ func (p *Programs) Grade(ctx context.Context, t spec.Tasks, seconds float64, tas
 	defer release()
 	limited, cancel := context.WithTimeout(ctx, time.Duration(seconds*float64(time.Second)))
 	defer cancel()
-	request := programRequest{Grade: &graderInput{task, result}}
+	request := programRequest{Grade: &GraderInput{Task: task, Result: result}}
 	answer, stderr, err := p.ask(limited, t, request)
 	switch {
 	case err != nil && ctx.Err() != nil:

@@ -81,7 +81,8 @@ func (c *Grade) Run(ctx context.Context, t *terminal.Terminal) error {
 func grade(ctx context.Context, graders *grading.Graders, s spec.Spec, r tasks.Result) (float64, error) {
 	switch s.Grader.Type {
 	case spec.GraderCommand:
-		return tasks.GradeCommand(ctx, s.Grader, r.Task, r.Text)
+		grade, err := tasks.GradeCommand(ctx, s.Grader, tasks.GraderInput{Task: r.Task, Result: r.Text})
+		return grade.Reward, err
 	case spec.GraderTasks:
 		return graders.GradeByProgram(ctx, s.Tasks, s.Grader, r.Task, r.Text)
 	}
