@@ -2,6 +2,7 @@ package activities_test
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/tasks"
 )
 
 func TestAnAgentMayReportItsOwnReward(t *testing.T) {
@@ -227,6 +229,43 @@ func TestAGraderCommandIsAskedOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "..", string(times))
 	require.InDelta(t, 1, *w.attempt(question.Address).Reward, 0)
+}
+
+func TestAGraderGivesNamedRewardsFromTheCallsOfAnAttempt(t *testing.T) {
+	t.Parallel()
+	w := newTestEnv(t)
+	s := w.spec()
+	script := `cat > ` + filepath.Join(w.dir, "input") + `; echo '{"reward": 0.5, "rewards": {"verdict": 1}}'`
+	s.Grader = spec.Grader{Type: "command", Command: []string{"sh", "-c", script}, Rewards: []string{"verdict"}, Calls: true}
+	s.Credit.Rewards = map[string]float64{"final": 1, "verdict": 2}
+	w.start(s.WithDefaults())
+	runner := w.runner(w.serve(w.gateway()), func(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
+		return ask(ctx, env, task.Input)
+	})
+	in := rollout(0, 0)
+	run, err := do[activities.RunAgentResult](t, runner.RunAgent, in)
+	require.NoError(t, err)
+	address := at(in, run.Attempt)
+	require.Equal(t, record.OutcomeCompleted, w.attempt(address).Outcome, "the grader gives the reward that the agent did not post")
+	got, err := do[activities.GradeRolloutResult](t, runner.GradeRollout, activities.GradeRolloutInput{Address: address})
+	require.NoError(t, err)
+	require.Equal(t, activities.GradeRolloutResult{Reward: 0.5}, got)
+	rewards, err := w.store.Rewards(t.Context(), address)
+	require.NoError(t, err)
+	named := map[string]float64{}
+	for _, r := range rewards {
+		require.Equal(t, "grader", r.Source)
+		named[r.Name] = r.Value
+	}
+	require.Equal(t, map[string]float64{"final": 0.5, "verdict": 1}, named)
+	input, err := os.ReadFile(filepath.Join(w.dir, "input"))
+	require.NoError(t, err)
+	var read tasks.GraderInput
+	require.NoError(t, json.Unmarshal(input, &read))
+	require.Len(t, read.Calls, 1)
+	require.Equal(t, "main", read.Calls[0].Policy)
+	require.Contains(t, string(read.Calls[0].Request), `"messages"`)
+	require.Contains(t, string(read.Calls[0].Response), `"choices"`)
 }
 
 // forgetful sees no reward the first time.
