@@ -1,0 +1,156 @@
+package assign_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/credit"
+	"github.com/fulgurite/fulgurite/credit/assign"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// duet returns an attempt whose calls were answered by these policies. verdict is its second
+// reward.
+func duet(group, i int, reward, verdict float64, policies ...string) assign.Sample {
+	states := make([]string, len(policies))
+	for k := range states {
+		states[k] = "state"
+	}
+	s := sample(group, i, reward, states...)
+	for k, policy := range policies {
+		s.History[k].Policy = policy
+	}
+	s.Rewards = []record.Reward{{Address: s.Address, Name: "verdict", Value: verdict}}
+	return s
+}
+
+// duets returns groups in which the final reward depends on the writer alone, and the other
+// one on the checker alone.
+func duets() [][]assign.Sample {
+	return [][]assign.Sample{
+		{duet(0, 0, 1, 0, "writer", "checker"), duet(0, 1, 0, 1, "writer", "checker", "writer")},
+		{duet(1, 0, 1, 1, "writer", "checker"), duet(1, 1, 1, 0, "writer", "checker")},
+	}
+}
+
+// ensemble returns a spec of these policies; the checker's reward is the verdict.
+func ensemble(c spec.Credit, frozen ...string) spec.Spec {
+	s := spec.Spec{Credit: c, Policies: map[string]spec.Policy{
+		"writer": {}, "checker": {Credit: &spec.Credit{Rewards: map[string]float64{"verdict": 1}}}, "third": {},
+	}}
+	for _, name := range frozen {
+		s.Policies[name] = spec.Policy{Frozen: true}
+	}
+	return s.WithDefaults()
+}
+
+func TestEachPolicyHasTheCreditOfItsOwnReward(t *testing.T) {
+	t.Parallel()
+	s := ensemble(spec.Credit{Std: credit.None})
+	trajectories, given, err := assign.Advantages(s, nil, duets())
+	require.NoError(t, err)
+	require.Equal(t, [][][]float64{
+		{{0.5, -0.5}, {-0.5, 0.5, -0.5}},
+		{{0, 0.5}, {0, -0.5}},
+	}, given.Call)
+	require.Equal(t, [][]float64{{0, 0}, {0.25, -0.25}}, given.Trajectory, "the mean of those of both; the third had no call")
+	for _, samples := range trajectories {
+		for _, one := range samples {
+			for _, c := range one.Calls {
+				require.False(t, c.Skip)
+			}
+		}
+	}
+	for _, name := range []string{"writer", "checker"} {
+		alone, one, err := assign.Advantages(s.ForPolicy(name), nil, duets())
+		require.NoError(t, err)
+		for g, samples := range alone {
+			for i, trajectory := range samples {
+				for k, c := range trajectory.Calls {
+					if !c.Skip {
+						require.Equal(t, one.Call[g][i][k], given.Call[g][i][k], "%s alone", name)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestTheCallsOfAFrozenPolicyAreNotTrained(t *testing.T) {
+	t.Parallel()
+	trajectories, given, err := assign.Advantages(ensemble(spec.Credit{Std: credit.None}, "writer"), nil, duets())
+	require.NoError(t, err)
+	require.True(t, trajectories[0][1].Calls[0].Skip)
+	require.False(t, trajectories[0][1].Calls[1].Skip)
+	require.Equal(t, []float64{0, 0.5, 0}, given.Call[0][1])
+}
+
+func TestPoliciesWithoutACallHaveNothingToTrain(t *testing.T) {
+	t.Parallel()
+	groups := [][]assign.Sample{{duet(0, 0, 1, 0, "writer"), duet(0, 1, 0, 0, "writer")}}
+	_, given, err := assign.Advantages(ensemble(spec.Credit{Std: credit.None}), nil, groups)
+	require.NoError(t, err)
+	require.Equal(t, [][][]float64{{{0.5}, {-0.5}}}, given.Call)
+	_, _, err = assign.Advantages(ensemble(spec.Credit{}, "writer"), nil, groups)
+	require.True(t, assign.NothingToTrain(err))
+	require.ErrorContains(t, err, "policy checker answered none of the calls, for example in attempt r/train-1/0/0/1")
+}
+
+func TestAGroupIsFlatIfItTeachesNoPolicy(t *testing.T) {
+	t.Parallel()
+	groups := append(duets(), []assign.Sample{duet(2, 0, 1, 1, "writer", "checker"), duet(2, 1, 1, 1, "writer", "checker")})
+	flat, err := assign.FlatGroups(ensemble(spec.Credit{}), groups)
+	require.NoError(t, err)
+	require.Equal(t, []bool{false, false, true}, flat)
+	flat, err = assign.FlatGroups(ensemble(spec.Credit{}, "checker"), groups)
+	require.NoError(t, err)
+	require.Equal(t, []bool{false, true, true}, flat, "the second group taught the checker alone")
+}
+
+func TestRunningBaselinesAreOfEachPolicy(t *testing.T) {
+	t.Parallel()
+	s := ensemble(spec.Credit{Mean: credit.Running})
+	_, given, err := assign.Advantages(s, nil, duets())
+	require.NoError(t, err)
+	for _, name := range []string{"writer", "checker"} {
+		_, alone, err := assign.Advantages(s.ForPolicy(name), nil, duets())
+		require.NoError(t, err)
+		require.NotEmpty(t, alone.Baselines)
+		for of, v := range alone.Baselines {
+			require.Equal(t, v, given.Baselines[name+"/"+of], name)
+		}
+	}
+	_, next, err := assign.Advantages(s, given.Baselines, duets())
+	require.NoError(t, err)
+	require.NotEqual(t, given.Call, next.Call, "the step after continues from the baselines")
+}
+
+func TestEstimatesAreLearnedByEachPolicyFromItsOwnCalls(t *testing.T) {
+	t.Parallel()
+	s := ensemble(spec.Credit{Assignment: credit.ValueDifference})
+	var groups [][]assign.Sample
+	for g := range 8 { // the final reward is always 1, and the verdict always 0
+		groups = append(groups, []assign.Sample{duet(g, 0, 1, 0, "writer", "checker"), duet(g, 1, 1, 0, "writer", "checker")})
+	}
+	require.True(t, assign.NeedsEstimates(s))
+	require.NoError(t, assign.Estimate(s, nil, groups))
+	for _, samples := range groups {
+		require.InDelta(t, 1, samples[0].Before[0], 1e-6)
+		require.InDelta(t, 0, samples[0].Before[1], 1e-6)
+	}
+}
+
+func TestAnAttemptThatOnePolicyCannotBeGivenCreditForIsAFault(t *testing.T) {
+	t.Parallel()
+	groups := duets()
+	groups[1][0].Rewards = nil // the checker's reward is missing
+	faults, err := assign.Faults(ensemble(spec.Credit{}), groups)
+	require.NoError(t, err)
+	require.Len(t, faults, 1)
+	require.ErrorIs(t, faults[1], credit.ErrMissingReward)
+	faults, err = assign.Faults(ensemble(spec.Credit{}, "checker"), groups)
+	require.NoError(t, err)
+	require.Empty(t, faults)
+}
