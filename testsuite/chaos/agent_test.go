@@ -46,11 +46,11 @@ func asked(t *testing.T, m agentOptions) (first, second string) {
 func TestTheAgentSaysWhatItLacks(t *testing.T) {
 	t.Parallel()
 	require.ErrorContains(t, solve(t.Context(), agentOptions{}, strings.NewReader("12"), io.Discard), "read task")
-	m := agentOptions{think: time.Second, parallel: true}
+	m := agentOptions{think: time.Second, parallel: true, named: true}
 	back, err := parseAgentOptions(m.arguments()[1:])
 	require.NoError(t, err)
 	require.Equal(t, m, back)
-	for _, bad := range [][]string{nil, {"long", "true"}, {"1s", "perhaps"}, {"1s"}} {
+	for _, bad := range [][]string{nil, {"long", "true", "true"}, {"1s", "perhaps", "true"}, {"1s", "true", "perhaps"}, {"1s", "true"}} {
 		_, err := parseAgentOptions(bad)
 		require.Error(t, err, "%v", bad)
 	}

@@ -129,7 +129,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.bin, "bin", "bin", "directory of fulgurite and fulgurite-worker")
 	f.StringVar(&o.dir, "dir", "", "directory of all state, kept afterwards (default: a temporary one, removed unless something is wrong)")
 	f.StringVar(&o.roles, "roles", "", "whom to kill, separated by commas (default: everybody)")
-	chosen := f.String("scenarios", "", "scenarios of the runs, in turn, separated by commas (default: plain,judge,lag,critic; there are lora, band and stages, too, and prompts, which are gepa and apo)")
+	chosen := f.String("scenarios", "", "scenarios of the runs, in turn, separated by commas (default: plain,judge,lag,critic; there are policies, lora, band and stages, too, and prompts, which are gepa and apo)")
 	f.BoolVar(&o.detect, "detect", true, "measure first how long it takes until a hang is noticed")
 	f.BoolVar(&o.expectFailure, "expect-failure", false, "succeed only if recorded calls were sampled again and nothing else is wrong")
 	f.DurationVar(&o.limit, "limit", time.Hour, "how long everything may take")
@@ -201,7 +201,7 @@ func trainingSpec(c scenario, name string, o options) (spec.Spec, error) {
 	if err != nil {
 		return spec.Spec{}, fmt.Errorf("find the agent: %w", err)
 	}
-	agent := agentOptions{think: o.think, parallel: c.parallel}
+	agent := agentOptions{think: o.think, parallel: c.parallel, named: c.policies}
 	s := spec.Spec{
 		Seed:  7,
 		Model: spec.Model{WarmStart: &spec.WarmStart{Demonstrations: "arithmetic", Updates: 400, Batch: 32}},
@@ -219,6 +219,12 @@ func trainingSpec(c scenario, name string, o options) (spec.Spec, error) {
 	}
 	if c.lora {
 		s.Model.LoRA = &spec.LoRA{}
+	}
+	if c.policies {
+		s.Policies = map[string]spec.Policy{
+			agentNames[0]: {Match: []spec.PolicyMatch{{Agent: agentNames[0]}}},
+			agentNames[1]: {Match: []spec.PolicyMatch{{Agent: agentNames[1]}}, Optimizer: &spec.Optimizer{LearningRate: 1e-3}},
+		}
 	}
 	switch c.curriculum {
 	case spec.CurriculumBand:
@@ -337,21 +343,29 @@ type agentOptions struct {
 	// parallel makes two dialogs at once. Otherwise the second dialog follows the first.
 	// Both then begin with the same request, which must be sampled again for the second.
 	parallel bool
+	// named gives the two dialogs the names of two agents, which other policies answer.
+	named bool
 }
+
+// agentNames are the names of the dialogs with agentOptions.named.
+var agentNames = [2]string{"first", "second"}
 
 // arguments returns the arguments that parseAgentOptions reads.
 func (m agentOptions) arguments() []string {
-	return []string{agentCommand, m.think.String(), strconv.FormatBool(m.parallel)}
+	return []string{agentCommand, m.think.String(), strconv.FormatBool(m.parallel), strconv.FormatBool(m.named)}
 }
 
 func parseAgentOptions(args []string) (m agentOptions, err error) {
-	if len(args) != 2 {
-		return m, errors.New("say how long to think before a call, and whether to make two at once")
+	if len(args) != 3 {
+		return m, errors.New("say how long to think before a call, whether to make two at once, and whether to name them")
 	}
 	if m.think, err = time.ParseDuration(args[0]); err != nil {
 		return m, err
 	}
-	m.parallel, err = strconv.ParseBool(args[1])
+	if m.parallel, err = strconv.ParseBool(args[1]); err != nil {
+		return m, err
+	}
+	m.named, err = strconv.ParseBool(args[2])
 	return m, err
 }
 
@@ -366,10 +380,15 @@ func solve(ctx context.Context, m agentOptions, in io.Reader, out io.Writer) err
 	if err := json.NewDecoder(in).Decode(&task); err != nil {
 		return fmt.Errorf("read task: %w", err)
 	}
-	config := openai.DefaultConfig(os.Getenv("OPENAI_API_KEY"))
-	config.BaseURL = os.Getenv("OPENAI_BASE_URL")
-	config.HTTPClient = &http.Client{Transport: slowTransport{http.DefaultTransport, m.think}}
-	agent := calculator.Agent{Client: openai.NewClientWithConfig(config), Model: os.Getenv("OPENAI_MODEL_NAME"), MaxTurns: 3}
+	agent := func(name string) calculator.Agent {
+		config := openai.DefaultConfig(os.Getenv("OPENAI_API_KEY"))
+		config.BaseURL = os.Getenv("OPENAI_BASE_URL")
+		if m.named {
+			config.BaseURL = strings.TrimSuffix(config.BaseURL, "/v1") + "/n/" + name + "/v1"
+		}
+		config.HTTPClient = &http.Client{Transport: slowTransport{http.DefaultTransport, m.think}}
+		return calculator.Agent{Client: openai.NewClientWithConfig(config), Model: os.Getenv("OPENAI_MODEL_NAME"), MaxTurns: 3}
+	}
 	answers := make([]string, 2)
 	var both errgroup.Group
 	if !m.parallel {
@@ -381,7 +400,7 @@ func solve(ctx context.Context, m agentOptions, in io.Reader, out io.Writer) err
 			question += "+0"
 		}
 		both.Go(func() (err error) {
-			answers[i], err = agent.Solve(ctx, question)
+			answers[i], err = agent(agentNames[i]).Solve(ctx, question)
 			if errors.Is(err, calculator.ErrNoAnswer) {
 				err = nil
 			}
@@ -392,8 +411,11 @@ func solve(ctx context.Context, m agentOptions, in io.Reader, out io.Writer) err
 		return err
 	}
 	answer := answers[1]
-	if m.parallel {
+	switch {
+	case m.parallel:
 		answer = slices.Max(answers)
+	case m.named && answers[0] != answers[1]:
+		answer = "they differ" // so that both of the policies matter
 	}
 	_, err := fmt.Fprintln(out, answer)
 	return err

@@ -304,6 +304,8 @@ type scenario struct {
 	judge bool
 	// lora trains an adapter over a frozen base.
 	lora bool
+	// policies trains two policies, one for each dialog of the agent.
+	policies bool
 	// curriculum is training.curriculum.type.
 	curriculum string
 	// search is optimizer.algorithm: the run searches for prompts and trains nothing.
@@ -320,7 +322,7 @@ func scenariosNamed(names string) ([]scenario, error) {
 	if names == "" {
 		return all, nil
 	}
-	all = append(all, scenario{name: "lora", lora: true, critic: true},
+	all = append(all, scenario{name: "policies", policies: true, lag: 1}, scenario{name: "lora", lora: true, critic: true},
 		scenario{name: "band", curriculum: spec.CurriculumBand, lag: 1, dynamicSampling: 2}, scenario{name: "stages", curriculum: spec.CurriculumStages, lag: 1},
 		scenario{name: "gepa", search: spec.AlgorithmGEPA}, scenario{name: "apo", search: spec.AlgorithmAPO})
 	names = strings.ReplaceAll(names, "prompts", "gepa,apo")
@@ -328,7 +330,7 @@ func scenariosNamed(names string) ([]scenario, error) {
 	for name := range strings.SplitSeq(names, ",") {
 		i := slices.IndexFunc(all, func(c scenario) bool { return c.name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("-scenarios %q: there are plain, judge, lag, critic, lora, band, stages, gepa and apo, and prompts for the last two", name)
+			return nil, fmt.Errorf("-scenarios %q: there are plain, judge, lag, critic, policies, lora, band, stages, gepa and apo, and prompts for the last two", name)
 		}
 		chosen = append(chosen, all[i])
 	}

@@ -117,6 +117,12 @@ func checkVersionChain(f *Findings, e Evidence) {
 	if r.HasCritic {
 		checkVersions(f, e, "critic", r.Critics, e.History.CriticUpdates)
 	}
+	for _, name := range r.PolicyNames {
+		checkVersions(f, e, "version of policy "+name, r.Policies[name], e.History.Updates)
+	}
+	if len(r.Policies) != len(r.PolicyNames) {
+		f.wrong("there are versions of %d policies, the spec has %d", len(r.Policies), len(r.PolicyNames))
+	}
 	if n := len(r.Versions); n > 0 && e.History.Completed && e.History.Weights != r.Versions[n-1].Weights {
 		f.wrong("the run returned the weights %s, its last version has %s", e.History.Weights, r.Versions[n-1].Weights)
 	}
@@ -145,9 +151,15 @@ func checkVersions(f *Findings, e Evidence, what string, all []Version, updates 
 // checkCalls compares each call with the version that it should have come from, and
 // each replayed call with the record.
 func checkCalls(f *Findings, e Evidence) {
-	weights := map[int]string{}
-	for _, v := range e.Records.Versions {
-		weights[v.Number] = strings.TrimPrefix(v.Weights, "sha256:")
+	type version struct {
+		policy string
+		number int
+	}
+	weights := map[version]string{}
+	for policy, versions := range e.Records.sampled() {
+		for _, v := range versions {
+			weights[version{policy, v.Number}] = strings.TrimPrefix(v.Weights, "sha256:")
+		}
 	}
 	asked := map[RolloutAddress]int{} // the version that a rollout was to sample from
 	for _, g := range e.History.Issued {
@@ -166,8 +178,8 @@ func checkCalls(f *Findings, e Evidence) {
 	}
 	for _, c := range e.Records.Calls {
 		where := fmt.Sprintf("call %d of %s-%d/%d/%d/%d", c.Seq, c.Kind, c.Step, c.Task, c.Sample, c.Attempt)
-		if strings.TrimPrefix(c.Weights, "sha256:") != weights[c.Version] {
-			f.wrong("%s was sampled with %s, which is not version %d", where, c.Weights, c.Version)
+		if strings.TrimPrefix(c.Weights, "sha256:") != weights[version{c.Policy, c.Version}] {
+			f.wrong("%s was sampled with %s, which is not version %d of policy %s", where, c.Weights, c.Version, c.Policy)
 		}
 		if v, ok := asked[c.RolloutAddress]; ok && v != c.Version {
 			f.wrong("%s was sampled from version %d instead of %d", where, c.Version, v)
@@ -184,6 +196,14 @@ func checkCalls(f *Findings, e Evidence) {
 	}
 }
 
+// sampled returns the versions that calls are sampled from, by policy.
+func (r Records) sampled() map[string][]Version {
+	if len(r.PolicyNames) > 0 {
+		return r.Policies
+	}
+	return map[string][]Version{mainPolicy: r.Versions}
+}
+
 // Differ lists how a run's outcome differs from that of another: the weights of each
 // version and critic, the evaluations, the promoted version. None may differ.
 func Differ(a, b Records) []string {
@@ -191,7 +211,11 @@ func Differ(a, b Records) []string {
 	if len(a.Versions) != len(b.Versions) || len(a.Versions) == 0 || len(a.Critics) != len(b.Critics) {
 		out = append(out, fmt.Sprintf("%s has %d versions and %d critics, %s %d and %d", a.Run, len(a.Versions), len(a.Critics), b.Run, len(b.Versions), len(b.Critics)))
 	}
-	for what, pair := range map[string][2][]Version{"version": {a.Versions, b.Versions}, "critic": {a.Critics, b.Critics}} {
+	pairs := map[string][2][]Version{"version": {a.Versions, b.Versions}, "critic": {a.Critics, b.Critics}}
+	for _, name := range a.PolicyNames {
+		pairs["version of policy "+name] = [2][]Version{a.Policies[name], b.Policies[name]}
+	}
+	for what, pair := range pairs {
 		for i := range min(len(pair[0]), len(pair[1])) {
 			if one, other := pair[0][i].Weights, pair[1][i].Weights; one != other {
 				out = append(out, fmt.Sprintf("%s %d of %s is %s, of %s %s", what, i, a.Run, one, b.Run, other))

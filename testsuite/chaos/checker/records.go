@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,6 +35,7 @@ type Attempt struct {
 type Call struct {
 	RolloutAddress
 	Attempt, Seq int
+	Policy       string
 	Version      int
 	Weights      string
 	Seed         uint64
@@ -63,6 +66,10 @@ type Quarantine struct {
 	Step, Task int
 }
 
+// mainPolicy is the name of the policy if a run trains one, and of all of them together if it
+// trains several.
+const mainPolicy = "main"
+
 // Records are the store's records of a run.
 type Records struct {
 	Run         string
@@ -80,8 +87,10 @@ type Records struct {
 	Attempts    []Attempt
 	Calls       []Call
 	Versions    []Version
-	Critics     []Version      // of the model that estimates returns, if there is one
-	Batches     map[int]string // digests, by step
+	Critics     []Version            // of the model that estimates returns, if there is one
+	Policies    map[string][]Version // by name, if the run trains several; Versions are then the joint ones
+	PolicyNames []string             // that the spec has
+	Batches     map[int]string       // digests, by step
 	Evaluations []Evaluation
 	Quarantined []Quarantine
 	Judgments   []Judgment // that this run asked for
@@ -122,7 +131,7 @@ func (d *Database) Status(ctx context.Context, run string) (string, error) {
 
 // Records reads everything that the store has of a run.
 func (d *Database) Records(ctx context.Context, run string) (Records, error) {
-	r := Records{Run: run, Batches: map[int]string{}, Promoted: -1}
+	r := Records{Run: run, Batches: map[int]string{}, Policies: map[string][]Version{}, Promoted: -1}
 	for _, read := range []func(context.Context, *Records) error{
 		d.run, d.attempts, d.calls, d.versions, d.batches, d.evaluations, d.quarantines, d.choices, d.judgments, d.promoted,
 	} {
@@ -148,7 +157,8 @@ func (d *Database) run(ctx context.Context, r *Records) error {
 			SamplesPerTask int `json:"samples_per_task"`
 			FlatLimit      int `json:"dynamic_sampling"`
 		} `json:"training"`
-		Critic *struct{} `json:"critic"`
+		Critic   *struct{}           `json:"critic"`
+		Policies map[string]struct{} `json:"policies"`
 	}
 	var counts map[string]struct {
 		Count int `json:"count"`
@@ -163,6 +173,7 @@ func (d *Database) run(ctx context.Context, r *Records) error {
 	}
 	r.Seed, r.Steps, r.TasksPer, r.Samples = s.Seed, s.Training.Steps, s.Training.TasksPerStep, s.Training.SamplesPerTask
 	r.TrainTasks, r.FlatLimit, r.HasCritic = counts["train"].Count, s.Training.FlatLimit, s.Critic != nil
+	r.PolicyNames = slices.Sorted(maps.Keys(s.Policies))
 	if r.Steps == 0 || r.TasksPer == 0 || r.Samples == 0 || r.TrainTasks == 0 {
 		return errors.New("its spec lacks steps, tasks or samples")
 	}
@@ -179,13 +190,13 @@ func (d *Database) attempts(ctx context.Context, r *Records) error {
 }
 
 func (d *Database) calls(ctx context.Context, r *Records) error {
-	const query = `SELECT kind, step, task, sample, attempt, seq, version, weights, seed, completion, replayed_from, recorded
+	const query = `SELECT kind, step, task, sample, attempt, seq, policy, version, weights, seed, completion, replayed_from, recorded
 FROM calls WHERE run = $1 ORDER BY recorded, attempt, seq`
 	return d.list(ctx, query, r.Run, func(scan func(...any) error) error {
 		var c Call
 		var seed, recorded int64
 		var completion []byte
-		err := scan(&c.Kind, &c.Step, &c.Task, &c.Sample, &c.Attempt, &c.Seq, &c.Version, &c.Weights, &seed, &completion, &c.ReplayedFrom, &recorded)
+		err := scan(&c.Kind, &c.Step, &c.Task, &c.Sample, &c.Attempt, &c.Seq, &c.Policy, &c.Version, &c.Weights, &seed, &completion, &c.ReplayedFrom, &recorded)
 		c.Seed, c.Recorded = uint64(seed), time.Unix(0, recorded)
 		for len(completion) > 0 && err == nil {
 			v, n := binary.Uvarint(completion)
@@ -205,10 +216,13 @@ func (d *Database) versions(ctx context.Context, r *Records) error {
 		var policy string
 		var v Version
 		err := scan(&policy, &v.Number, &v.Weights, &v.Batch)
-		if policy == "critic" {
+		switch policy {
+		case "critic":
 			r.Critics = append(r.Critics, v)
-		} else {
+		case mainPolicy:
 			r.Versions = append(r.Versions, v)
+		default:
+			r.Policies[policy] = append(r.Policies[policy], v)
 		}
 		return err
 	})
