@@ -248,11 +248,12 @@ func (s *Store) SetMark(ctx context.Context, mark int64) error {
 }
 
 const (
-	timesOf     = ` WHERE x.run = $1 AND x.kind = $2 AND x.step = $3 AND x.policy = $4 ORDER BY x.task, x.sample, x.attempt`
+	timesOf     = ` WHERE x.run = $1 AND x.kind = $2 AND x.step = $3`
+	timesOrder  = ` ORDER BY x.task, x.sample, x.attempt`
 	selectTimes = `SELECT x.task, x.sample, x.attempt, x.outcome, x.begun, x.returned, x.ended, COALESCE(g.emitted, 0) FROM attempts x
 LEFT JOIN rewards g ON g.run = x.run AND g.kind = x.kind AND g.step = x.step AND g.task = x.task AND g.sample = x.sample
-AND g.attempt = x.attempt AND g.name = 'final' AND g.call_id = '' AND g.source = 'grader'` + timesOf
-	selectCallTimes = `SELECT x.task, x.sample, x.attempt, x.replayed_from, x.started, x.duration, x.queued, x.prefill, x.decode, x.shared FROM calls x` + timesOf + `, x.seq`
+AND g.attempt = x.attempt AND g.name = 'final' AND g.call_id = '' AND g.source = 'grader'` + timesOf + ` AND x.policy = $4` + timesOrder
+	selectCallTimes = `SELECT x.task, x.sample, x.attempt, x.replayed_from, x.started, x.duration, x.queued, x.prefill, x.decode, x.shared FROM calls x` + timesOf + timesOrder + `, x.seq`
 )
 
 // Times returns when the attempts at a step, or at the evaluation of a version, began and
@@ -284,7 +285,7 @@ func (s *Store) Times(ctx context.Context, run, policy string, kind record.Kind,
 			all[i].Calls = append(all[i].Calls, c)
 		}
 		return none, err
-	}, selectCallTimes, run, kind, step, policy)
+	}, selectCallTimes, run, kind, step) // of the attempts under the policy; calls may be of others
 	if err != nil {
 		return nil, fmt.Errorf("list times of calls of %s/%s-%d: %w", run, kind, step, err)
 	}

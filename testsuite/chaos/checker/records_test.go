@@ -109,7 +109,7 @@ func readAndCompare(t *testing.T, url string, began time.Time) {
 	replayed.Attempt, replayed.ReplayedFrom = 2, 1
 	require.Empty(t, cmp.Diff(checker.Records{
 		Run: "chaos", Status: "running", Execution: "execution", Seed: 1<<64 - 1, Steps: 1, TasksPer: 2, Samples: 3, TrainTasks: 5, FlatLimit: 4, HasCritic: true,
-		Versions: []checker.Version{{Weights: digest("a", 0)}}, Critics: []checker.Version{{Weights: digest("c", 0)}},
+		Versions: []checker.Version{{Weights: digest("a", 0)}}, Critics: []checker.Version{{Weights: digest("c", 0)}}, Policies: map[string][]checker.Version{},
 		Judgments: []checker.Judgment{{Key: "key", Scores: []float64{1, 0.5}}},
 		Attempts:  []checker.Attempt{{RolloutAddress: address, Number: 1}, {RolloutAddress: address, Number: 2, Outcome: "completed"}},
 		Calls:     []checker.Call{call, replayed}, Batches: map[int]string{1: digest("b", 1)}, Promoted: -1,
