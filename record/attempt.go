@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -143,7 +144,7 @@ type Terms struct {
 	// rewritten with before the policy reads them; empty if there are none.
 	Prompts string `json:"prompts,omitempty"`
 	// Policies says which policy answers which request, if the run has several. Policy is
-	// then JointPolicy.
+	// then "main".
 	Policies []PolicyRule `json:"policies,omitempty"`
 }
 
@@ -168,6 +169,20 @@ type PolicyMatch struct {
 	Position *int   `json:"position,omitempty"`
 	Exact    string `json:"exact,omitempty"`
 	Prefix   string `json:"prefix,omitempty"`
+}
+
+// SamePolicies reports whether both terms have the same policies under the same rules.
+func (t Terms) SamePolicies(o Terms) bool {
+	return t.Policy == o.Policy && slices.EqualFunc(t.Policies, o.Policies, func(a, b PolicyRule) bool {
+		return a.Policy == b.Policy && slices.EqualFunc(a.Match, b.Match, PolicyMatch.equal)
+	})
+}
+
+func (m PolicyMatch) equal(o PolicyMatch) bool {
+	if m.Position != nil && o.Position != nil && *m.Position == *o.Position {
+		o.Position = m.Position
+	}
+	return m == o
 }
 
 // How the tokens of a continued dialog are made.

@@ -165,3 +165,33 @@ func TestEverySampledTokenIsTrainedExactlyOnce(t *testing.T) {
 		}
 	})
 }
+
+func TestTermsHaveTheSamePoliciesIfTheirRulesAreEqual(t *testing.T) {
+	t.Parallel()
+	terms := func(change func(*record.PolicyRule)) record.Terms {
+		r := record.PolicyRule{Policy: "writer", Match: []record.PolicyMatch{{Agent: "a"}, {Role: "system", Position: new(1), Prefix: "You"}}}
+		change(&r)
+		return record.Terms{Policy: "main", Version: 1, Policies: []record.PolicyRule{r, {Policy: "rest"}}}
+	}
+	same := func(*record.PolicyRule) {}
+	one, later := terms(same), terms(same)
+	later.Version, later.Policies[1].Match = 2, []record.PolicyMatch{}
+	require.True(t, one.SamePolicies(later))
+	require.True(t, record.Terms{Policies: []record.PolicyRule{}}.SamePolicies(record.Terms{}))
+	for name, change := range map[string]func(*record.PolicyRule){
+		"name":        func(r *record.PolicyRule) { r.Policy = "author" },
+		"match":       func(r *record.PolicyRule) { r.Match[0].Agent = "b" },
+		"match less":  func(r *record.PolicyRule) { r.Match = r.Match[:1] },
+		"no match":    func(r *record.PolicyRule) { r.Match = nil },
+		"position":    func(r *record.PolicyRule) { r.Match[1].Position = new(2) },
+		"no position": func(r *record.PolicyRule) { r.Match[1].Position = nil },
+	} {
+		require.False(t, one.SamePolicies(terms(change)), name)
+	}
+	other := terms(same)
+	other.Policy = "other"
+	require.False(t, one.SamePolicies(other))
+	other = terms(same)
+	other.Policies = other.Policies[:1]
+	require.False(t, one.SamePolicies(other))
+}

@@ -23,6 +23,8 @@ type Sequence struct {
 	Origin []int
 	// Temperature is the temperature of all its calls.
 	Temperature float64
+	// Policy is the policy of all its calls.
+	Policy string
 	// Forms holds the form, and its place, of each completion that was held to one.
 	Forms []SequenceForm
 }
@@ -48,8 +50,8 @@ func (s Sequence) Trained() int {
 // Merge turns calls into the fewest sequences in which each sampled token
 // occurs as sampled exactly once. A call joins the sequence that its prompt
 // extends, the longest if several do; otherwise it begins a new one. A prompt
-// that is only part of a sequence does not join it. Calls that were sampled at
-// another temperature never share a sequence, since the loss rebuilds the
+// that is only part of a sequence does not join it. Calls that were sampled by another
+// policy or at another temperature never share a sequence, since the loss rebuilds the
 // distribution that sampled. Calls that were held to different forms may share one: a
 // form goes with its own tokens.
 //
@@ -70,14 +72,14 @@ func Merge(calls []Call) []Sequence {
 		best := -1
 		for j := range out {
 			s := &out[j]
-			if s.Temperature == c.Temperature && len(s.Tokens) <= len(c.Prompt) &&
+			if s.Policy == c.Policy && s.Temperature == c.Temperature && len(s.Tokens) <= len(c.Prompt) &&
 				slices.Equal(s.Tokens, c.Prompt[:len(s.Tokens)]) &&
 				(best < 0 || len(s.Tokens) > len(out[best].Tokens)) {
 				best = j
 			}
 		}
 		if best < 0 {
-			out = append(out, Sequence{Temperature: c.Temperature})
+			out = append(out, Sequence{Temperature: c.Temperature, Policy: c.Policy})
 			best = len(out) - 1
 		}
 		out[best].extend(i, c)

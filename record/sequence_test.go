@@ -112,3 +112,23 @@ func TestASequenceIsNoLongerThanItsLongestCall(t *testing.T) {
 		require.LessOrEqual(t, merged, apart)
 	})
 }
+
+// What one policy said can be the exact beginning of another policy's prompt, as text. The
+// other policy did not sample it.
+func TestCallsOfTwoPoliciesNeverShareASequence(t *testing.T) {
+	t.Parallel()
+	of := func(policy string, c record.Call) record.Call {
+		c.Policy = policy
+		return c
+	}
+	got := record.Merge([]record.Call{
+		of("writer", call([]int32{1}, []int32{2})),
+		of("checker", call([]int32{1, 2, 3}, []int32{4})),
+		of("writer", call([]int32{1, 2, 3, 4, 5}, []int32{6})),
+		of("checker", call([]int32{1, 2, 3, 4, 5, 6, 7}, []int32{8})),
+	})
+	require.Len(t, got, 2)
+	require.Equal(t, []string{"writer", "checker"}, []string{got[0].Policy, got[1].Policy})
+	require.Equal(t, []span{{-1, []int32{1}}, {0, []int32{2}}, {-1, []int32{3, 4, 5}}, {2, []int32{6}}}, spans(got[0]))
+	require.Equal(t, []span{{-1, []int32{1, 2, 3}}, {1, []int32{4}}, {-1, []int32{5, 6, 7}}, {3, []int32{8}}}, spans(got[1]))
+}
