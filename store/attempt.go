@@ -55,8 +55,8 @@ func (s *Store) BeginAttempt(ctx context.Context, id record.RolloutID, taskID st
 
 // BeginUnlessEnded is like BeginAttempt, but for a rollout that must not be attempted
 // again once it has an outcome. If its latest attempt was sealed as completed or failed
-// under the same policy and version, it returns that attempt and begins none. If the run
-// has ended, it begins none either, and returns record.ErrFenced until the run is
+// under the same policies, version and prompts, it returns that attempt and begins none. If
+// the run has ended, it begins none either, and returns record.ErrFenced until the run is
 // reopened.
 func (s *Store) BeginUnlessEnded(ctx context.Context, id record.RolloutID, taskID string, terms record.Terms, keyHash string) (a record.Address, ended bool, err error) {
 	return s.beginAttempt(ctx, id, taskID, terms, keyHash, true)
@@ -123,7 +123,7 @@ func lastEnd(t database.Tx, id record.RolloutID, terms record.Terms) (number int
 		return 0, false, nil
 	}
 	over := outcome == record.OutcomeCompleted || outcome == record.AgentFailed
-	return number, over && policy == terms.Policy && version == terms.Version && before.Prompts == terms.Prompts, err
+	return number, over && policy == terms.Policy && version == terms.Version && before.Prompts == terms.Prompts && before.SamePolicies(terms), err
 }
 
 // Attempt returns the attempt at address, or record.ErrNotFound.

@@ -299,9 +299,17 @@ func TestRolloutThatHasEndedBeginsNoMoreAttempts(t *testing.T) {
 		require.Equal(t, 6, number, "other prompts are another question")
 		require.False(t, ended)
 		seal(6, record.OutcomeCompleted)
+		other.Policies = []record.PolicyRule{{Policy: "writer", Match: []record.PolicyMatch{{Agent: "writer"}}}, {Policy: "rest"}}
+		number, ended = next(other)
+		require.Equal(t, 7, number, "other policies are another question")
+		require.False(t, ended)
+		seal(7, record.OutcomeCompleted)
+		number, ended = next(other)
+		require.Equal(t, 7, number)
+		require.True(t, ended)
 		begin(t, s, id) // BeginAttempt begins an attempt in any case
 		number, ended = next(terms)
-		require.Equal(t, 8, number)
+		require.Equal(t, 9, number)
 		require.False(t, ended)
 	})
 }

@@ -176,7 +176,9 @@ AND n.policy = e.policy AND n.key = e.key AND n.occurrence = e.occurrence LIMIT 
 
 // There is no ORDER BY, because with it SQLite would choose the index of all calls
 // instead of the index of replayed calls.
-const selectReplayed = `SELECT kind, step, task, sample, attempt, completion FROM calls WHERE run = $1 AND policy = $2 AND replayed_from > 0`
+const selectReplayed = `SELECT c.kind, c.step, c.task, c.sample, c.attempt, c.completion FROM calls c WHERE c.run = $1 AND c.replayed_from > 0
+AND (SELECT a.policy FROM attempts a
+WHERE a.run = c.run AND a.kind = c.kind AND a.step = c.step AND a.task = c.task AND a.sample = c.sample AND a.attempt = c.attempt) = $2`
 
 // Divergences returns where the attempts of a run began to differ from what earlier
 // attempts had recorded, by step, task, sample and attempt. It leaves out attempts that
@@ -198,8 +200,9 @@ func (s *Store) Divergences(ctx context.Context, run string) ([]record.Divergenc
 	return all, nil
 }
 
-// Replays returns how much of each attempt was replayed, by kind, step, task, sample and
-// attempt, without those that replayed nothing. It is no error if there are none.
+// Replays returns how much of each attempt under a policy was replayed, by kind, step, task,
+// sample and attempt, without those that replayed nothing. The calls of such an attempt may
+// be of several policies. It is no error if there are none.
 func (s *Store) Replays(ctx context.Context, run, policy string) ([]record.Replayed, error) {
 	found := map[record.Address]record.Replayed{}
 	_, err := database.List(ctx, s.db.Read(), func(row database.Scan) (struct{}, error) {

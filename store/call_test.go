@@ -95,6 +95,37 @@ func TestAnotherCallUnderTheSameNumberIsAConflict(t *testing.T) {
 	})
 }
 
+func TestACallKeepsItsOwnPolicy(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		several := terms
+		several.Policies = []record.PolicyRule{{Policy: "checker", Match: []record.PolicyMatch{{Role: "system", Position: new(0), Prefix: "You check"}}}, {Policy: "writer"}}
+		a, err := s.BeginAttempt(t.Context(), rollout(0, 0), "task-x", several, "c0ffee")
+		require.NoError(t, err)
+		calls := []record.Exchange{call(a, 0, []int32{1}, []int32{2}), call(a, 1, []int32{1}, []int32{2}), call(a, 2, []int32{1}, []int32{2})}
+		calls[0].Policy, calls[1].Policy, calls[1].Key = "writer", "checker", calls[0].Key
+		calls[2].Policy = "writer"
+		appendCalls(t, s, calls...)
+		exchanges, err := s.Exchanges(t.Context(), a)
+		require.NoError(t, err)
+		requireEqual(t, calls, exchanges)
+		between, err := s.ExchangesBetween(t.Context(), a, 1, 2)
+		require.NoError(t, err)
+		requireEqual(t, calls[1:2], between)
+		trajectories, err := s.Trajectories(t.Context(), []record.Address{a})
+		require.NoError(t, err)
+		requireEqual(t, record.Calls(calls), trajectories[0].History)
+		require.Equal(t, several, trajectories[0].Terms)
+		next := begin(t, s, rollout(0, 0))
+		earlier, err := s.EarlierExchanges(t.Context(), next)
+		require.NoError(t, err)
+		requireEqual(t, calls, earlier)
+		all, err := s.CallsOfRollout(t.Context(), a.RolloutID)
+		require.NoError(t, err)
+		requireEqual(t, record.Calls(calls), all)
+	})
+}
+
 func TestSameRequestAndOccurrenceUnderAnotherNumberIsAConflict(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {

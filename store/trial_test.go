@@ -66,6 +66,7 @@ func TestReplaysCountCallsAndTokens(t *testing.T) {
 	each(t, func(t *testing.T, s *store.Store) {
 		first := begin(t, s, rollout(0, 0))
 		calls := []record.Exchange{call(first, 0, []int32{1}, []int32{2, 70000, 128}), call(first, 1, []int32{9}, []int32{127})}
+		calls[1].Policy = "writer" // the attempt is of the run's policies
 		appendCalls(t, s, calls...)
 		second := begin(t, s, rollout(0, 0))
 		for i := range calls {
@@ -75,6 +76,9 @@ func TestReplaysCountCallsAndTokens(t *testing.T) {
 		got, err := s.Replays(t.Context(), "demo", "main")
 		require.NoError(t, err)
 		requireEqual(t, []record.Replayed{{Address: second, Calls: 2, Tokens: 4}}, got)
+		got, err = s.Replays(t.Context(), "demo", "writer")
+		require.NoError(t, err)
+		require.Empty(t, got, "no attempt is of this policy alone")
 	})
 }
 
