@@ -12,6 +12,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/gateway/conversation"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
 
@@ -24,11 +25,18 @@ func shapeOf(r *http.Request) wire.API {
 	return wire.Chat
 }
 
-// attemptModels lists the one version that answers in an attempt.
+// attemptModels lists the versions that answer in an attempt: one of each policy.
 func (g *Gateway) attemptModels(w http.ResponseWriter, r *http.Request, c *conversation.Conversation) error {
 	terms := c.Begun().Terms
-	version := model.VersionID{Run: c.Address().Run, Policy: terms.Policy, Number: terms.Version}
-	_ = write(w, http.StatusOK, shapeOf(r).Models([]string{version.String()})) // an error means that the client has left
+	policies := terms.Policies
+	if len(policies) == 0 {
+		policies = []record.PolicyRule{{Policy: terms.Policy}}
+	}
+	var names []string
+	for _, p := range policies {
+		names = append(names, model.VersionID{Run: c.Address().Run, Policy: p.Policy, Number: terms.Version}.String())
+	}
+	_ = write(w, http.StatusOK, shapeOf(r).Models(names)) // an error means that the client has left
 	return nil
 }
 

@@ -72,7 +72,7 @@ func (c *Conversation) restore(exchange *record.Exchange) (*Call, *Request, erro
 	if err != nil {
 		return call, nil, err
 	}
-	r.Agent = exchange.Agent
+	r.Agent, r.policy = exchange.Agent, exchange.Policy
 	if err := c.resume(r); err != nil {
 		return call, nil, err
 	}
@@ -87,7 +87,7 @@ func (c *Conversation) commit(ctx context.Context, r *Request, form canonicalReq
 	exchange.Seq = len(c.calls)
 	replayed := exchange.ReplayedFrom != 0
 	if replayed {
-		exchange.Parent = c.longestPrefix(exchange.Prompt)
+		exchange.Parent = c.longestPrefix(exchange.Policy, exchange.Prompt)
 	} else {
 		exchange.Divergence = c.divergence(ctx, form)
 	}
@@ -157,12 +157,12 @@ func (c *Call) begins(ids []int32) bool {
 	return all <= len(ids) && slices.Equal(c.Completion, ids[n:all]) && slices.Equal(c.Prompt, ids[:n])
 }
 
-// longestPrefix returns the Seq of the call that the prompt continues, the longest if
-// it continues several, or -1.
-func (c *Conversation) longestPrefix(prompt []int32) int {
+// longestPrefix returns the Seq of the policy's call that the prompt continues, the longest
+// if it continues several, or -1.
+func (c *Conversation) longestPrefix(policy string, prompt []int32) int {
 	longest, seq := 0, -1
 	for _, call := range slices.Backward(c.calls) {
-		if all := len(call.Prompt) + len(call.Completion); all > longest && call.begins(prompt) {
+		if all := len(call.Prompt) + len(call.Completion); all > longest && call.Policy == policy && call.begins(prompt) {
 			longest, seq = all, call.Seq
 		}
 	}
@@ -199,6 +199,7 @@ func RandomNumber() uint64 {
 // several equal ones.
 type pendingCall struct {
 	request    *Request
+	policy     string // that answers it
 	name       string // of the one choice that the call is for
 	form       canonicalRequest
 	occurrence int
@@ -340,7 +341,7 @@ func (c *Conversation) reserve(r *Request, form canonicalRequest, name string) (
 	if terms.MaxCalls > 0 && len(c.calls)+c.inFlight >= terms.MaxCalls {
 		return nil, &LimitError{Calls: terms.MaxCalls}
 	}
-	p := &pendingCall{request: r, name: name, form: form, maxTokens: c.replyLimit(r.Request), waiters: 1, done: make(chan struct{})}
+	p := &pendingCall{request: r, policy: r.policy, name: name, form: form, maxTokens: c.replyLimit(r.Request), waiters: 1, done: make(chan struct{})}
 	if terms.TokenBudget > 0 {
 		left := terms.TokenBudget - c.tokens
 		if left <= 0 {

@@ -31,7 +31,9 @@ type canonicalRequest struct {
 	chain []digest
 	// key is a digest, in hex, of everything that decides the reply. Unlike chain it
 	// leaves out the text that the run's ignored patterns match. Two requests that differ
-	// only there are equal to the record, but the policy reads the text unchanged.
+	// only there are equal to the record, but the policy reads the text unchanged. Also
+	// unlike chain it has the reasoning of other policies, if the client repeats it: this
+	// policy reads it, and the dialog is the same for all policies.
 	key string
 
 	tools   []dialog.Tool
@@ -57,7 +59,7 @@ type turnForm struct {
 	// Of names the tool call that a tool's result answers: by the numbers TURN.CALL, or
 	// by the client's own id if no turn has such a call.
 	Of string `json:"of,omitempty"`
-	// Thoughts are left out if the turn is the reply of a recorded call.
+	// Thoughts are left out if the turn is the reply of a recorded call of the same policy.
 	Thoughts string `json:"thoughts,omitempty"`
 }
 
@@ -69,15 +71,16 @@ type callForm struct {
 // canonicalize brings a request into its canonical form, given the calls recorded so far.
 // If several calls match a turn, it prefers the one that the request names.
 func (c *Conversation) canonicalize(r *Request) canonicalRequest {
-	out := canonicalRequest{setting: c.setting(r.Request, r.Agent), tools: toolForms(r.Tools)}
+	out := canonicalRequest{setting: c.setting(r), tools: toolForms(r.Tools)}
 	var chain chainWriter
 	exact := chain.link(digest{}, out.tools)
 	kept := exact
 	out.chain = []digest{exact}
 	positions := map[string]string{}
+	keyApart := len(c.ignore) > 0 || len(c.begun.Terms.Policies) > 0
 	var head *Call
 	for i, m := range r.Dialog {
-		m = c.tree.original(m)
+		m = c.tree.original(m, r.policy)
 		for k, tc := range m.ToolCalls {
 			positions[tc.ID] = fmt.Sprintf("%d.%d", i, k)
 		}
@@ -85,16 +88,20 @@ func (c *Conversation) canonicalize(r *Request) canonicalRequest {
 		end := chain.link(exact, form)
 		var node *Call
 		if m.Role == dialog.Assistant {
-			node = c.tree.find(end, m, head, r.previous)
+			node = c.tree.find(end, m, head, r)
 		}
 		if node != nil {
-			m.Content, m.Reasoning, head = node.message.Content, node.message.Reasoning, node
+			said := node.readBy(r.policy, m)
+			m.Content, m.Reasoning, head = said.Content, said.Reasoning, node
+			if node.Policy != r.policy {
+				form.Thoughts = strings.TrimSpace(m.Reasoning) // for the key
+			}
 		} else if form.Thoughts = strings.TrimSpace(m.Reasoning); form.Thoughts != "" {
 			end = chain.link(exact, form)
 		}
 		exact = end
 		out.turns, out.nodes, out.chain = append(out.turns, m), append(out.nodes, node), append(out.chain, exact)
-		if len(c.ignore) > 0 {
+		if keyApart {
 			form = c.ignore.drop(form)
 			kept = chain.link(kept, form)
 		} else {
@@ -175,7 +182,8 @@ type settingForm struct {
 	Schema  string      `json:"schema,omitempty"` // in normal form
 	Choice  *choiceForm `json:"choice,omitempty"`
 	OneCall bool        `json:"one_call,omitempty"`
-	Model   string      `json:"model,omitempty"` // only if the attempt's prompts depend on it
+	Model   string      `json:"model,omitempty"`  // only if the attempt's prompts depend on it
+	Policy  string      `json:"policy,omitempty"` // only if the attempt has several
 }
 
 // choiceForm is a tool choice other than "auto" and "none".
@@ -196,9 +204,9 @@ func (c *choiceForm) String() string {
 
 // setting returns the setting of a request of the attempt. Sampling settings are not part
 // of it: the terms decide them, and only calls under equal terms are compared.
-func (c *Conversation) setting(r *wire.Request, agent string) settingForm {
+func (c *Conversation) setting(r *Request) settingForm {
 	s := settingForm{
-		Agent: agent, ForbidTools: r.Choice.None, MaxTokens: c.replyLimit(r),
+		Agent: r.Agent, ForbidTools: r.Choice.None, MaxTokens: c.replyLimit(r.Request),
 		Text: c.ignore.without(r.Text), Tokens: r.Tokens, Stop: slices.Sorted(slices.Values(r.Stop)), OneCall: r.Serial,
 	}
 	if r.API != wire.Chat {
@@ -209,6 +217,9 @@ func (c *Conversation) setting(r *wire.Request, agent string) settingForm {
 	}
 	if c.served.ByModel() {
 		s.Model = r.Model
+	}
+	if len(c.begun.Terms.Policies) > 0 {
+		s.Policy = r.policy
 	}
 	if r.Choice.Required || r.Choice.Names != nil {
 		s.Choice = &choiceForm{r.Choice.Required, slices.Sorted(slices.Values(r.Choice.Names))}

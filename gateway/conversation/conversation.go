@@ -7,10 +7,11 @@
 //
 // # What a request is
 //
-// A conversation answers three questions about a [Request]. Which call is it? Its
-// canonical form has a key that is equal for equal requests. What does it continue? The
-// prompt begins with the exact tokens of a recorded call, and only what was said since is
-// tokenized, with the attempt's prompts in place of what they replace. Was it answered
+// A conversation answers four questions about a [Request]. Which policy answers it? The
+// attempt's terms say so, given who asks for what and what the messages say. Which call is
+// it? Its canonical form has a key that is equal for equal requests. What does it continue?
+// The prompt begins with the exact tokens of a recorded call of the same policy, and only
+// what was said since is tokenized, with the attempt's prompts in place of what they replace. Was it answered
 // before? Either this attempt has recorded calls of the same
 // request, or an earlier attempt has sampled one, which is replayed.
 //

@@ -63,21 +63,21 @@ func bytesOf(r *record.Exchange) int {
 // key.
 func (c *Conversation) alike(ctx context.Context, records []record.Exchange) ([]record.Exchange, error) {
 	terms := c.begun.Terms
-	prompts := map[int]string{} // by attempt
+	alike := map[int]bool{} // by attempt
 	var out []record.Exchange
 	for _, r := range records {
-		if r.Policy != terms.Policy || r.Version != terms.Version || r.Temperature != terms.Temperature ||
+		if r.Version != terms.Version || r.Temperature != terms.Temperature ||
 			r.Seed != seedOf(terms.RunSeed, c.address.RolloutID, r.Key, r.Occurrence) {
 			continue
 		}
-		if _, ok := prompts[r.Attempt]; !ok {
+		if _, ok := alike[r.Attempt]; !ok {
 			before, err := c.maker.config.Journal.Attempt(ctx, record.Address{RolloutID: c.address.RolloutID, Attempt: r.Attempt})
 			if err != nil {
 				return nil, fmt.Errorf("read attempt %d before %s: %w", r.Attempt, c.address, err)
 			}
-			prompts[r.Attempt] = before.Terms.Prompts
+			alike[r.Attempt] = before.Terms.Prompts == terms.Prompts && before.Terms.SamePolicies(terms)
 		}
-		if prompts[r.Attempt] == terms.Prompts {
+		if alike[r.Attempt] {
 			out = append(out, r)
 		}
 	}
@@ -250,6 +250,8 @@ func difference(before, now canonicalRequest) string {
 		return fmt.Sprintf("tool_choice was %s, is %s", old.Choice, cur.Choice)
 	case old.OneCall != cur.OneCall:
 		return fmt.Sprintf("parallel_tool_calls was %t, is %t", !old.OneCall, !cur.OneCall)
+	case old.Policy != cur.Policy:
+		return fmt.Sprintf("the policy was %q, is %q", old.Policy, cur.Policy)
 	case old.Model != cur.Model:
 		return fmt.Sprintf("the model was %q, is %q", old.Model, cur.Model)
 	}

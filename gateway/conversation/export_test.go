@@ -5,6 +5,9 @@ package conversation
 func (c *Conversation) LayOut(r *Request) (key string, prompt []int32, parent int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err := c.choosePolicy(r); err != nil {
+		return "", nil, 0, err
+	}
 	form := c.canonicalize(r)
 	h, err := c.historyOf(r, form)
 	return form.key, h.prompt, h.parent, err

@@ -36,16 +36,16 @@ func (t *tree) add(c *Call, request canonicalRequest) {
 	t.heads[end] = append(t.heads[end], c)
 }
 
-// original returns the recorded reply that m repeats, found by the ids of its tool calls,
-// or m itself. A client may write the JSON of the arguments differently, cut space off the
+// original returns the recorded reply that m repeats, found by the ids of its tool calls
+// and as the policy reads it, or m itself. A client may write the JSON of the arguments differently, cut space off the
 // text and leave the reasoning out. If it has changed anything else, m is no reply of the
 // model: the policy has to read what the client says, because later messages depend on it.
-func (t *tree) original(m dialog.Message) dialog.Message {
+func (t *tree) original(m dialog.Message, policy string) dialog.Message {
 	if m.Role != dialog.Assistant || len(m.ToolCalls) == 0 {
 		return m
 	}
 	if c, ok := t.byToolCall[m.ToolCalls[0].ID]; ok && restates(m, c.message) {
-		return c.message
+		return c.readBy(policy, m)
 	}
 	return m
 }
@@ -64,23 +64,27 @@ func restates(m, reply dialog.Message) bool {
 
 // find returns the recorded call whose reply is m and whose dialog, with the reply, has
 // the digest end. It returns nil if there is none. If there are several, find prefers the
-// one whose tool calls m names, then the one that the request names, then one that
-// continues the same call as the dialog, then the last. Of several samples for one
+// one whose tool calls m names, then the one that the request names, then one of the
+// request's policy, then one that continues the same call as the dialog, then the last. Of several samples for one
 // request, the last is the one with the highest occurrence, in whichever order they were
 // recorded. Reasoning that the client leaves out matches any.
-func (t *tree) find(end digest, m dialog.Message, head, previous *Call) *Call {
+func (t *tree) find(end digest, m dialog.Message, head *Call, r *Request) *Call {
 	var best *Call
 	thoughts := strings.TrimSpace(m.Reasoning)
-	rank := func(c *Call) int {
+	rank := func(c *Call) (n int) {
 		switch {
 		case len(m.ToolCalls) > 0 && t.byToolCall[m.ToolCalls[0].ID] == c:
-			return 3
-		case c == previous:
-			return 2
-		case c.head == head:
-			return 1
+			return 5
+		case c == r.previous:
+			return 4
 		}
-		return 0
+		if c.Policy == r.policy {
+			n += 2
+		}
+		if c.head == head {
+			n++
+		}
+		return n
 	}
 	for _, c := range t.heads[end] {
 		if thoughts != "" && thoughts != strings.TrimSpace(c.message.Reasoning) {
@@ -96,7 +100,8 @@ func (t *tree) find(end digest, m dialog.Message, head, previous *Call) *Call {
 // history has the tokens to sample after, and says how they continue the record.
 type history struct {
 	prompt []int32
-	// parent is the Seq of the recorded call that the prompt begins with, or -1.
+	// parent is the Seq of the recorded call that the prompt begins with, or -1. It is a
+	// call of the same policy: tokens of another one are context, made of its text.
 	parent int
 	// drifted reports whether the dialog continues a recorded call although a full
 	// rendering of the dialog would not begin with that call's tokens; nil if that can't
@@ -114,13 +119,13 @@ func (c *Conversation) historyOf(r *Request, form canonicalRequest) (history, er
 	case err != nil:
 		return history{}, err
 	case Relays(c.codec):
-		h, err := c.extend(read, form)
+		h, err := c.extend(r, read, form)
 		h.drifted = nil // the server renders the dialog, whatever tokens we keep of it
 		return h, err
 	case c.begun.Terms.History == record.HistoryTemplate:
-		return c.render(read, form)
+		return c.render(r, read, form)
 	}
-	return c.extend(read, form)
+	return c.extend(r, read, form)
 }
 
 // layOutText lays out a prompt that is no dialog.
@@ -129,14 +134,14 @@ func (c *Conversation) layOutText(r *Request) (history, error) {
 	if err != nil {
 		return history{}, err
 	}
-	return history{prompt: ids, parent: c.longestPrefix(ids)}, nil
+	return history{prompt: ids, parent: c.longestPrefix(r.policy, ids)}, nil
 }
 
-// extend lays out a request as the exact tokens of the recorded call that covers most
-// of its turns, followed by the new turns.
-func (c *Conversation) extend(read reading, form canonicalRequest) (history, error) {
+// extend lays out a request as the exact tokens of the policy's recorded call that covers
+// most of its turns, followed by the turns since then.
+func (c *Conversation) extend(r *Request, read reading, form canonicalRequest) (history, error) {
 	for n, head := range slices.Backward(form.nodes) {
-		if head == nil {
+		if head == nil || head.Policy != r.policy {
 			continue
 		}
 		bridge, err := c.codec.Bridge(read.turns[n+1:], read.tools)
@@ -158,8 +163,8 @@ func (c *Conversation) extend(read reading, form canonicalRequest) (history, err
 }
 
 // render renders all turns from the beginning, as a server without a record would. The
-// parent is the longest recorded call whose tokens begin the result.
-func (c *Conversation) render(read reading, form canonicalRequest) (history, error) {
+// parent is the policy's longest recorded call whose tokens begin the result.
+func (c *Conversation) render(r *Request, read reading, form canonicalRequest) (history, error) {
 	ids, err := c.codec.Prompt(read.turns, read.tools)
 	if err != nil {
 		return history{}, err
@@ -167,7 +172,7 @@ func (c *Conversation) render(read reading, form canonicalRequest) (history, err
 	h := history{prompt: ids, parent: -1}
 	for _, head := range slices.Backward(form.nodes) {
 		switch {
-		case head == nil:
+		case head == nil || head.Policy != r.policy:
 		case head.begins(ids):
 			h.parent = head.Seq
 			return h, nil
@@ -183,6 +188,9 @@ func (c *Conversation) CountPrompt(ctx context.Context, r *Request) (int, error)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err := c.ready(ctx); err != nil {
+		return 0, err
+	}
+	if err := c.choosePolicy(r); err != nil {
 		return 0, err
 	}
 	h, err := c.historyOf(r, c.canonicalize(r))

@@ -153,6 +153,9 @@ func (h *recordedCalls) admitOnce(ctx context.Context) ([]Slot, error) {
 	if err := h.resume(r); err != nil {
 		return nil, err
 	}
+	if err := h.choosePolicy(r); err != nil {
+		return nil, err
+	}
 	form, noReplay := h.canonicalize(r), h.maker.config.NoReplay
 	slots := make([]Slot, r.N)
 	for i := range slots {
