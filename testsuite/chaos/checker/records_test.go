@@ -104,7 +104,7 @@ func readAndCompare(t *testing.T, url string, began time.Time) {
 		require.WithinRange(t, r.Judgments[i].At, began, time.Now())
 		r.Judgments[i].At = time.Time{}
 	}
-	call := checker.Call{RolloutAddress: address, Attempt: 1, Weights: "weights", Seed: 1<<64 - 1, Tokens: []int32{5, 300, 7}}
+	call := checker.Call{RolloutAddress: address, Attempt: 1, Policy: "main", Weights: "weights", Seed: 1<<64 - 1, Tokens: []int32{5, 300, 7}}
 	replayed := call
 	replayed.Attempt, replayed.ReplayedFrom = 2, 1
 	require.Empty(t, cmp.Diff(checker.Records{
