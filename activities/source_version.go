@@ -22,13 +22,13 @@ func (c *Coordinator) sourceModel(ctx context.Context, m spec.Model) (spec.Model
 	if m.Version == "" {
 		return m, nil
 	}
-	name, _, err := spec.ParseVersion(m.Version)
+	name, err := spec.ParseVersion(m.Version)
 	if err != nil {
 		return m, invalid(fmt.Errorf("model.version: %w", err))
 	}
-	run, s, err := readSpec(ctx, c.Runs, name)
+	run, s, err := readSpec(ctx, c.Runs, name.Run)
 	if errors.Is(err, record.ErrNotFound) || err == nil && run.Status == record.Refused {
-		return m, invalid(fmt.Errorf("model.version: no run %s is on record; `fulgurite runs` lists those that are", name))
+		return m, invalid(fmt.Errorf("model.version: no run %s is on record; `fulgurite runs` lists those that are", name.Run))
 	}
 	if err != nil {
 		return m, err
@@ -44,10 +44,11 @@ func (c *Coordinator) sourcePrompts(ctx context.Context, s spec.Spec) (spec.Spec
 	if s.Prompts == nil || s.Prompts.Version == "" {
 		return s, nil
 	}
-	name, number, err := spec.ParseVersion(s.Prompts.Version)
+	version, err := spec.ParseVersion(s.Prompts.Version)
 	if err != nil {
 		return s, invalid(fmt.Errorf("prompts.version: %w", err))
 	}
+	name, number := version.Run, version.Number
 	run, source, err := readSpec(ctx, c.Runs, name)
 	switch {
 	case errors.Is(err, record.ErrNotFound) || err == nil && run.Status == record.Refused:
@@ -108,18 +109,20 @@ func (t *Trainer) copyVersion(ctx context.Context, target update.Target, referen
 }
 
 func (t *Trainer) putCopy(ctx context.Context, target update.Target, reference string) (v model.Version, err error) {
-	run, number, err := spec.ParseVersion(reference)
+	name, err := spec.ParseVersion(reference)
 	if err != nil {
 		return v, invalid(fmt.Errorf("model.version: %w", err))
 	}
-	policy, err := t.sourcePolicy(ctx, run, target.ID.Policy)
+	policy, err := t.sourcePolicy(ctx, name, target.ID.Policy)
 	if err != nil {
 		return v, err
 	}
-	source, err := t.Versions.Version(ctx, model.VersionID{Run: run, Policy: policy, Number: number})
+	source, err := t.Versions.Version(ctx, model.VersionID{Run: name.Run, Policy: policy, Number: name.Number})
 	switch {
+	case errors.Is(err, record.ErrNotFound) && name.Policy != "":
+		return v, update.Final(fmt.Errorf("model.version: run %s has no version %d of policy %s; `%s` lists those that it has", name.Run, name.Number, name.Policy, shell.Command("versions", name.Run)))
 	case errors.Is(err, record.ErrNotFound):
-		return v, update.Final(fmt.Errorf("model.version: run %s has no version %d; `%s` lists those that it has", run, number, shell.Command("versions", run)))
+		return v, update.Final(fmt.Errorf("model.version: run %s has no version %d; `%s` lists those that it has", name.Run, name.Number, shell.Command("versions", name.Run)))
 	case err != nil:
 		return v, fmt.Errorf("read model.version: %w", err)
 	case !source.Collected.IsZero():
@@ -151,12 +154,15 @@ func (t *Trainer) putCopy(ctx context.Context, target update.Target, reference s
 }
 
 // sourcePolicy returns the policy of another run from which a policy of this run starts: the
-// one of the same name or, if the other run has one policy, that.
-func (t *Trainer) sourcePolicy(ctx context.Context, run, policy string) (string, error) {
-	_, s, err := readSpec(ctx, t.Runs, run)
+// one that the reference names, or the one of the same name, or the only one.
+func (t *Trainer) sourcePolicy(ctx context.Context, from spec.VersionName, policy string) (string, error) {
+	if from.Policy != "" {
+		return from.Policy, nil
+	}
+	_, s, err := readSpec(ctx, t.Runs, from.Run)
 	switch names := s.PolicyNames(); {
 	case errors.Is(err, record.ErrNotFound):
-		return "", update.Final(fmt.Errorf("model.version: no run %s is on record", run))
+		return "", update.Final(fmt.Errorf("model.version: no run %s is on record", from.Run))
 	case err != nil:
 		return "", err
 	case names == nil:
@@ -164,7 +170,7 @@ func (t *Trainer) sourcePolicy(ctx context.Context, run, policy string) (string,
 	case slices.Contains(names, policy):
 		return policy, nil
 	default:
-		return "", update.Final(fmt.Errorf("model.version: run %s has the policies %s, and none is called %s: name one, such as %s:%s@NUMBER",
-			run, strings.Join(names, ", "), policy, run, names[0]))
+		return "", update.Final(fmt.Errorf("model.version: run %s has the policies %s, and none is called %s: name one, such as %s:%s@%d",
+			from.Run, strings.Join(names, ", "), policy, from.Run, names[0], from.Number))
 	}
 }

@@ -282,8 +282,11 @@ func (p *Prompts) check(f *Faults) {
 	}
 	f.whole("prompts.max_bytes", p.MaxBytes, 1, prompts.MaxBytes)
 	if p.Version != "" {
-		if _, _, err := ParseVersion(p.Version); err != nil {
-			f.add("prompts.version", "give RUN@NUMBER, such as demo@1", "%v", err)
+		const remedy = "give RUN@NUMBER, such as demo@1"
+		if v, err := ParseVersion(p.Version); err != nil {
+			f.add("prompts.version", remedy, "%v", err)
+		} else if v.Policy != "" {
+			f.add("prompts.version", remedy, "%q is a version of a policy, and policies have no prompts", p.Version)
 		}
 	}
 	switch {

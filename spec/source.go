@@ -134,13 +134,30 @@ func parseGenerator(text string) (Source, error) {
 	return source, nil
 }
 
-// ParseVersion reads RUN@NUMBER, the name of a version of a run.
-func ParseVersion(text string) (run string, number int, err error) {
-	run, digits, _ := strings.Cut(text, "@")
-	if number, err = strconv.Atoi(digits); err != nil || run == "" || number < 0 || strconv.Itoa(number) != digits {
-		return "", 0, fmt.Errorf("%q is not a version", text)
+// VersionName is the name of a version of a run in the same store.
+type VersionName struct {
+	Run string
+	// Policy is one of several policies that the run trains. It is empty for the version of
+	// all of them together, and for that of the only policy.
+	Policy string
+	Number int
+}
+
+// ParseVersion reads RUN@NUMBER or RUN:POLICY@NUMBER, the name of a version of a run.
+func ParseVersion(text string) (VersionName, error) {
+	name, digits, _ := strings.Cut(text, "@")
+	run, policy, named := strings.Cut(name, ":")
+	number, err := strconv.Atoi(digits)
+	if err != nil || run == "" || number < 0 || strconv.Itoa(number) != digits || named && !policyName.MatchString(policy) {
+		return VersionName{}, fmt.Errorf("%q is not a version", text)
 	}
-	return run, number, nil
+	if policy == "main" {
+		policy = "" // it is all policies together
+	}
+	if why, reserved := reservedPolicies[policy]; reserved {
+		return VersionName{}, fmt.Errorf("%q is not a version of a policy: %s", text, why)
+	}
+	return VersionName{Run: run, Policy: policy, Number: number}, nil
 }
 
 // sameTasks reports whether two sources certainly have tasks in common.

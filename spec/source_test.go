@@ -59,3 +59,21 @@ func TestSourcesThatCantBeAreRefused(t *testing.T) {
 	require.ErrorContains(t, err, "tasks.test: the same tasks as tasks.gate")
 	require.ErrorContains(t, err, "model.warm_start.demonstrations: gsm8k:g has tasks, not demonstrations")
 }
+
+func TestAVersionIsOfARunOrOfOneOfItsPolicies(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]spec.VersionName{
+		"demo@12":        {Run: "demo", Number: 12},
+		"demo:main@0":    {Run: "demo"},
+		"demo:writer@3":  {Run: "demo", Policy: "writer", Number: 3},
+		"demo:a-b_c@100": {Run: "demo", Policy: "a-b_c", Number: 100},
+	} {
+		got, err := spec.ParseVersion(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, got, text)
+	}
+	for _, text := range []string{"", "demo", "demo@", "demo@01", "demo@-1", "demo@promoted", "@1", ":writer@1", "demo:@1", "demo:Writer@1", "demo:a:b@1", "demo:critic@1", "demo:prompts@1"} {
+		_, err := spec.ParseVersion(text)
+		require.Error(t, err, text)
+	}
+}

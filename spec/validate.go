@@ -442,8 +442,8 @@ func (s Spec) untrained() string {
 // nothing.
 func (s Spec) checkOnly(f *Faults) {
 	if v := s.Model.Version; v != "" {
-		if _, _, err := ParseVersion(v); err != nil {
-			f.add("model.version", "give RUN@NUMBER, such as demo@12", "%v", err)
+		if _, err := ParseVersion(v); err != nil {
+			f.add("model.version", "give RUN@NUMBER, such as demo@12, or RUN:POLICY@NUMBER", "%v", err)
 		}
 		const own = "model.version has its own"
 		f.unused("model.base", s.Model.Base != BaseTiny, own)
