@@ -40,8 +40,9 @@ type Journal interface {
 
 // Versions finds the versions that can be served outside attempts.
 type Versions interface {
-	// Resolve reads "RUN@promoted" or "RUN@12"; the error wraps
-	// record.ErrNotFound if there is no such version.
+	// Resolve reads "RUN@promoted", "RUN@12" or "RUN:POLICY@12"; the error wraps
+	// record.ErrNotFound if there is no such version, and model.ErrJoint if it has several
+	// policies.
 	Resolve(ctx context.Context, name string) (model.Served, error)
 	// List returns the names that clients are meant to use. Resolve finds each of them.
 	List(ctx context.Context) ([]string, error)

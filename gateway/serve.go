@@ -118,10 +118,13 @@ func servedSettings(request *wire.Request) (model.DecodeRequest, error) {
 
 func (g *Gateway) resolve(r *http.Request, name string) (model.Served, error) {
 	served, err := g.config.Versions.Resolve(r.Context(), name)
-	if errors.Is(err, record.ErrNotFound) {
+	switch {
+	case errors.Is(err, model.ErrJoint):
+		return served, &wire.Failure{Status: http.StatusNotFound, Code: "model_not_found", Param: "model", Cause: err, Message: err.Error()}
+	case errors.Is(err, record.ErrNotFound):
 		return served, &wire.Failure{
 			Status: http.StatusNotFound, Code: "model_not_found", Param: "model", Cause: err,
-			Message: fmt.Sprintf("the model %q is not served here: name a version, as RUN@promoted or RUN@NUMBER; GET /v1/models lists those that are promoted", name),
+			Message: fmt.Sprintf("the model %q is not served here: name a version, as RUN@promoted or RUN@NUMBER, or of one of several policies, as RUN:POLICY@promoted; GET /v1/models lists those that are promoted", name),
 		}
 	}
 	return served, err

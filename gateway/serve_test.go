@@ -117,3 +117,19 @@ func TestHealthIsAnswered(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, a.status)
 }
+
+// joint has versions with several policies.
+type joint struct{ versions }
+
+func (joint) Resolve(context.Context, string) (model.Served, error) {
+	return model.Served{}, fmt.Errorf("%w: name demo:writer@3", model.ErrJoint)
+}
+
+func TestAJointVersionIsNotServed(t *testing.T) {
+	t.Parallel()
+	s := newTestEnv(t, nil, func(c *gateway.Config) { c.Versions = joint{} })
+	a := s.post(t, s.url+"/v1/chat/completions", `{"model":"demo@3","messages":[{"role":"user","content":"2+2"}]}`)
+	require.Equal(t, http.StatusNotFound, a.status)
+	require.Contains(t, a.body, "name demo:writer@3")
+	require.Contains(t, a.body, "model_not_found")
+}

@@ -4,6 +4,10 @@
 // samples, serves or exports finds the row of a version and its blobs through this
 // package.
 //
+// If a run trains several policies, these names mean its joint versions, which have no
+// weights of their own. "demo:writer@12" is the version of one policy, and
+// "demo:writer@promoted" is the one in the promoted joint version.
+//
 // The package only reads. The weights of a version that it loads have the digest that is
 // in the version's row.
 package catalog
@@ -12,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -46,8 +51,9 @@ const (
 	newest   = "newest"
 )
 
-// Find reads a reference, RUN@NUMBER, RUN@promoted, RUN@newest or RUN, and returns the
-// row of the version it means.
+// Find reads a reference, RUN@NUMBER, RUN@promoted, RUN@newest or RUN, each also with
+// RUN:POLICY in place of RUN, and returns the row of the version it means. Without POLICY
+// that is a joint version if the run trains several policies: see OnePolicy.
 func (c Catalog) Find(ctx context.Context, reference string) (model.Version, error) {
 	v, _, err := c.Choose(ctx, reference)
 	return v, err
@@ -59,20 +65,20 @@ func (c Catalog) promoted(ctx context.Context, run string) (model.Version, error
 	if err != nil {
 		return model.Version{}, fmt.Errorf("find the promoted version of run %q: %w", run, err)
 	}
-	return c.version(ctx, run, p.Version)
+	return c.version(ctx, run, model.DefaultPolicy, p.Version)
 }
 
 // numbered finds the version of a number.
-func (c Catalog) numbered(ctx context.Context, reference, run, number string) (model.Version, error) {
+func (c Catalog) numbered(ctx context.Context, reference, run, policy, number string) (model.Version, error) {
 	n, err := strconv.Atoi(number)
 	if err != nil || n < 0 || strconv.Itoa(n) != number {
 		return model.Version{}, fmt.Errorf("%w: version %q: want RUN@NUMBER, RUN@promoted or RUN@newest", record.ErrNotFound, reference)
 	}
-	return c.version(ctx, run, n)
+	return c.version(ctx, run, policy, n)
 }
 
-func (c Catalog) version(ctx context.Context, run string, number int) (model.Version, error) {
-	id := model.VersionID{Run: run, Policy: model.DefaultPolicy, Number: number}
+func (c Catalog) version(ctx context.Context, run, policy string, number int) (model.Version, error) {
+	id := model.VersionID{Run: run, Policy: policy, Number: number}
 	v, err := c.Store.Version(ctx, id)
 	if err != nil {
 		return v, fmt.Errorf("find version %s: %w", id, err)
@@ -80,8 +86,74 @@ func (c Catalog) version(ctx context.Context, run string, number int) (model.Ver
 	return v, nil
 }
 
+// jointError says that a version has no weights of its own. It wraps model.ErrJoint.
+type jointError struct {
+	version  model.VersionID
+	policies []string
+}
+
+func (e *jointError) Error() string {
+	names := make([]string, min(len(e.policies), 2))
+	for i := range names {
+		names[i] = model.VersionID{Run: e.version.Run, Policy: e.policies[i], Number: e.version.Number}.String()
+	}
+	return fmt.Sprintf("version %s has several policies: name one, such as %s", e.version, strings.Join(names, " or "))
+}
+
+func (*jointError) Unwrap() error { return model.ErrJoint }
+
+// Joint returns the error for a joint version, where weights are needed. It wraps
+// model.ErrJoint and says which versions to ask for.
+func Joint(v model.VersionID, policies []string) error { return &jointError{v, policies} }
+
+// OnePolicy returns the error of Joint if v, of a run with the spec s, is a joint version.
+func OnePolicy(s spec.Spec, v model.VersionID) error {
+	if names := s.PolicyNames(); len(names) > 0 && v.Policy == model.DefaultPolicy {
+		return Joint(v, names)
+	}
+	return nil
+}
+
+// Policy reads RUN or RUN:POLICY. Without POLICY it returns the default policy. The error
+// wraps record.ErrNotFound if POLICY is not one of several that the run trains. Of RUN alone,
+// Policy does not check whether there is such a run.
+func (c Catalog) Policy(ctx context.Context, name string) (run, policy string, err error) {
+	run, policy, named := strings.Cut(name, ":")
+	if !named || policy == model.DefaultPolicy {
+		return run, model.DefaultPolicy, nil
+	}
+	s, err := c.Spec(ctx, run)
+	if err != nil {
+		return run, policy, err
+	}
+	names := s.PolicyNames()
+	switch {
+	case slices.Contains(names, policy):
+		return run, policy, nil
+	case len(names) == 0:
+		return run, policy, fmt.Errorf("%w: run %q has no policy %q, since it trains only one: leave :%s out", record.ErrNotFound, run, policy, policy)
+	}
+	return run, policy, fmt.Errorf("%w: run %q has no policy %q: it has %s", record.ErrNotFound, run, policy, strings.Join(names, ", "))
+}
+
+// unjoined says which policies a version has if err is that it has several.
+func (c Catalog) unjoined(ctx context.Context, id model.VersionID, err error) error {
+	if !errors.Is(err, model.ErrJoint) {
+		return err
+	}
+	s, failure := c.Spec(ctx, id.Run)
+	if failure != nil {
+		return failure
+	}
+	if named := OnePolicy(s, id); named != nil {
+		return named
+	}
+	return err
+}
+
 // Resolve returns the version that a reference means, with the codec and the promoted
-// prompts of its run, for the gateway.
+// prompts of its run, for the gateway. A joint version is an error that wraps
+// model.ErrJoint.
 func (c Catalog) Resolve(ctx context.Context, reference string) (model.Served, error) {
 	v, err := c.Find(ctx, reference)
 	if err != nil {
@@ -89,6 +161,9 @@ func (c Catalog) Resolve(ctx context.Context, reference string) (model.Served, e
 	}
 	s, err := c.Spec(ctx, v.Run)
 	if err != nil {
+		return model.Served{}, err
+	}
+	if err := OnePolicy(s, v.VersionID); err != nil {
 		return model.Served{}, err
 	}
 	out := model.Served{VersionID: v.VersionID, Codec: s.Model.Codec}
@@ -115,7 +190,8 @@ func (c Catalog) Prompts(ctx context.Context, run string, s spec.Spec) (digest s
 }
 
 // List returns the references that can be requested: each run's promoted version if it
-// has one, or its newest version if nothing compares the run's versions.
+// has one, and its newest version if nothing compares the run's versions. Of a run that
+// trains several policies, it returns those of each policy.
 func (c Catalog) List(ctx context.Context) ([]string, error) {
 	runs, err := c.Store.Runs(ctx)
 	if err != nil {
@@ -125,19 +201,35 @@ func (c Catalog) List(ctx context.Context) ([]string, error) {
 	for _, r := range runs {
 		switch _, err := c.Store.Promoted(ctx, r.Name, model.DefaultPolicy); {
 		case err == nil:
-			names = append(names, r.Name+"@"+promoted)
 			unevaluated, err := c.Unevaluated(ctx, r.Name)
 			if err != nil {
 				return nil, fmt.Errorf("list versions of run %q: %w", r.Name, err)
 			}
-			if unevaluated {
-				names = append(names, r.Name+"@"+newest)
+			for _, name := range policiesOf(r) {
+				names = append(names, name+"@"+promoted)
+				if unevaluated {
+					names = append(names, name+"@"+newest)
+				}
 			}
 		case !errors.Is(err, record.ErrNotFound):
 			return nil, fmt.Errorf("find the promoted version of run %q: %w", r.Name, err)
 		}
 	}
 	return names, nil
+}
+
+// policiesOf returns what references to versions with weights begin with: RUN, or
+// RUN:POLICY for each policy.
+func policiesOf(r record.Run) []string {
+	s, err := spec.Stored(r.Spec)
+	if err != nil || len(s.Policies) == 0 {
+		return []string{r.Name} // Resolve reports what is wrong with the spec
+	}
+	names := s.PolicyNames()
+	for i, policy := range names {
+		names[i] = r.Name + ":" + policy
+	}
+	return names
 }
 
 // Spec returns the resolved spec of a run.
@@ -153,7 +245,8 @@ func (c Catalog) Spec(ctx context.Context, run string) (spec.Spec, error) {
 	return s, nil
 }
 
-// Load loads a version's weights, for the sampler.
+// Load loads a version's weights, for the sampler. A joint version is an error that wraps
+// model.ErrJoint.
 func (c Catalog) Load(ctx context.Context, id model.VersionID) (model.Checkpoint, string, error) {
 	v, err := c.kept(ctx, id)
 	if err != nil {
@@ -161,7 +254,7 @@ func (c Catalog) Load(ctx context.Context, id model.VersionID) (model.Checkpoint
 	}
 	k, m, err := checkpoint.LoadWeights(ctx, c.Blobs, v.Manifest)
 	if err != nil {
-		return model.Checkpoint{}, "", err
+		return model.Checkpoint{}, "", c.unjoined(ctx, id, err)
 	}
 	if got := m.Weights(); got != v.Weights {
 		return model.Checkpoint{}, "", fmt.Errorf("%w: version %s has weights %s, its manifest %s", checkpoint.ErrCorrupt, id, v.Weights, got)
@@ -170,13 +263,14 @@ func (c Catalog) Load(ctx context.Context, id model.VersionID) (model.Checkpoint
 }
 
 // Canary returns what version id's weights have to reproduce, for the sampler. It returns
-// nil if the version has no canary.
+// nil if the version has no canary. A joint version is an error that wraps model.ErrJoint.
 func (c Catalog) Canary(ctx context.Context, id model.VersionID) (*model.Canary, error) {
 	v, err := c.kept(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	return checkpoint.LoadCanary(ctx, c.Blobs, v.Manifest)
+	canary, err := checkpoint.LoadCanary(ctx, c.Blobs, v.Manifest)
+	return canary, c.unjoined(ctx, id, err)
 }
 
 // kept finds a version whose files are kept.
@@ -216,9 +310,22 @@ func (c Choice) Unevaluated() bool { return c == NewestUnevaluated || c == Promo
 
 // Choose is like Find, but also returns why the reference means this version.
 func (c Catalog) Choose(ctx context.Context, reference string) (model.Version, Choice, error) {
-	run, number, named := strings.Cut(reference, "@")
+	name, number, named := strings.Cut(reference, "@")
+	run, policy, err := c.Policy(ctx, name)
+	if err != nil {
+		return model.Version{}, "", err
+	}
+	v, choice, err := c.choose(ctx, reference, run, policy, number, named)
+	if err == nil && v.Policy != policy { // it is the joint version, which has the same number
+		v, err = c.version(ctx, run, policy, v.Number)
+	}
+	return v, choice, err
+}
+
+// choose finds the version of a policy by its number, and otherwise that of the run.
+func (c Catalog) choose(ctx context.Context, reference, run, policy, number string, named bool) (model.Version, Choice, error) {
 	if named && number != promoted && number != newest {
-		v, err := c.numbered(ctx, reference, run, number)
+		v, err := c.numbered(ctx, reference, run, policy, number)
 		return v, Numbered, err
 	}
 	if number == newest {
