@@ -245,7 +245,8 @@ var ErrFileGone = errors.New("a file of the version is gone")
 var digests = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
 
 // complete returns the digests of the files that v's manifest names, or an error if one
-// is missing. It runs within the transaction that adds v's row. WhileUnchanged waits for
+// is missing. The files of a joint version are the manifests of its policies: their rows
+// protect what these name. complete runs within the transaction that adds v's row. WhileUnchanged waits for
 // this transaction to end; after that, the row protects the files.
 func (s *Store) complete(ctx context.Context, v model.Version) (named []string, err error) {
 	if s.Files == nil {
@@ -255,7 +256,13 @@ func (s *Store) complete(ctx context.Context, v model.Version) (named []string, 
 	if err != nil {
 		return nil, fmt.Errorf("read the manifest: %w", err)
 	}
-	named = digests.FindAllString(string(text), -1)
+	if joint, err := model.ParseJointManifest(text); err == nil {
+		for _, part := range joint.Policies {
+			named = append(named, part.Manifest)
+		}
+	} else {
+		named = digests.FindAllString(string(text), -1)
+	}
 	for _, digest := range named {
 		switch has, err := s.Files.Has(ctx, digest); {
 		case err != nil:

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -299,4 +300,112 @@ func TestFilesOfAVersionAreNotedOnlyUntilItIsOnRecord(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, has)
 	require.Equal(t, []int{0, 1}, r.loads("made", 1))
+}
+
+// policies are those of the runs that pair makes.
+func policies() []string { return []string{"checker", "writer"} }
+
+// pair creates a run that trains two policies, with versions 0 to newest.
+func (r records) pair(name string, keep *spec.Keep, newest int) {
+	r.t.Helper()
+	text, err := json.Marshal(spec.Spec{Training: spec.Training{Steps: 9, Keep: keep}, Policies: map[string]spec.Policy{
+		"checker": {}, "writer": {Match: []spec.PolicyMatch{{Agent: "writer"}}},
+	}})
+	require.NoError(r.t, err)
+	_, _, err = r.store.CreateRun(r.t.Context(), record.Run{Name: name, Spec: text})
+	require.NoError(r.t, err)
+	for n := range newest + 1 {
+		r.putJoint(name, n)
+	}
+}
+
+func (r records) putJoint(run string, n int) {
+	r.t.Helper()
+	joint := model.JointManifest{Format: model.JointManifestFormat, Number: n, Policies: map[string]model.JointPart{}}
+	for i, policy := range policies() {
+		v := r.version(run, n, uint64(100*i+n))
+		v.Policy = policy
+		require.NoError(r.t, r.put(v))
+		// The weights of an adapter are a digest that is not of a file.
+		joint.Policies[policy] = model.JointPart{Manifest: v.Manifest, Weights: "sha256:" + strings.Repeat("a", 64)}
+	}
+	text, err := joint.Encode()
+	require.NoError(r.t, err)
+	manifest, err := r.blobs.Put(r.t.Context(), text)
+	require.NoError(r.t, err)
+	require.NoError(r.t, r.put(model.Version{
+		VersionID: model.VersionID{Run: run, Policy: model.DefaultPolicy, Number: n}, Parent: n - 1, Manifest: manifest, Weights: joint.Weights(),
+	}))
+}
+
+// jointLoads returns the joint versions whose policies have all their files. The row of a
+// version and those of its policies must agree.
+func (r records) jointLoads(run string, newest int) (whole []int) {
+	r.t.Helper()
+	for n := range newest + 1 {
+		joint, err := r.store.Version(r.t.Context(), model.VersionID{Run: run, Policy: model.DefaultPolicy, Number: n})
+		require.NoError(r.t, err)
+		for _, policy := range policies() {
+			v, err := r.store.Version(r.t.Context(), model.VersionID{Run: run, Policy: policy, Number: n})
+			require.NoError(r.t, err)
+			require.Equal(r.t, joint.Collected.IsZero(), v.Collected.IsZero(), v.VersionID.String())
+			_, _, err = checkpoint.Load(r.t.Context(), r.blobs, v.Manifest)
+			if v.Collected.IsZero() {
+				require.NoError(r.t, err, v.VersionID.String())
+			} else {
+				require.ErrorIs(r.t, err, record.ErrNotFound, v.VersionID.String())
+			}
+		}
+		if joint.Collected.IsZero() {
+			whole = append(whole, n)
+		}
+	}
+	return whole
+}
+
+func TestTheJointVersionsDecideWhatEachPolicyKeeps(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	ctx := t.Context()
+	r.pair("pair", &spec.Keep{Last: 1}, 6)
+	require.NoError(t, r.store.Promote(ctx, record.Promotion{Run: "pair", Policy: model.DefaultPolicy, DecisionID: "a", Version: 0, Previous: -1}))
+	require.NoError(t, r.store.Promote(ctx, record.Promotion{Run: "pair", Policy: model.DefaultPolicy, DecisionID: "b", Version: 2, Previous: 0}))
+	_, err := r.store.BeginAttempt(ctx, record.RolloutID{Run: "pair", Kind: record.Train, Step: 4}, "t", record.Terms{Policy: model.DefaultPolicy, Version: 3}, "key")
+	require.NoError(t, err)
+	for range 2 {
+		require.NoError(t, r.collector().Collect(ctx, "pair"))
+		require.Equal(t, []int{0, 2, 3, 5, 6}, r.jointLoads("pair", 6))
+	}
+	_, _, err = r.Load(ctx, model.VersionID{Run: "pair", Policy: "writer", Number: 4})
+	require.ErrorIs(t, err, model.ErrCollected)
+	require.ErrorContains(t, err, "pair:writer@4")
+}
+
+func TestAPolicyWithoutAJointVersionYetKeepsItsFiles(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.pair("pair", &spec.Keep{Last: 1}, 2)
+	v := r.version("pair", 3, 33)
+	v.Policy = "checker"
+	require.NoError(t, r.put(v))
+	require.NoError(t, r.collector().Collect(t.Context(), "pair"))
+	require.Equal(t, []int{0, 1, 2}, r.jointLoads("pair", 2))
+	_, _, err := r.Load(t.Context(), v.VersionID)
+	require.NoError(t, err)
+}
+
+func TestACollectionOfPoliciesThatWasKilledIsEndedByTheNext(t *testing.T) {
+	t.Parallel()
+	for left := range 5 { // two files of each of two policies, and once all
+		r := open(t)
+		r.pair("pair", &spec.Keep{Last: 1}, 3)
+		err := (&retention.Collector{Store: r.store, Blobs: &dying{r.blobs, left}}).Collect(t.Context(), "pair")
+		if left < 4 {
+			require.ErrorIs(t, err, errKilled)
+		} else {
+			require.NoError(t, err)
+		}
+		require.NoError(t, r.collector().Collect(t.Context(), "pair"))
+		require.Equal(t, []int{0, 2, 3}, r.jointLoads("pair", 3))
+	}
 }

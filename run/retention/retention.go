@@ -20,12 +20,16 @@
 //     longer counts when later updates were saved or the version exists.
 //   - The base of adapters, which version 0 names.
 //
+// If a run trains several policies, attempts, evaluations and promotions are recorded for
+// the joint version. So the joint versions decide which numbers are needed, and each policy
+// keeps the files of these numbers.
+//
 // # Why it is safe
 //
 // A version is marked first, and its files are deleted later. If a process dies in
 // between, the next collection deletes the files. While a version is being marked, no
-// version of the policy can be promoted, and a marked version can't be promoted at all.
-// While files are deleted, no version can be recorded, and a version is recorded only if
+// version of the policy can be promoted, and a marked version can't be promoted at all. A
+// joint version is marked before the versions of its policies. While files are deleted, no version can be recorded, and a version is recorded only if
 // all of its files exist. So a run that makes the same weights at that moment either
 // records its row first, which protects the files, or is told to write the files again.
 //
@@ -132,22 +136,48 @@ func (c *Collector) collectVersions(ctx context.Context, run string) error {
 	if s.Training.Keep == nil {
 		return nil
 	}
-	policies := []string{model.DefaultPolicy}
+	unneeded := func(h record.Holdings) []int { return Unneeded(h, *s.Training.Keep, s.Training.Lag) }
+	if err := c.collectPolicy(ctx, run, model.DefaultPolicy, unneeded); err != nil {
+		return err
+	}
 	if s.Critic != nil {
-		policies = append(policies, model.CriticPolicy)
+		return c.collectPolicy(ctx, run, model.CriticPolicy, unneeded)
+	}
+	if names := s.PolicyNames(); len(names) > 0 {
+		return c.collectParts(ctx, run, names)
+	}
+	return nil
+}
+
+// collectParts deletes files of the policies' versions with the numbers of the collected
+// joint versions. A policy's version for which there is no joint version yet is needed.
+func (c *Collector) collectParts(ctx context.Context, run string, policies []string) error {
+	joint, err := c.Store.Versions(ctx, run, model.DefaultPolicy)
+	if err != nil {
+		return err
+	}
+	collected := map[int]bool{}
+	for _, v := range joint {
+		collected[v.Number] = !v.Collected.IsZero()
 	}
 	for _, policy := range policies {
-		err := c.Store.MarkCollected(ctx, run, policy, func(h record.Holdings) []int {
-			return Unneeded(h, *s.Training.Keep, s.Training.Lag)
+		err := c.collectPolicy(ctx, run, policy, func(h record.Holdings) []int {
+			return slices.DeleteFunc(h.Versions, func(n int) bool { return !collected[n] })
 		})
-		if err == nil {
-			err = c.removeCollected(ctx, run, policy)
-		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// collectPolicy marks the versions of a policy that choose picks, and deletes the files of
+// all that are marked.
+func (c *Collector) collectPolicy(ctx context.Context, run, policy string, choose func(record.Holdings) []int) error {
+	if err := c.Store.MarkCollected(ctx, run, policy, choose); err != nil {
+		return err
+	}
+	return c.removeCollected(ctx, run, policy)
 }
 
 // removeCollected deletes the files of the collected versions of a policy, except for
@@ -198,7 +228,7 @@ func (c *Collector) remove(ctx context.Context, files, kept []string) error {
 
 // leftOf returns the files of manifests that still exist. It leaves out manifests and
 // configs, which are kept: they are small, and show what existed. A lost manifest names
-// no files.
+// no files, and neither does that of a joint version, whose files are those of its policies.
 func (c *Collector) leftOf(ctx context.Context, manifests []string) (left []string, err error) {
 	for _, manifest := range manifests {
 		text, err := c.Blobs.Get(ctx, manifest)
@@ -209,6 +239,9 @@ func (c *Collector) leftOf(ctx context.Context, manifests []string) (left []stri
 			return nil, fmt.Errorf("read manifest %s: %w", manifest, err)
 		}
 		m, err := model.ParseManifest(text)
+		if errors.Is(err, model.ErrJoint) {
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("manifest %s: %w", manifest, err)
 		}
