@@ -17,6 +17,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/sampler/remote"
 	"github.com/fulgurite/fulgurite/model/sampler/upstream"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/catalog"
 	"github.com/fulgurite/fulgurite/spec"
 )
 
@@ -41,6 +42,8 @@ type policyID struct{ run, policy string }
 type route struct {
 	servers *upstream.Sampler
 	engine  string
+	// policies are those that the policy stands for; nil unless its versions are joint ones.
+	policies []string
 }
 
 var _ remote.Sampler = (*Router)(nil)
@@ -59,9 +62,10 @@ func (r Records) RouteLocally(resident int) *Router {
 	return router
 }
 
-// Sample implements model.Sampler.
+// Sample implements model.Sampler. A joint version can't be sampled from: the error wraps
+// model.ErrJoint.
 func (r *Router) Sample(ctx context.Context, v model.VersionID, request model.DecodeRequest) (model.Completion, string, error) {
-	s, err := r.samplerOf(ctx, v.Run, v.Policy)
+	s, err := r.samplerOf(ctx, v)
 	if err != nil {
 		return model.Completion{}, "", fmt.Errorf("sample %s: %w", v, err)
 	}
@@ -78,13 +82,29 @@ func (r *Router) Sample(ctx context.Context, v model.VersionID, request model.De
 }
 
 // Publish makes a version ready where it is sampled, so that the first request for it does
-// not wait.
+// not wait. Of a joint version it makes those of all policies ready.
 func (r *Router) Publish(ctx context.Context, v model.VersionID) error {
 	on, err := r.records.Store.Version(ctx, v)
 	if err == nil && !on.Collected.IsZero() {
 		return nil // the run was reset to before v: all that it sampled from v is on record
 	}
-	s, err := r.samplerOf(ctx, v.Run, v.Policy)
+	to, err := r.route(ctx, policyID{v.Run, v.Policy})
+	if err != nil {
+		return fmt.Errorf("publish %s: %w", v, err)
+	}
+	if to.policies == nil {
+		return r.publishOne(ctx, v)
+	}
+	for _, policy := range to.policies {
+		if err := r.publishOne(ctx, model.VersionID{Run: v.Run, Policy: policy, Number: v.Number}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Router) publishOne(ctx context.Context, v model.VersionID) error {
+	s, err := r.samplerOf(ctx, v)
 	if err != nil {
 		return fmt.Errorf("publish %s: %w", v, err)
 	}
@@ -163,18 +183,20 @@ func (r *Router) Close() {
 	}
 }
 
-// samplerOf returns the sampler of a policy.
-func (r *Router) samplerOf(ctx context.Context, run, policy string) (remote.Sampler, error) {
-	to, err := r.route(ctx, policyID{run, policy})
+// samplerOf returns the sampler of a version of one policy.
+func (r *Router) samplerOf(ctx context.Context, v model.VersionID) (remote.Sampler, error) {
+	to, err := r.route(ctx, policyID{v.Run, v.Policy})
 	switch {
 	case err != nil:
 		return nil, err
+	case to.policies != nil:
+		return nil, catalog.Joint(v, to.policies)
 	case to.servers != nil:
 		return to.servers, nil
 	case r.local != nil:
 		s, err := r.local.sampler(to.engine)
 		if err != nil {
-			return nil, fmt.Errorf("sampling.engine of run %s: %w", run, err)
+			return nil, fmt.Errorf("sampling.engine of run %s: %w", v.Run, err)
 		}
 		return s, nil
 	case r.samplers != nil:
@@ -202,6 +224,9 @@ func (r *Router) route(ctx context.Context, p policyID) (route, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	to.engine = cmp.Or(sp.Sampling.Engine, spec.EngineNative)
+	if p.policy == model.DefaultPolicy {
+		to.policies = sp.PolicyNames()
+	}
 	if sp.Sampling.Server != nil {
 		if to.servers, err = r.connect(sp); err != nil {
 			return to, fmt.Errorf("servers of run %s: %w", p.run, err)
@@ -220,7 +245,8 @@ func (r *Router) connect(sp spec.Spec) (*upstream.Sampler, error) {
 		Base, Codec string
 		Temperature *float64
 		Lag         int
-	}{server, sp.Model.Base, sp.Model.Codec, sp.Sampling.Temperature, sp.Training.Lag})
+		Policies    int
+	}{server, sp.Model.Base, sp.Model.Codec, sp.Sampling.Temperature, sp.Training.Lag, len(sp.Policies)})
 	if err != nil {
 		return nil, err
 	}
@@ -238,7 +264,7 @@ func (r *Router) connect(sp spec.Spec) (*upstream.Sampler, error) {
 	s, err := upstream.New(upstream.Options{
 		Temperature: temperature,
 		Type:        server.Type, URLs: server.URLs, Model: server.Model, Versions: server.Versions, Key: server.Key, Directory: server.Directory, ShareGPU: server.ShareGPU,
-		Lag: sp.Training.Lag, Tolerance: server.Tolerance, Adapter: r.adapter, Unused: unused, Constrain: r.records.Codecs.Constrain,
+		Lag: sp.Training.Lag, Policies: len(sp.Policies), Tolerance: server.Tolerance, Adapter: r.adapter, Unused: unused, Constrain: r.records.Codecs.Constrain,
 		Write: func(ctx context.Context, v model.VersionID, directory string) (string, error) {
 			return r.write(ctx, v, sp.Model.Base, directory)
 		},

@@ -1,6 +1,7 @@
 // Package serve is the built-in sampler. It answers for any version of any run, and keeps
 // in memory the few versions that were asked for last; of large models it keeps only
-// those that are in use.
+// those that are in use. Versions of several policies with the same number count as one,
+// because attempts ask for them together.
 //
 // It has no state that a crash could lose. A request names a version; a version that is
 // not in memory is loaded from the source. The sampler does not decide which version to
@@ -86,7 +87,8 @@ type replica struct {
 	evicted bool
 }
 
-// New returns a sampler that keeps at most resident versions (at least 1).
+// New returns a sampler that keeps at most resident versions (at least 1), of all policies
+// of a run.
 func New(engine model.Engine, source Source, resident int) *Sampler {
 	ctx, end := context.WithCancel(context.Background())
 	return &Sampler{
@@ -283,20 +285,42 @@ func (s *Sampler) forget(rep *replica) {
 // holds mu.
 func (s *Sampler) evict() []*replica {
 	var surplus []*replica
+	numbers := s.numbers()
 	for e := s.recent.Back(); e != nil; {
 		at, rep := e, e.Value.(*replica)
 		e = e.Prev()
-		if s.recent.Len() <= s.resident && (rep.users > 0 || time.Since(rep.left) <= idle || s.bytes() <= heavy) {
+		if len(numbers) <= s.resident && (rep.users > 0 || time.Since(rep.left) <= idle || s.bytes() <= heavy) {
 			continue
 		}
 		s.recent.Remove(at)
 		delete(s.loaded, rep.version)
+		if number := numberOf(rep.version); numbers[number] > 1 {
+			numbers[number]--
+		} else {
+			delete(numbers, number)
+		}
 		rep.evicted = true
 		if rep.users == 0 && rep.isReady() {
 			surplus = append(surplus, rep)
 		}
 	}
 	return surplus
+}
+
+// numberOf returns the version without its policy.
+func numberOf(v model.VersionID) model.VersionID {
+	v.Policy = ""
+	return v
+}
+
+// numbers returns the numbers of each run that are in memory, with how many policies of
+// each. The caller holds mu.
+func (s *Sampler) numbers() map[model.VersionID]int {
+	out := map[model.VersionID]int{}
+	for e := s.recent.Front(); e != nil; e = e.Next() {
+		out[numberOf(e.Value.(*replica).version)]++
+	}
+	return out
 }
 
 // bytes returns the size of all weights in memory. A version that is being loaded counts

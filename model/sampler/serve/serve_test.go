@@ -96,6 +96,27 @@ func TestResidentVersionsAreLoadedOnce(t *testing.T) {
 	require.Equal(t, int32(1), src.loads.Load())
 }
 
+func TestPoliciesWithOneNumberCountAsOneResidentVersion(t *testing.T) {
+	t.Parallel()
+	src := &source{}
+	s := serve.New(&engine{}, src, 2)
+	defer s.Close()
+	policy := func(name string, number int) model.VersionID {
+		return model.VersionID{Run: "r", Policy: name, Number: number}
+	}
+	names := []string{"checker", "judge", "writer"}
+	for range 2 {
+		for number := range 2 {
+			for _, name := range names {
+				require.NoError(t, s.Publish(t.Context(), policy(name, number)))
+			}
+		}
+	}
+	require.Equal(t, int32(6), src.loads.Load(), "none was loaded twice")
+	require.NoError(t, s.Publish(t.Context(), policy("writer", 2)))
+	require.Equal(t, []model.VersionID{policy("writer", 2), policy("writer", 1), policy("judge", 1), policy("checker", 1)}, s.Loaded())
+}
+
 func TestAFailedLoadIsReportedAndTriedAgain(t *testing.T) {
 	t.Parallel()
 	src := &source{}

@@ -177,8 +177,8 @@ func NeededRank(rank int) string {
 var slots = regexp.MustCompile(`^vllm:lora_requests_info\{.*max_lora="(\d+)"`)
 
 // checkSlots refuses a server that can't sample from as many adapters at once as there
-// may be steps at the same time: calls of one step would wait for those of another. It
-// accepts a server that does not say how many it can.
+// may be steps at the same time, each with all policies: calls of one would wait for those
+// of another. It accepts a server that does not say how many it can.
 func (s *Sampler) checkSlots(ctx context.Context, at *replica) error {
 	response, err := s.ask(ctx, http.MethodGet, at.url+"/metrics", nil)
 	if err != nil {
@@ -188,8 +188,12 @@ func (s *Sampler) checkSlots(ctx context.Context, at *replica) error {
 		return err
 	}
 	defer func() { _ = response.Body.Close() }()
-	if n := AdapterSlots(response.Body); n > 0 && n < s.options.Lag+1 {
-		return fmt.Errorf("%w: it samples from %d adapters at once, and with training.lag %d it has to from %d: start it with --max-loras %d", ErrVersion, n, s.options.Lag, s.options.Lag+1, s.options.Lag+1)
+	least, why := s.options.Lag+1, fmt.Sprintf("training.lag %d", s.options.Lag)
+	if s.options.Policies > 1 {
+		least, why = least*s.options.Policies, fmt.Sprintf("%s and %d policies", why, s.options.Policies)
+	}
+	if n := AdapterSlots(response.Body); n > 0 && n < least {
+		return fmt.Errorf("%w: it samples from %d adapters at once, and with %s it has to from %d: start it with --max-loras %d", ErrVersion, n, why, least, least)
 	}
 	return nil
 }
@@ -290,12 +294,13 @@ func (s *Sampler) directoryOf(v model.VersionID) string {
 	return filepath.Join(s.options.Directory, versionName(v))
 }
 
-// versionName returns a version's name at a server.
+// versionName returns a version's name at a server. The names of runs and policies have no
+// "+", so it is never that of a version of another run.
 func versionName(v model.VersionID) string {
 	if v.Policy == "" || v.Policy == model.DefaultPolicy {
 		return fmt.Sprintf("%s-v%d", v.Run, v.Number)
 	}
-	return fmt.Sprintf("%s-%s-v%d", v.Run, v.Policy, v.Number)
+	return fmt.Sprintf("%s+%s-v%d", v.Run, v.Policy, v.Number)
 }
 
 // expected returns the version that a reply has to name; empty if replies name none.

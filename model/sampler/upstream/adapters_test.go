@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -70,6 +71,23 @@ func TestAdaptersBehindTheLagAreUnloadedAndLoadedAgainForWhoAsks(t *testing.T) {
 		_, _, err = s.Sample(t.Context(), numbered(0), lengthRequest())
 		require.NoError(t, err, "the report of an older version")
 	}
+}
+
+func TestAnAdapterIsOnlyBehindOneOfItsOwnPolicy(t *testing.T) {
+	t.Parallel()
+	at := newAdapterServer(t)
+	s := connectAdapters(t, learned(), func(o *upstream.Options) { o.Policies = 2 }, at)
+	writer := func(n int) model.VersionID { return model.VersionID{Run: "demo", Policy: "writer", Number: n} }
+	named := func(n int) string { return strings.Replace(nameOf(n), "demo-", "demo+writer-", 1) }
+	similar := numbered(1)
+	similar.Run = "demo-writer" // of another run, which trains one policy
+	for _, v := range []model.VersionID{writer(1), similar, numbered(1), writer(2)} {
+		require.NoError(t, s.Publish(t.Context(), v))
+	}
+	order, _ := at.seen()
+	require.Equal(t, []string{
+		"load " + named(1), "load " + strings.Replace(nameOf(1), "demo-", "demo-writer-", 1), "load " + nameOf(1), "load " + named(2), "unload " + named(1),
+	}, order)
 }
 
 // Another process, which has its own sampler, unloads what this sampler believes to be
@@ -210,9 +228,10 @@ func TestAServerThatCannotLoadAnAdapterIsToldWhatItNeeds(t *testing.T) {
 		"start it with --enable-lora": func(s *adapterServer, _ *adapters, _ *upstream.Options) {
 			s.disabled, s.status = "LoRA is not enabled.", 500
 		},
-		"samples from 1 adapters at once, and with training.lag 2 it has to": func(s *adapterServer, _ *adapters, o *upstream.Options) { s.slots, o.Lag = 1, 2 },
-		"start it with --max-loras 3":                                        func(s *adapterServer, _ *adapters, o *upstream.Options) { s.slots, o.Lag = 2, 2 },
-		"(--api-server-count 1), and give each data-parallel server a URL":   func(s *adapterServer, _ *adapters, _ *upstream.Options) {},
+		"samples from 1 adapters at once, and with training.lag 2 it has to":               func(s *adapterServer, _ *adapters, o *upstream.Options) { s.slots, o.Lag = 1, 2 },
+		"with training.lag 1 and 2 policies it has to from 4: start it with --max-loras 4": func(s *adapterServer, _ *adapters, o *upstream.Options) { s.slots, o.Lag, o.Policies = 3, 1, 2 },
+		"start it with --max-loras 3":                                      func(s *adapterServer, _ *adapters, o *upstream.Options) { s.slots, o.Lag = 2, 2 },
+		"(--api-server-count 1), and give each data-parallel server a URL": func(s *adapterServer, _ *adapters, _ *upstream.Options) {},
 		"sampling.server.directory has to be the same directory, under the sam": func(s *adapterServer, _ *adapters, _ *upstream.Options) {
 			s.disabled, s.status = "No adapter found for x", 404
 		},

@@ -70,6 +70,8 @@ type Options struct {
 	// Lag is how many steps the version that samples may be behind the newest one.
 	// Adapters further behind are unloaded.
 	Lag int
+	// Policies is how many policies of a run are sampled; 0 means 1.
+	Policies int
 	// Tolerance is how far, in nats, the log-probabilities of a server may be from the
 	// trainer's: the root of the mean square over a canary's tokens. 0 means 0.3.
 	Tolerance float64

@@ -178,8 +178,8 @@ func findServer(s spec.Spec, address string) func(context.Context) []Finding {
 			f.State, f.Text, f.Facts = Missing, "sampling.server.urls: "+err.Error(), nil
 		case !got.serves(server.Model):
 			f.State, f.Text = Missing, fmt.Sprintf("%s serves no model %q (sampling.server.model)", got.text(), server.Model)
-		case server.Versions == spec.VersionsAdapters && got.Adapters > 0 && got.Adapters <= s.Training.Lag:
-			f.State, f.Text = Missing, fmt.Sprintf("%s: too few adapters at once (--max-loras) for training.lag %d", got.text(), s.Training.Lag)
+		case server.Versions == spec.VersionsAdapters && got.Adapters > 0 && got.Adapters < neededAdapters(s):
+			f.State, f.Text = Missing, fmt.Sprintf("%s: too few adapters at once (--max-loras) for %s", got.text(), reasonForAdapters(s))
 		}
 		if server.Type != spec.ServerVLLM {
 			return []Finding{f}
@@ -266,7 +266,7 @@ func (v VLLM) lacks(s spec.Spec, part float64) []string {
 	if why := changesLogprobs(s); why != "" && v.Flags["--logprobs-mode"] != "processed_logprobs" {
 		out = append(out, fmt.Sprintf("--logprobs-mode processed_logprobs (%s)", why))
 	}
-	l := s.Model.LoRA
+	l := largestAdapter(s)
 	if l == nil || s.Sampling.Server.Versions != spec.VersionsAdapters {
 		return out
 	}
@@ -276,8 +276,8 @@ func (v VLLM) lacks(s spec.Spec, part float64) []string {
 	if v.number("--max-lora-rank", vllmRank) < l.Rank {
 		out = append(out, fmt.Sprintf("--max-lora-rank %s (model.lora.rank is %d)", upstream.NeededRank(l.Rank), l.Rank))
 	}
-	if least := s.Training.Lag + 1; v.number("--max-loras", vllmAdapters) < least {
-		out = append(out, fmt.Sprintf("--max-loras %d (training.lag is %d)", least, s.Training.Lag))
+	if least := neededAdapters(s); v.number("--max-loras", vllmAdapters) < least {
+		out = append(out, fmt.Sprintf("--max-loras %d (%s)", least, reasonForAdapters(s)))
 	}
 	if !v.Updating {
 		out = append(out, updatesVariable+"=True")
@@ -289,6 +289,33 @@ func (v VLLM) lacks(s spec.Spec, part float64) []string {
 		out = append(out, v.lacksForSleep(part)...)
 	}
 	return out
+}
+
+// largestAdapter returns the adapter of the largest rank that the run trains, nil if it
+// trains none.
+func largestAdapter(s spec.Spec) *spec.LoRA {
+	largest := s.Model.LoRA
+	if len(s.Policies) > 0 {
+		largest = nil
+	}
+	for _, policy := range s.PolicyNames() {
+		if l := s.ForPolicy(policy).Model.LoRA; l != nil && (largest == nil || l.Rank > largest.Rank) {
+			largest = l
+		}
+	}
+	return largest
+}
+
+// neededAdapters returns from how many adapters a server has to sample at once: those of all
+// policies, for each step that may be under way.
+func neededAdapters(s spec.Spec) int { return (s.Training.Lag + 1) * max(len(s.Policies), 1) }
+
+// reasonForAdapters says why that many are needed.
+func reasonForAdapters(s spec.Spec) string {
+	if n := len(s.Policies); n > 0 {
+		return fmt.Sprintf("training.lag %d and %d policies", s.Training.Lag, n)
+	}
+	return fmt.Sprintf("training.lag %d", s.Training.Lag)
 }
 
 // changesLogprobs says what makes the distribution that a server samples from differ from
@@ -366,11 +393,11 @@ func serveCommand(s spec.Spec, address string, part float64) string {
 	if changesLogprobs(s) != "" {
 		line += " --logprobs-mode processed_logprobs"
 	}
-	l := s.Model.LoRA
+	l := largestAdapter(s)
 	if l == nil || s.Sampling.Server.Versions != spec.VersionsAdapters {
 		return line
 	}
-	line = updatesVariable + "=True " + line + fmt.Sprintf(" --enable-lora --max-lora-rank %s --max-loras %d", upstream.NeededRank(l.Rank), s.Training.Lag+1)
+	line = updatesVariable + "=True " + line + fmt.Sprintf(" --enable-lora --max-lora-rank %s --max-loras %d", upstream.NeededRank(l.Rank), neededAdapters(s))
 	if s.Sampling.Server.ShareGPU {
 		line = sleepVariable + "=1 " + line + fmt.Sprintf(" --enable-sleep-mode --gpu-memory-utilization %g", cmp.Or(part, usualPart))
 	}
