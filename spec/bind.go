@@ -3,6 +3,7 @@ package spec
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/big"
 	"reflect"
@@ -175,15 +176,35 @@ func (b *binder) scalar(target reflect.Value, n node, key string) bool {
 	return ok
 }
 
-// zero refuses a zero that would silently become a default.
+// zero refuses a zero that would silently become a default, or the value of the run where a
+// policy has it.
 func (b *binder) zero(n node, key string) {
-	if _, switched := n.value.(bool); !switched && strings.HasPrefix(key, "policies.") {
-		b.add(n.line, key, "leave the key out for the value of the run", "%v is not possible", n.shown())
+	if name, rest, ok := policyPath(key); ok {
+		b.zeroOfPolicy(n, key, name, rest)
 		return
 	}
 	if standard, ok := defaultOf(key); ok {
 		b.add(n.line, key, fmt.Sprintf("leave the key out for its default, %v", standard), "%v is not possible", n.shown())
 	}
+}
+
+// zeroOfPolicy refuses a zero of a policy: rest is the key without the policy, and name is the
+// first part of it.
+func (b *binder) zeroOfPolicy(n node, key, name, rest string) {
+	remedy := "leave the key out"
+	switch name {
+	case "frozen":
+		return
+	case "lora", "warm_start":
+		standard, ok := defaultOf("model." + rest)
+		if !ok {
+			return
+		}
+		remedy += fmt.Sprintf(" for its default, %v", standard)
+	case "optimizer", "credit", "loss":
+		remedy += " for the value of the run"
+	}
+	b.add(n.line, key, remedy, "%v is not possible", n.shown())
 }
 
 // plain returns the value as JSON has it, for keys whose values may be anything.
@@ -411,6 +432,10 @@ func (s Spec) Set(values map[string]float64) (Spec, error) {
 			continue
 		}
 		number, ok := numbers[key]
+		if _, _, own := policyPath(key); ok && own && values[key] == 0 {
+			f.add(key, "give another number", "0 is not possible: the policy would have the value of the run")
+			continue
+		}
 		if !ok {
 			f.add(key, "one of "+strings.Join(sortedKeys(numbers), ", "), "can't be set while this run is under way")
 			continue
@@ -484,6 +509,20 @@ func (s *Spec) settable() map[string]settable {
 		b := *s.Budget // the caller's numbers do not change
 		s.Budget = &b
 		keys[KeyBudgetTokens], keys[KeyBudgetCalls], keys[KeyBudgetHours] = wholeNumber(&b.Tokens), wholeNumber(&b.Calls), number(&b.Hours)
+	}
+	s.Policies = maps.Clone(s.Policies)
+	for name, p := range s.Policies {
+		if p.Optimizer == nil {
+			continue
+		}
+		o := *p.Optimizer // the caller's numbers do not change
+		p.Optimizer = &o
+		s.Policies[name] = p
+		for key, field := range map[string]*float64{"learning_rate": &o.LearningRate, "weight_decay": &o.WeightDecay, "clip_norm": &o.ClipNorm} {
+			if *field != 0 { // without it, that of the run counts
+				keys["policies."+name+".optimizer."+key] = number(field)
+			}
+		}
 	}
 	if s.Loss.KL != nil {
 		keys["loss.kl.weight"] = number(&s.Loss.KL.Weight)

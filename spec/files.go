@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,6 +60,15 @@ func (s *Spec) eachPath(visit func(key string, path *string)) {
 	if s.Model.WarmStart != nil {
 		source("model.warm_start.demonstrations", &s.Model.WarmStart.Demonstrations)
 	}
+	for _, name := range s.PolicyNames() {
+		key, p := "policies."+name, s.Policies[name]
+		if p.LoRA != nil {
+			one(key+".lora.adapter", &p.LoRA.Adapter)
+		}
+		if p.WarmStart != nil {
+			source(key+".warm_start.demonstrations", &p.WarmStart.Demonstrations)
+		}
+	}
 	if s.Prompts != nil {
 		for i := range s.Prompts.Texts {
 			one(promptKey(i)+".file", &s.Prompts.Texts[i].File)
@@ -94,6 +104,7 @@ func (s Spec) Resolve(directory string) Spec {
 		l := *s.Model.LoRA
 		s.Model.LoRA = &l
 	}
+	s.Policies = withOwnPaths(s.Policies)
 	if s.Sampling.Server != nil {
 		server := *s.Sampling.Server
 		s.Sampling.Server = &server
@@ -134,6 +145,23 @@ func (s Spec) Resolve(directory string) Spec {
 		o.Reflector.Directory = directory
 	}
 	return s
+}
+
+// withOwnPaths returns policies whose paths can change without a change of the given ones.
+func withOwnPaths(policies map[string]Policy) map[string]Policy {
+	policies = maps.Clone(policies)
+	for name, p := range policies {
+		if p.LoRA != nil {
+			l := *p.LoRA
+			p.LoRA = &l
+		}
+		if p.WarmStart != nil {
+			w := *p.WarmStart
+			p.WarmStart = &w
+		}
+		policies[name] = p
+	}
+	return policies
 }
 
 // CheckAbsolute reports, as *Faults, the relative paths in s. A spec that is not read from
@@ -180,6 +208,15 @@ func (s Spec) CheckFiles() error {
 	s.Prompts.withFiles(f)
 	if w := s.Model.WarmStart; w != nil {
 		f.sourceFile("model.warm_start.demonstrations", w.Demonstrations)
+	}
+	for _, name := range s.PolicyNames() {
+		key, p := "policies."+name, s.Policies[name]
+		if p.LoRA != nil {
+			f.adapter(key+".lora.adapter", p.LoRA.Adapter)
+		}
+		if p.WarmStart != nil {
+			f.sourceFile(key+".warm_start.demonstrations", p.WarmStart.Demonstrations)
+		}
 	}
 	if s.Agent.Queue == "" || s.Agent.Queue == defaultQueue {
 		f.directory("agent.directory", s.Agent.Directory)
@@ -231,13 +268,21 @@ func (f *Faults) model(m Model) {
 		}
 		f.modelDirectory("model.base", m.Base, remedy, modeldir.Missing, modeldir.InsteadOfModel)
 	}
-	if m.LoRA != nil && m.LoRA.Adapter != "" {
-		remedy := "give a directory with adapter_config.json and adapter_model.safetensors"
-		if name := modeldir.OnHub(m.LoRA.Adapter); name != "" {
-			remedy = fmt.Sprintf("download adapter_config.json and adapter_model.safetensors of %s into a directory, and give that", name)
-		}
-		f.modelDirectory("model.lora.adapter", m.LoRA.Adapter, remedy, modeldir.MissingOfAdapter, modeldir.InsteadOfAdapter)
+	if m.LoRA != nil {
+		f.adapter("model.lora.adapter", m.LoRA.Adapter)
 	}
+}
+
+// adapter looks for the directory of an adapter, if one is given.
+func (f *Faults) adapter(key, path string) {
+	if path == "" {
+		return
+	}
+	remedy := "give a directory with adapter_config.json and adapter_model.safetensors"
+	if name := modeldir.OnHub(path); name != "" {
+		remedy = fmt.Sprintf("download adapter_config.json and adapter_model.safetensors of %s into a directory, and give that", name)
+	}
+	f.modelDirectory(key, path, remedy, modeldir.MissingOfAdapter, modeldir.InsteadOfAdapter)
 }
 
 // modelDirectory looks for a directory and its files. remedy is for a directory that is not

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -120,8 +121,9 @@ func (s Spec) FlatByCredit() bool {
 	return !slices.ContainsFunc(names, func(name string) bool { return s.ForPolicy(name).Credit.teachesFlat() != "" })
 }
 
-// ForPolicy returns the spec of one of the policies: it names that policy alone, and its keys
-// have the values of that policy. A name that the spec does not have, such as that of the only
+// ForPolicy returns the spec of one of the policies, with its defaults: it names that policy
+// alone, and its keys have the values of that policy. A key of the run that has no effect with
+// those of the policy is left out. A name that the spec does not have, such as that of the only
 // policy, returns the spec unchanged.
 func (s Spec) ForPolicy(name string) Spec {
 	p, ok := s.Policies[name]
@@ -129,51 +131,120 @@ func (s Spec) ForPolicy(name string) Spec {
 		return s
 	}
 	s.Policies = map[string]Policy{name: p}
+	s = s.WithDefaults()
 	if p.LoRA != nil {
 		l := *p.LoRA // the caller's copy does not change
-		if s.Model.Version == "" {
-			l = l.withDefaults()
-		}
 		s.Model.LoRA = &l
 	}
 	if p.WarmStart != nil {
-		w := Model{WarmStart: p.WarmStart}.withDefaults()
-		s.Model.WarmStart = w.WarmStart
+		w := *p.WarmStart
+		s.Model.WarmStart = &w
 	}
-	overlay(&s.Training.Optimizer, p.Optimizer)
-	overlay(&s.Credit, p.Credit)
-	overlay(&s.Loss, p.Loss)
-	return s
+	overlay(&s, "training.optimizer", func(s *Spec) *Optimizer { return &s.Training.Optimizer }, p.Optimizer)
+	overlay(&s, "credit", func(s *Spec) *Credit { return &s.Credit }, p.Credit)
+	overlay(&s, "loss", func(s *Spec) *Loss { return &s.Loss }, p.Loss)
+	return s.WithDefaults()
 }
 
-// overlay sets the fields of base that over has. The caller's maps and pointers stay as they
-// are.
-func overlay[T any](base, over *T) {
+// policyPath returns the part of a policy that a key of the spec is in, such as "optimizer",
+// and the key without the policy, if it is one of a policy. The name of a policy may hold any
+// character until it is checked, dots too.
+func policyPath(key string) (part, rest string, ok bool) {
+	after, ok := strings.CutPrefix(key, "policies.")
+	if !ok {
+		return "", "", false
+	}
+	for at := range after {
+		if after[at] != '.' {
+			continue
+		}
+		rest = after[at+1:]
+		part, _, _ = strings.Cut(rest, ".")
+		part, _, _ = strings.Cut(part, "[")
+		if slices.Contains([]string{"match", "frozen", "lora", "warm_start", "optimizer", "credit", "loss"}, part) {
+			return part, rest, true
+		}
+	}
+	return "", "", false
+}
+
+// keys are those of a part of a spec, with their values in JSON.
+type keys map[string]json.RawMessage
+
+// overlay gives a part of s, which has its defaults, the keys that over has. A default of s
+// is not kept, because it may be another one with these keys. So is a key of s that has no
+// effect with them: a policy could not unset it. The caller's maps and pointers stay as they
+// are. section is the path of the part, and part returns it.
+func overlay[T any](s *Spec, section string, part func(*Spec) *T, over *T) {
 	if over == nil {
 		return
 	}
-	below, err := json.Marshal(base)
-	if err != nil {
+	below, ok := keysOf(*part(s))
+	above, finite := keysOf(*over)
+	if !ok || !finite {
 		return // NaN and infinities, which Validate refuses
 	}
-	above, err := json.Marshal(over)
+	with := func(k keys) Spec {
+		out := *s
+		*part(&out) = partOf[T](k)
+		out.Policies = nil
+		return out.WithDefaults()
+	}
+	for _, key := range sortedKeys(below) {
+		less := maps.Clone(below)
+		delete(less, key)
+		if without := with(less); equalParts(part(&without), part(s)) {
+			below = less
+		}
+	}
+	maps.Copy(below, above)
+	for _, key := range with(below).unusedKeys(section) {
+		if _, own := above[key]; !own {
+			delete(below, key)
+		}
+	}
+	*part(s) = partOf[T](below)
+}
+
+func keysOf(part any) (keys, bool) {
+	text, err := json.Marshal(part)
 	if err != nil {
-		return
+		return nil, false
 	}
-	var merged map[string]json.RawMessage
-	var differing map[string]json.RawMessage
-	if json.Unmarshal(below, &merged) != nil || json.Unmarshal(above, &differing) != nil {
-		return
+	var out keys
+	return out, json.Unmarshal(text, &out) == nil
+}
+
+// equalParts reports whether two parts are the same in JSON.
+func equalParts(a, b any) bool {
+	one, err := json.Marshal(a)
+	other, also := json.Marshal(b)
+	return err == nil && also == nil && bytes.Equal(one, other)
+}
+
+func partOf[T any](k keys) (part T) {
+	text, err := json.Marshal(k)
+	if err == nil {
+		err = json.Unmarshal(text, &part)
 	}
-	maps.Copy(merged, differing)
-	text, err := json.Marshal(merged)
 	if err != nil {
-		return
+		panic(err) // keysOf made them of such a part
 	}
-	var out T
-	if json.Unmarshal(text, &out) == nil {
-		*base = out
+	return part
+}
+
+// unusedKeys returns the keys of a section that have no effect.
+func (s Spec) unusedKeys(section string) []string {
+	f := &Faults{}
+	s.check(f)
+	var out []string
+	for _, fault := range f.List {
+		if key, ok := strings.CutPrefix(fault.Key, section+"."); ok && fault.Message == unusedKey {
+			key, _, _ = strings.Cut(key, ".")
+			out = append(out, key)
+		}
 	}
+	return out
 }
 
 // withPolicyDefaults returns the policies with their defaults. The caller's copy does not
@@ -270,7 +341,13 @@ func (s Spec) sameMatch(names []string, policy string, i int) string {
 	return ""
 }
 
+// equal reports whether two matches find the same requests.
 func (m PolicyMatch) equal(o PolicyMatch) bool {
+	for _, r := range []*string{&m.Role, &o.Role} {
+		if *r == string(prompts.Developer) {
+			*r = string(prompts.System)
+		}
+	}
 	if m.Position != nil && o.Position != nil && *m.Position == *o.Position {
 		o.Position = m.Position
 	}
@@ -299,12 +376,19 @@ func (m PolicyMatch) check(f *Faults, key string) {
 // checkWithPolicies reports keys of the run that don't work with several policies.
 func (s Spec) checkWithPolicies(f *Faults) {
 	const remedy = "leave it out, or leave policies out"
+	if s.Credit.UsesCritic() {
+		key, what := "credit", "an assignment"
+		if s.Algorithm != "" {
+			key, what = "algorithm", "one"
+		}
+		f.add(key, "give "+what+" without a critic, or leave policies out", "not with policies: it needs a critic, and a critic is of one policy")
+	}
 	for _, key := range []struct {
 		name string
 		used bool
 		why  string
 	}{
-		{"critic", s.Critic != nil, "a critic is of one policy"},
+		{"critic", s.Critic != nil && !s.Credit.UsesCritic(), "a critic is of one policy"},
 		{"credit.kl_in_reward", s.Credit.KLInReward != nil, "a reward with this term is of one policy"},
 		{"credit.train_agents", s.Credit.TrainAgents != "", "policies.NAME.match and policies.NAME.frozen say which calls are trained"},
 		{"optimizer", s.Optimizer != nil, "a search trains no policy"},
@@ -322,16 +406,30 @@ var policyKeys = [][2]string{{"model.lora", "lora"}, {"model.warm_start", "warm_
 // checkPolicy reports what is wrong with the spec of a policy and not with that of the run.
 func (s Spec) checkPolicy(f *Faults, name string) {
 	key, p := "policies."+name, s.Policies[name]
+	if p.Frozen { // checkPolicies reports them
+		p.Optimizer, p.Credit, p.Loss = nil, nil, nil
+	}
+	if !p.finite(f, key) {
+		return
+	}
 	if p.Credit != nil {
+		c := *p.Credit // the caller's copy does not change
 		const why = "not of a single policy"
-		f.unused(key+".credit.judge", p.Credit.Judge != nil, why)
-		f.unused(key+".credit.kl_in_reward", p.Credit.KLInReward != nil, why)
-		f.unused(key+".credit.train_agents", p.Credit.TrainAgents != "", why)
-		if p.Credit.UsesCritic() {
+		f.unused(key+".credit.judge", c.Judge != nil, why)
+		f.unused(key+".credit.kl_in_reward", c.KLInReward != nil, why)
+		f.unused(key+".credit.train_agents", c.TrainAgents != "", why)
+		switch {
+		case c.UsesCritic():
 			f.add(key+".credit", "give an assignment without a critic", "it needs a critic, and a critic is of one policy")
 			return
+		case c.Assignment == credit.Judge && s.Credit.Judge == nil:
+			f.add(key+".credit.assignment", `give credit.assignment "judge" and credit.judge, or another one here`, "the judge is that of the run, which has none")
+			return
 		}
+		c.Judge, c.KLInReward, c.TrainAgents = nil, nil, ""
+		p.Credit = &c
 	}
+	s.Policies = map[string]Policy{name: p}
 	run, one := s, s.ForPolicy(name)
 	run.Policies, one.Policies = nil, nil
 	var own *Faults
@@ -342,12 +440,34 @@ func (s Spec) checkPolicy(f *Faults, name string) {
 		return
 	}
 	for _, fault := range own.List {
-		for _, names := range policyKeys {
-			if rest, ok := strings.CutPrefix(fault.Key, names[0]); ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {
-				fault.Key = key + "." + names[1] + rest
-				break
-			}
-		}
-		f.List = append(f.List, fault)
+		f.List = append(f.List, ofPolicy(fault, key))
 	}
+}
+
+// finite reports numbers that are not finite, by their section, and whether there are none.
+func (p Policy) finite(f *Faults, key string) bool {
+	all := true
+	for _, section := range []struct {
+		name string
+		of   any
+	}{{"lora", p.LoRA}, {"warm_start", p.WarmStart}, {"optimizer", p.Optimizer}, {"credit", p.Credit}, {"loss", p.Loss}} {
+		if _, err := json.Marshal(section.of); err != nil {
+			f.add(key+"."+section.name, "give finite numbers", "a number that is not finite")
+			all = false
+		}
+	}
+	return all
+}
+
+// ofPolicy returns a fault of the spec of a policy, whose key is given, as one of the spec of
+// the run.
+func ofPolicy(fault Fault, key string) Fault {
+	for _, names := range policyKeys {
+		if rest, ok := strings.CutPrefix(fault.Key, names[0]); ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {
+			fault.Key = key + "." + names[1] + rest
+			return fault
+		}
+	}
+	fault.Message += ", with " + key
+	return fault
 }

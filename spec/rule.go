@@ -36,11 +36,14 @@ func (f *Faults) oneOf(key, v string, allowed []string) {
 	f.add(key, remedy, "unknown name %q", v)
 }
 
+// unusedKey is the message of a key without an effect.
+const unusedKey = "unused key"
+
 // unused reports a key that the user wrote but that has no effect together with the other
 // keys.
 func (f *Faults) unused(key string, written bool, why string) {
 	if written {
-		f.add(key, why+": remove the key", "unused key")
+		f.add(key, why+": remove the key", unusedKey)
 	}
 }
 

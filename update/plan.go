@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/fulgurite/fulgurite/internal/shell"
@@ -83,9 +85,13 @@ func (m *Maker) execute(ctx context.Context, p updatePlan, rate string, metrics 
 	return v, nil
 }
 
-// lower says how to go on with a lower learning rate: a tenth of it.
+// lower says how to go on with a lower learning rate: a tenth of it. One of several policies may
+// have a rate of its own.
 func (p updatePlan) lower(rate string) string {
 	const tenth = 10
+	if own := fmt.Sprintf("policies.%s.%s", p.ID.Policy, strings.TrimPrefix(rate, "training.")); slices.Contains(p.run.Spec.SettableKeys(), own) {
+		rate = own
+	}
 	set := fmt.Sprintf("%s=%g", rate, p.run.Spec.SettableValues()[rate]/tenth)
 	return fmt.Sprintf("lower %s: `%s`", rate, shell.Command("retry", p.run.Name, "--set", set))
 }
