@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -279,4 +280,67 @@ func FuzzDecodeBatch(f *testing.F) {
 		require.NoError(t, err)
 		require.Empty(t, cmp.Diff(b, same, cmpopts.EquateEmpty(), cmpopts.EquateNaNs()))
 	})
+}
+
+func TestBatchesOfPoliciesRoundTrip(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		b := drawBatch(t)
+		policies := []string{"checker", "writer"}
+		for i := range b.Rows {
+			b.Rows[i].Policy = rapid.SampledFrom(policies).Draw(t, "policy")
+		}
+		for i := range b.Trajectories {
+			b.Trajectories[i].Advantages = map[string]float64{}
+			for _, p := range policies {
+				b.Trajectories[i].Advantages[p] = rapid.Float64Range(-3, 3).Draw(t, "advantage of a policy")
+			}
+		}
+		b.Count()
+		require.Equal(t, model.PoliciesBatchFormat, b.Format)
+		file, err := hf.EncodeBatch(b)
+		require.NoError(t, err)
+		got, err := hf.DecodeBatch(file)
+		require.NoError(t, err)
+		if diff := cmp.Diff(b, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Fatal(diff)
+		}
+		again, err := hf.EncodeBatch(got)
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(file, again))
+		tokens := 0
+		for _, p := range policies {
+			part := got.Of(p)
+			_, err := hf.EncodeBatch(part)
+			require.NoError(t, err)
+			tokens += part.Denominators.Tokens
+		}
+		require.Equal(t, b.Denominators.Tokens, tokens)
+	})
+}
+
+const policiesJSON = `{"format":"fulgurite.batch/3","policy":"main","step":1,"vocab_size":50,"denominators":{"tokens":3,"sequences":2},"row_policies":ROWS,
+	"trajectories":[{"attempt":"demo/train-1/0/0/1","group":0,"reward":1,"advantage":0.5,"advantages":{"a":0.5,"b":1},"trained":3}]}`
+
+func TestThePoliciesOfRowsHaveToFitThem(t *testing.T) {
+	t.Parallel()
+	file := func(rows string) []byte { return encode(t, arrays(), strings.Replace(policiesJSON, "ROWS", rows, 1)) }
+	b, err := hf.DecodeBatch(file(`["b","a"]`))
+	require.NoError(t, err)
+	require.Equal(t, []string{"b", "a"}, []string{b.Rows[0].Policy, b.Rows[1].Policy})
+	require.Equal(t, map[string]float64{"a": 0.5, "b": 1}, b.Trajectories[0].Advantages)
+	for rows, want := range map[string]string{
+		`["b"]`:         "1 row_policies for 2 rows",
+		`["a","b","a"]`: "3 row_policies for 2 rows",
+		`[]`:            "0 row_policies for 2 rows",
+		`["a",""]`:      "row 1 names no policy, and the batch is of several",
+		`null`:          "row 0 names no policy",
+		`["",""]`:       "row 0 names no policy",
+		`["a",1]`:       `metadata "batch"`,
+	} {
+		_, err := hf.DecodeBatch(file(rows))
+		require.ErrorContains(t, err, want, rows)
+	}
+	_, err = hf.DecodeBatch(encode(t, arrays(), strings.Replace(batchJSON, `"step"`, `"row_policies":["a","b"],"step"`, 1)))
+	require.ErrorContains(t, err, `format is "fulgurite.batch/1", want "fulgurite.batch/3"`)
 }
