@@ -3,7 +3,6 @@ package model
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 )
@@ -56,9 +55,9 @@ type BatchDenominators struct {
 
 // BatchTrajectory is one attempt of the batch.
 type BatchTrajectory struct {
-	Attempt   string  `json:"attempt"` // a record.Address
-	Group     int     `json:"group"`   // ordinal of its group in the batch
-	Reward    float64 `json:"reward"`
+	Attempt string  `json:"attempt"` // a record.Address
+	Group   int     `json:"group"`   // ordinal of its group in the batch
+	Reward  float64 `json:"reward"`
 	// Advantage is that of the whole trajectory; with several policies the mean of those for
 	// each of them.
 	Advantage float64 `json:"advantage"`
@@ -149,15 +148,10 @@ func (b Batch) Check() error {
 			return fmt.Errorf("%w: trajectory %d (%s): group %d, reward %v, advantage %v, trained %d",
 				ErrBatch, i, t.Attempt, t.Group, t.Reward, t.Advantage, t.Trained)
 		}
-		for _, name := range slices.Sorted(maps.Keys(t.Advantages)) {
-			if name == "" || !finite(t.Advantages[name]) {
-				return fmt.Errorf("%w: trajectory %d (%s): advantage %v for policy %q", ErrBatch, i, t.Attempt, t.Advantages[name], name)
-			}
-		}
 	}
 	for i, r := range b.Rows {
 		if r.Policy == "" && b.Format == PoliciesBatchFormat {
-			return fmt.Errorf("%w: row %d names no policy, and the batch is of several", ErrBatch, i)
+			return fmt.Errorf("%w: row %d names no policy, and others do", ErrBatch, i)
 		}
 		if (r.Returns == nil) != (b.Rows[0].Returns == nil) {
 			return fmt.Errorf("%w: rows 0 and %d: one has returns, the other has none", ErrBatch, i)
@@ -191,8 +185,7 @@ func (b Batch) Of(policy string) Batch {
 
 // format returns the value that Format must have.
 func (b Batch) format() string {
-	if slices.ContainsFunc(b.Rows, func(r BatchRow) bool { return r.Policy != "" }) ||
-		slices.ContainsFunc(b.Trajectories, func(t BatchTrajectory) bool { return t.Advantages != nil }) { // there may be no rows
+	if slices.ContainsFunc(b.Rows, func(r BatchRow) bool { return r.Policy != "" }) {
 		return PoliciesBatchFormat
 	}
 	for _, r := range b.Rows {

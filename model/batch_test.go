@@ -107,8 +107,7 @@ func shared() model.Batch {
 	r := &b.Rows[1]
 	r.Sampled[1], r.Logprobs[1], r.Advantages[1], r.Calls[1] = true, -1, 2, 3
 	for i := range b.Trajectories {
-		b.Trajectories[i].Advantage = 1
-		b.Trajectories[i].Advantages = map[string]float64{"checker": 1, "writer": 2}
+		b.Trajectories[i].Advantage = 1.5
 	}
 	b.Count()
 	return b
@@ -127,7 +126,7 @@ func TestAPolicyIsTrainedOnItsOwnRows(t *testing.T) {
 	require.Equal(t, "writer", writer.Policy)
 	require.Equal(t, model.BatchDenominators{Tokens: 1, Sequences: 1}, writer.Denominators)
 	require.Equal(t, []model.BatchTrajectory{
-		{Attempt: "demo/train-1/0/0/1", Advantage: 2}, {Attempt: "demo/train-1/0/1/2", Advantage: 2, Trained: 1},
+		{Attempt: "demo/train-1/0/0/1", Advantage: 1.5}, {Attempt: "demo/train-1/0/1/2", Advantage: 1.5, Trained: 1},
 	}, writer.Trajectories)
 	require.Len(t, writer.Rows, 1)
 	require.Equal(t, []int32{4, 5}, writer.Rows[0].Tokens)
@@ -148,27 +147,12 @@ func TestAPolicyIsTrainedOnItsOwnRows(t *testing.T) {
 	require.Equal(t, batch(), batch().Of("main"), "a batch of one policy is its own part")
 }
 
-// A batch whose attempts can't be given credit has no rows.
-func TestABatchOfPoliciesMayHaveNoRows(t *testing.T) {
-	t.Parallel()
-	b := shared()
-	b.Rows = nil
-	b.Count()
-	require.NoError(t, b.Check())
-	require.Equal(t, model.PoliciesBatchFormat, b.Format)
-	writer := b.Of("writer")
-	require.Equal(t, "writer", writer.Policy)
-	require.InDelta(t, 2, writer.Trajectories[0].Advantage, 0)
-}
-
 func TestBadBatchesOfPoliciesAreRefused(t *testing.T) {
 	t.Parallel()
 	for want, spoil := range map[string]func(*model.Batch){
-		"row 2 names no policy, and the batch is of several":                         func(b *model.Batch) { b.Rows[2].Policy = "" },
-		"row 0 names no policy, and the batch is of several":                         func(b *model.Batch) { b.Rows[0].Policy = "" },
+		"row 2 names no policy, and others do":                                       func(b *model.Batch) { b.Rows[2].Policy = "" },
+		"row 0 names no policy, and others do":                                       func(b *model.Batch) { b.Rows[0].Policy = "" },
 		`format is "fulgurite.batch/1", want "fulgurite.batch/3"`:                    func(b *model.Batch) { b.Format = model.BatchFormat },
-		`trajectory 1 (demo/train-1/0/1/2): advantage NaN for policy "writer"`:       func(b *model.Batch) { b.Trajectories[1].Advantages["writer"] = math.NaN() },
-		`trajectory 0 (demo/train-1/0/0/1): advantage 0 for policy ""`:               func(b *model.Batch) { b.Trajectories[0].Advantages[""] = 0 },
 		"trajectory 1 (demo/train-1/0/1/2) counts 2 trained tokens, its rows have 3": func(b *model.Batch) { b.Trajectories[1].Trained = 2 },
 	} {
 		b := shared()

@@ -290,14 +290,10 @@ func TestBatchesOfPoliciesRoundTrip(t *testing.T) {
 		for i := range b.Rows {
 			b.Rows[i].Policy = rapid.SampledFrom(policies).Draw(t, "policy")
 		}
-		for i := range b.Trajectories {
-			b.Trajectories[i].Advantages = map[string]float64{}
-			for _, p := range policies {
-				b.Trajectories[i].Advantages[p] = rapid.Float64Range(-3, 3).Draw(t, "advantage of a policy")
-			}
-		}
 		b.Count()
-		require.Equal(t, model.PoliciesBatchFormat, b.Format)
+		if len(b.Rows) > 0 {
+			require.Equal(t, model.PoliciesBatchFormat, b.Format)
+		}
 		file, err := hf.EncodeBatch(b)
 		require.NoError(t, err)
 		got, err := hf.DecodeBatch(file)
@@ -308,6 +304,9 @@ func TestBatchesOfPoliciesRoundTrip(t *testing.T) {
 		again, err := hf.EncodeBatch(got)
 		require.NoError(t, err)
 		require.True(t, bytes.Equal(file, again))
+		if len(b.Rows) == 0 {
+			return
+		}
 		tokens := 0
 		for _, p := range policies {
 			part := got.Of(p)
@@ -320,7 +319,7 @@ func TestBatchesOfPoliciesRoundTrip(t *testing.T) {
 }
 
 const policiesJSON = `{"format":"fulgurite.batch/3","policy":"main","step":1,"vocab_size":50,"denominators":{"tokens":3,"sequences":2},"row_policies":ROWS,
-	"trajectories":[{"attempt":"demo/train-1/0/0/1","group":0,"reward":1,"advantage":0.5,"advantages":{"a":0.5,"b":1},"trained":3}]}`
+	"trajectories":[{"attempt":"demo/train-1/0/0/1","group":0,"reward":1,"advantage":0.5,"trained":3}]}`
 
 func TestThePoliciesOfRowsHaveToFitThem(t *testing.T) {
 	t.Parallel()
@@ -328,14 +327,13 @@ func TestThePoliciesOfRowsHaveToFitThem(t *testing.T) {
 	b, err := hf.DecodeBatch(file(`["b","a"]`))
 	require.NoError(t, err)
 	require.Equal(t, []string{"b", "a"}, []string{b.Rows[0].Policy, b.Rows[1].Policy})
-	require.Equal(t, map[string]float64{"a": 0.5, "b": 1}, b.Trajectories[0].Advantages)
 	for rows, want := range map[string]string{
 		`["b"]`:         "1 row_policies for 2 rows",
 		`["a","b","a"]`: "3 row_policies for 2 rows",
 		`[]`:            "0 row_policies for 2 rows",
-		`["a",""]`:      "row 1 names no policy, and the batch is of several",
-		`null`:          "row 0 names no policy",
-		`["",""]`:       "row 0 names no policy",
+		`["a",""]`:      "row 1 names no policy, and others do",
+		`null`:          `format is "fulgurite.batch/3", want "fulgurite.batch/1"`,
+		`["",""]`:       `format is "fulgurite.batch/3", want "fulgurite.batch/1"`,
 		`["a",1]`:       `metadata "batch"`,
 	} {
 		_, err := hf.DecodeBatch(file(rows))
