@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,27 +15,56 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// WithAdapter returns s with the properties of the adapter that model.lora.adapter names:
-// rank, alpha, targets, trained tokens and digest. If s sets any of them, they have to agree. A spec
-// without an adapter is returned unchanged. Errors are InvalidErrors.
+// WithAdapter returns s with the properties of the adapters that model.lora.adapter and
+// policies.NAME.lora.adapter name: rank, alpha, targets, trained tokens and digest. If s sets any
+// of them, they have to agree. A spec without an adapter is returned unchanged. Errors are
+// InvalidErrors.
 func WithAdapter(s spec.Spec) (spec.Spec, error) {
-	if s.Model.LoRA == nil || s.Model.LoRA.Adapter == "" || s.Model.Version != "" {
+	if s.Model.Version != "" {
 		return s, nil
 	}
-	l := *s.Model.LoRA // a copy: the caller's spec does not change
-	if files, err := openFiles(s); err == nil && files != nil {
-		return s, Invalid(fmt.Errorf("model.lora.adapter: an adapter of a model of type %q can't be read here: leave it out, or take a model of type llama, mistral, qwen2 or qwen3",
-			files.Architecture.ModelType()))
+	out, described := s, false
+	if l := s.Model.LoRA; l != nil && l.Adapter != "" {
+		own, err := describedAdapter(s, *l)
+		if err != nil {
+			return s, Invalid(fmt.Errorf("model.lora.adapter: %w", err))
+		}
+		out.Model.LoRA, described = &own, true
 	}
-	err := describeAdapter(&l)
-	if err != nil {
-		return s, Invalid(fmt.Errorf("model.lora.adapter: %w", err))
+	out.Policies = maps.Clone(s.Policies)
+	for _, name := range s.PolicyNames() {
+		p := out.Policies[name]
+		if p.LoRA == nil || p.LoRA.Adapter == "" {
+			continue
+		}
+		own, err := describedAdapter(s, *p.LoRA)
+		if err != nil {
+			return s, Invalid(fmt.Errorf("policies.%s.lora.adapter: %w", name, err))
+		}
+		p.LoRA, described = &own, true
+		out.Policies[name] = p
 	}
-	s.Model.LoRA = &l
-	if err := s.Validate(); err != nil { // its rank may be too large for a server
+	if !described {
+		return s, nil
+	}
+	checked := out
+	if len(checked.Policies) == 1 { // the spec of one of several policies
+		checked.Policies = nil
+	}
+	if err := checked.Validate(); err != nil { // its rank may be too large for a server
 		return s, Invalid(err)
 	}
-	return s, nil
+	return out, nil
+}
+
+// describedAdapter returns l with the properties of its adapter.
+func describedAdapter(s spec.Spec, l spec.LoRA) (spec.LoRA, error) {
+	if files, err := openFiles(s); err == nil && files != nil {
+		return l, fmt.Errorf("an adapter of a model of type %q can't be read here: leave it out, or take a model of type llama, mistral, qwen2 or qwen3",
+			files.Architecture.ModelType())
+	}
+	err := describeAdapter(&l)
+	return l, err
 }
 
 // describeAdapter sets those properties of the adapter that l does not set.

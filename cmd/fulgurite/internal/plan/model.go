@@ -20,7 +20,7 @@ func (p *Plan) readModel(codec dialog.Codec) (a model.Architecture, files *hf.Fi
 	a = model.Tiny(codec.VocabSize())
 	a.MaxPositions = m.Context
 	if m.Base == spec.BaseTiny {
-		return a, nil, p.checkAdapter(a, codec)
+		return a, nil, p.checkAdapters(a, codec)
 	}
 	if m.Engine == spec.EngineTorch {
 		if files, err = hf.OpenFiles(m.Base); err != nil {
@@ -43,7 +43,23 @@ func (p *Plan) readModel(codec dialog.Codec) (a model.Architecture, files *hf.Fi
 		return a, nil, terminal.Usagef("model.base: %s has a vocabulary of %d tokens, but codec %s has %d: give the model's own codec (model.codec)",
 			m.Base, a.VocabSize, m.Codec, codec.VocabSize())
 	}
-	return a, files, p.checkAdapter(a, codec)
+	return a, files, p.checkAdapters(a, codec)
+}
+
+// checkAdapters checks the adapter of each policy.
+func (p *Plan) checkAdapters(a model.Architecture, codec dialog.Codec) error {
+	if len(p.Spec.Policies) == 0 {
+		return p.checkAdapter(a, codec)
+	}
+	p.tokensOf = map[string][]int32{}
+	for _, name := range p.Spec.PolicyNames() {
+		one := Plan{Spec: p.Spec.ForPolicy(name)}
+		if err := one.checkAdapter(a, codec); err != nil {
+			return terminal.Usage(fmt.Errorf("policy %s: %w", name, err))
+		}
+		p.tokensOf[name] = one.tokens
+	}
+	return nil
 }
 
 // checkAdapter finds the tokens whose rows are trained. It checks them, how the base of an
@@ -86,8 +102,12 @@ func (p *Plan) checkFiles(a model.Architecture) error {
 	if s.Sampling.Server == nil && s.Sampling.Engine != spec.EngineTorch {
 		return fmt.Errorf("model_type %q is sampled by engine torch or a server of others: leave sampling.engine out", a.ModelType())
 	}
-	if l := s.Model.LoRA; l != nil {
-		return update.AdapterOf(*l, nil).CheckFor(a)
+	for _, of := range ofPolicies(s) {
+		if l := of.Model.LoRA; l != nil {
+			if err := update.AdapterOf(*l, nil).CheckFor(a); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -101,12 +121,7 @@ func (p *Plan) inspect(ctx context.Context, engine model.Engine) error {
 	if !ok || p.architecture.Config == "" {
 		return nil
 	}
-	var l *model.LoRA
-	if p.Spec.Model.LoRA != nil {
-		adapter := update.AdapterOf(*p.Spec.Model.LoRA, p.tokens)
-		l = &adapter
-	}
-	m, err := e.Inspect(ctx, p.architecture, l)
+	m, err := e.Inspect(ctx, p.architecture, p.adapter())
 	if err != nil {
 		return fmt.Errorf("model.base: %w", err)
 	}
@@ -114,21 +129,31 @@ func (p *Plan) inspect(ctx context.Context, engine model.Engine) error {
 	return nil
 }
 
+// adapter returns the adapter that is trained, the largest one of several policies. It is nil if
+// the complete model is trained.
+func (p *Plan) adapter() *model.LoRA {
+	of, tokens := p.Spec, p.tokens
+	if p.largest != "" {
+		of, tokens = of.ForPolicy(p.largest), p.tokensOf[p.largest]
+	}
+	if of.Model.LoRA == nil {
+		return nil
+	}
+	adapter := update.AdapterOf(*of.Model.LoRA, tokens)
+	return &adapter
+}
+
 // Room describes the GPU memory that training with engine torch takes on the given number
 // of ranks.
 func (p *Plan) Room(ranks int) torch.Room {
-	var l *model.LoRA
-	if p.Spec.Model.LoRA != nil {
-		adapter := update.AdapterOf(*p.Spec.Model.LoRA, p.tokens)
-		l = &adapter
-	}
-	r := torch.RoomOf(p.architecture, l, p.Spec.Training.Optimizer.Moments)
+	l, of := p.adapter(), p.Spec.ForPolicy(p.largest)
+	r := torch.RoomOf(p.architecture, l, of.Training.Optimizer.Moments)
 	if r.Single { // its files say how large it is
 		r.Parameters = int64(p.Parameters)
 		if l == nil {
 			r.Offered = p.offeredParameters
 		} else {
-			r.Adapter = p.Sizes.Weights / number
+			r.Adapter = p.trainedNumbers(p.largest)
 		}
 	}
 	r.Ranks, r.Samples = ranks, p.Spec.Sampling.Engine == spec.EngineTorch

@@ -45,9 +45,11 @@ type Plan struct {
 	// Search is what the search of an optimizer may use; nil for a run that trains.
 	Search *Search `json:"search,omitempty"`
 	// Phases are the runs of a spec with phases. Steps, Rollouts and Gates are then sums.
-	Phases []Phase  `json:"phases,omitempty"`
-	Queues []string `json:"queues"`
-	Sizes  Sizes    `json:"sizes"`
+	Phases []Phase `json:"phases,omitempty"`
+	// Policies are the models of a spec with policies, by name.
+	Policies []Policy `json:"policies,omitempty"`
+	Queues   []string `json:"queues"`
+	Sizes    Sizes    `json:"sizes"`
 	// Shared says which splits share questions, which repeat some, and what the codec can't
 	// do for an agent. Warnings has these texts, too.
 	Shared []string `json:"-"`
@@ -59,8 +61,10 @@ type Plan struct {
 
 	architecture      model.Architecture // of the base
 	codec             dialog.Codec
-	tokens            []int32 // whose rows an adapter trains
-	offeredParameters int64   // size of the adapter that Room suggests, if the base has a Config
+	tokens            []int32            // whose rows an adapter trains
+	tokensOf          map[string][]int32 // the same of each of several policies
+	largest           string             // the policy that takes most memory to train, if there are several
+	offeredParameters int64              // size of the adapter that Room suggests, if the base has a Config
 	pool              curriculum.Pool
 }
 
@@ -165,8 +169,10 @@ func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 	if err != nil {
 		return p, err
 	}
-	if err := checkDemonstrations(sp.Model, codec, architecture.MaxPositions); err != nil {
-		return p, terminal.Usage(fmt.Errorf("model.warm_start.demonstrations: %w", err))
+	for _, of := range ofPolicies(sp) {
+		if err := checkDemonstrations(of.Model, codec, architecture.MaxPositions); err != nil {
+			return p, terminal.Usage(fmt.Errorf("model.warm_start.demonstrations: %w", err))
+		}
 	}
 	if server := sp.Sampling.Server; server != nil {
 		if err := upstream.CheckUnused(server.Type, update.WithCodec(architecture, codec).Unused); err != nil {
@@ -189,10 +195,8 @@ func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 	p.architecture, p.codec = architecture, codec
 	if files != nil {
 		p.Parameters, p.offeredParameters = int(files.Parameters()), files.AdapterParameters(torch.OfferedRank, nil)
-		p.Sizes = newFileSizes(sp, files, p.Steps, p.Gates)
-	} else {
-		p.Sizes = newSizes(sp, architecture, p.tokens, p.Steps, p.Gates)
 	}
+	p.setSizes(files)
 	p.Queues = []string{workflows.QueueTraining, sp.Agent.Queue, workflows.QueueTrainGPU}
 	if v := sp.Model.Version; v != "" && sp.Evaluation.Only == "" {
 		p.Shared = append(p.Shared, fmt.Sprintf("model.version: the run takes the model of %s from the store, which a plan does not read: parameters and sizes are those of the built-in model", v))
@@ -268,9 +272,9 @@ func (p Plan) WarnOfTasks(t *terminal.Terminal) {
 
 // tokenNames returns the texts of the tokens whose rows are trained, or their ids if the
 // codec has no texts.
-func (p Plan) tokenNames() string {
-	names := make([]string, len(p.tokens))
-	for i, id := range p.tokens {
+func (p Plan) tokenNames(tokens []int32) string {
+	names := make([]string, len(tokens))
+	for i, id := range tokens {
 		names[i] = strconv.Itoa(int(id))
 		if _, ok := p.codec.(dialog.Sparse); ok {
 			names[i] = p.codec.Text([]int32{id})
@@ -286,27 +290,15 @@ func (p Plan) Print(t *terminal.Terminal) {
 	line("spec", "%s", p.Digest)
 	line("seed", "%d", s.Seed)
 	line("model", "%s, %d parameters, codec %s%s", s.Model.Base, p.Parameters, s.Model.Codec, templateOf(s.Model))
-	if l := s.Model.LoRA; l != nil {
-		targets := l.Targets
-		if p.Targets != nil {
-			targets = p.Targets
-		}
-		line("adapter", "rank %d, alpha %g, on %s; %d trained parameters", l.Rank, l.Alpha, strings.Join(targets, ", "), p.Sizes.Weights/number)
-		if len(p.tokens) > 0 {
-			line("tokens", "%s: their rows are trained, too", p.tokenNames())
-		} else if len(l.TrainableTokens) > 0 {
-			line("tokens", "no row is trained: an adapter can tell the marks of tool calls apart")
-		}
-		if l.Adapter != "" {
-			line("starts from", "%s (%s)", l.Adapter, l.AdapterDigest)
-		}
-		if precision := precisionOf(*l); precision != model.F32 {
-			line("base", "its matrices are rounded to %s once, and stay so in memory", precision)
-		}
+	for _, l := range p.adapterLines() {
+		line(l.label, "%s", l.text)
 	}
 	line("engine", "%s", p.Engine)
 	if w := s.Model.WarmStart; w != nil {
-		line("warm start", "%s of %s from %s, learning rate %g", readable.Count(w.Updates, "update"), readable.Count(w.Batch, "dialog"), w.Demonstrations, w.LearningRate)
+		line("warm start", "%s", warmStartOf(*w))
+	}
+	for _, l := range p.policyLines() {
+		line(l.label, "%s", l.text)
 	}
 	if s.Optimizer != nil {
 		line("tasks", "train %d, validation %d, gate %d, test %d", p.Tasks[record.Train], p.Tasks[record.Validation], p.Tasks[record.Gate], p.Tasks[record.Test])
@@ -360,14 +352,21 @@ func (p Plan) trainingLines() []planLine {
 		line("curriculum", "%s", text)
 	}
 	out = append(out, learning(s)...)
-	o := tr.Optimizer
-	line("optimizer", "AdamW, learning rate %g, %s to %g of it, gradient norm clipped at %g", o.LearningRate, o.Schedule, o.FinalFraction, o.ClipNorm)
+	line("optimizer", "%s", optimizerOf(tr.Optimizer))
 	if p.Gates > 0 {
 		line("promotion", "%d evaluations of the gate split; a version must be better by more than %g%s", p.Gates, s.Promotion.Margin, p.evidence())
 	} else {
 		line("promotion", "none: without tasks.gate nothing is evaluated, and version 0 stays promoted")
 	}
 	return append(out, p.Sizes.lines()...)
+}
+
+func optimizerOf(o spec.Optimizer) string {
+	return fmt.Sprintf("AdamW, learning rate %g, %s to %g of it, gradient norm clipped at %g", o.LearningRate, o.Schedule, o.FinalFraction, o.ClipNorm)
+}
+
+func warmStartOf(w spec.WarmStart) string {
+	return fmt.Sprintf("%s of %s from %s, learning rate %g", readable.Count(w.Updates, "update"), readable.Count(w.Batch, "dialog"), w.Demonstrations, w.LearningRate)
 }
 
 // agentOf names the program or function that makes the model calls.

@@ -14,8 +14,11 @@ import (
 
 // Sizes holds the bytes that a run takes, as computed from its spec and its model.
 type Sizes struct {
-	// Weights is the size of version 0's weights: of the whole model, or of its adapter.
+	// Weights is the size of version 0's weights: of the whole model, or of its adapter. Of
+	// several policies it is the sum of those that are trained.
 	Weights int64 `json:"weights"`
+	// Frozen is the size of the weights of frozen policies, which all versions share.
+	Frozen int64 `json:"frozen_weights,omitempty"`
 	// Base is the size of the frozen model under an adapter, which all versions and all
 	// parts of a process share. It is 0 without an adapter.
 	Base int64 `json:"base,omitempty"`
@@ -173,6 +176,9 @@ func (z Sizes) lines() []planLine {
 		size(z.Version), size(z.Weights), size(z.Version-z.Weights), z.Kept, size(z.Disk))
 	if z.Base > 0 {
 		disk += fmt.Sprintf(", with the base of %s that they share", size(z.Base))
+	}
+	if z.Frozen > 0 {
+		disk += fmt.Sprintf(", with the %s of frozen policies", size(z.Frozen))
 	}
 	if z.Packed > 0 {
 		disk += fmt.Sprintf(", and its packed form of %s, which processes map", size(z.Packed))

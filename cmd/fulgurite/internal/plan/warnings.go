@@ -23,17 +23,18 @@ func (p Plan) warnings() []string {
 	m := p.Spec.Model
 	// A server has a model of its own, and so has the run that model.version names.
 	elsewhere := p.Spec.Optimizer != nil && p.Spec.Sampling.Server != nil || m.Version != ""
-	if m.Base == spec.BaseTiny && !elsewhere && m.WarmStart == nil && (m.LoRA == nil || m.LoRA.Adapter == "") {
+	random := func(s spec.Spec) bool {
+		return s.Model.WarmStart == nil && (s.Model.LoRA == nil || s.Model.LoRA.Adapter == "")
+	}
+	if m.Base == spec.BaseTiny && !elsewhere && slices.ContainsFunc(ofPolicies(p.Spec), random) {
 		warn("the built-in model starts from random weights and solves nothing by itself: give model.warm_start, or a directory as model.base")
 	}
 	if least := p.leastSignificance(); p.Tasks[record.Gate] > 0 && p.Spec.Promotion.Significance < 1 && least > p.Spec.Promotion.Significance {
 		warn("tasks.gate has %s, too few for a p-value of promotion.significance %g (the least is %g): nothing will be promoted",
 			readable.Count(p.Tasks[record.Gate], "task"), p.Spec.Promotion.Significance, least)
 	}
-	if m.Codec == spec.CodecTemplate && m.LoRA != nil {
-		if text, err := update.Unlearnable(m.Base, p.codec, p.tokens); err == nil && text != "" {
-			warn("%s", text)
-		}
+	for _, text := range p.unlearnable() {
+		warn("%s", text)
 	}
 	if text := unwatchedServers(p.Spec); text != "" {
 		warn("%s", text)
@@ -41,7 +42,7 @@ func (p Plan) warnings() []string {
 	if text := p.beyondContext(); text != "" && m.Version == "" {
 		warn("%s", text)
 	}
-	if text := failurePays(p.Spec); text != "" {
+	if text := p.failurePays(); text != "" {
 		warn("%s", text)
 	}
 	if text := p.reflectsForItself(); text != "" {
@@ -49,6 +50,30 @@ func (p Plan) warnings() []string {
 	}
 	if p.Spec.Evaluation.Only == "" && p.Spec.Optimizer == nil {
 		out = append(out, departures(p.Spec)...)
+	}
+	return out
+}
+
+// unlearnable says which marks of tool calls adapters can't learn to write.
+func (p Plan) unlearnable() []string {
+	m := p.Spec.Model
+	if m.Codec != spec.CodecTemplate {
+		return nil
+	}
+	var out []string
+	add := func(of spec.Spec, tokens []int32) {
+		if of.Model.LoRA == nil {
+			return
+		}
+		if text, err := update.Unlearnable(m.Base, p.codec, tokens); err == nil && text != "" && !slices.Contains(out, text) {
+			out = append(out, text)
+		}
+	}
+	if len(p.Spec.Policies) == 0 {
+		add(p.Spec, p.tokens)
+	}
+	for _, name := range p.Spec.TrainedPolicies() {
+		add(p.Spec.ForPolicy(name), p.tokensOf[name])
 	}
 	return out
 }
@@ -61,9 +86,34 @@ const leastAdapterRate = 3e-5
 
 // departures lists where a spec departs from what is known to work. s has its defaults.
 func departures(s spec.Spec) []string {
+	if len(s.Policies) == 0 {
+		return departuresOf(s, "training.optimizer.learning_rate", "model.lora")
+	}
+	var out []string
+	for _, name := range s.TrainedPolicies() {
+		rate, lora := "training.optimizer.learning_rate", "model.lora"
+		own := s.Policies[name]
+		if own.Optimizer != nil && own.Optimizer.LearningRate != 0 {
+			rate = "policies." + name + ".optimizer.learning_rate"
+		}
+		if own.LoRA != nil {
+			lora = "policies." + name + ".lora"
+		}
+		for _, text := range departuresOf(s.ForPolicy(name), rate, lora) {
+			if !slices.Contains(out, text) {
+				out = append(out, text)
+			}
+		}
+	}
+	return out
+}
+
+// departuresOf does what departures does for one policy. It names the keys that have its
+// learning rate and its adapter.
+func departuresOf(s spec.Spec, rateKey, loraKey string) []string {
 	var out []string
 	if rate := s.Training.Optimizer.LearningRate; s.Model.LoRA != nil && rate < leastAdapterRate {
-		out = append(out, fmt.Sprintf("training.optimizer.learning_rate is %g, a rate of complete models: an adapter (model.lora) needs about ten times as much; 3e-4 is a start", rate))
+		out = append(out, fmt.Sprintf("%s is %g, a rate of complete models: an adapter (%s) needs about ten times as much; 3e-4 is a start", rateKey, rate, loraKey))
 	}
 	if s.Training.SamplesPerTask == 2 && s.Credit.Std != credit.None && s.Credit.Mean == credit.Group {
 		out = append(out, "training.samples_per_task is 2: over the deviation of a group of two, each difference of rewards becomes the same advantage, however small it is; give 4 or more, or credit.std: none")
@@ -135,6 +185,16 @@ func unwatchedServers(s spec.Spec) string {
 	}
 	return fmt.Sprintf("%s names a server, but agent.tool_servers is missing, so an attempt that fails because the server is down is graded like any other; name an address of the server there that answers GET",
 		strings.Join(names, " and "))
+}
+
+// failurePays does what the function of this name does, for the first policy of which it holds.
+func (p Plan) failurePays() string {
+	for _, of := range ofPolicies(p.Spec) {
+		if text := failurePays(of); text != "" {
+			return text
+		}
+	}
+	return ""
 }
 
 // failurePays says why an attempt that fails may earn more than one that goes on, so that
