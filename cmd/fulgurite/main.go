@@ -26,6 +26,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/shell"
+	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store/blob"
@@ -154,9 +155,10 @@ func failed(ctx context.Context, place shell.Place, t *terminal.Terminal, err er
 }
 
 // isUnknown reports whether a run, a version or an attempt that the command line names is
-// not on record. A blob that is on record and was lost is a failure instead.
+// not on record, or has several policies of which it has to name one. A blob that is on
+// record and was lost is a failure instead.
 func isUnknown(err error) bool {
-	return errors.Is(err, record.ErrNotFound) && !errors.Is(err, blob.ErrNotFound)
+	return errors.Is(err, record.ErrNotFound) && !errors.Is(err, blob.ErrNotFound) || errors.Is(err, model.ErrJoint)
 }
 
 // interrupted reports an interruption. The command itself has already printed what

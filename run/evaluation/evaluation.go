@@ -122,6 +122,9 @@ func rewards(ctx context.Context, s Scores, e record.Evaluation, first, n int) (
 // the only evaluation of the run. If there are several, split selects one; it may be empty.
 func Find(ctx context.Context, s Store, reference string, split record.Kind) (record.Evaluation, error) {
 	run, number, numbered := strings.Cut(reference, "@")
+	if whole, policy, ok := strings.Cut(run, ":"); ok {
+		return record.Evaluation{}, fmt.Errorf("%w %s: the policies of a run are evaluated together: leave :%s out, as in %s", ErrNoEvaluation, reference, policy, whole+strings.TrimPrefix(reference, run))
+	}
 	all, err := s.Evaluations(ctx, run)
 	if err != nil {
 		return record.Evaluation{}, err

@@ -30,6 +30,7 @@ import (
 	"github.com/fulgurite/fulgurite/page/access"
 	"github.com/fulgurite/fulgurite/page/actions"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/catalog"
 	"github.com/fulgurite/fulgurite/run/export"
 	"github.com/fulgurite/fulgurite/run/operator"
 	"github.com/fulgurite/fulgurite/workers/fleet"
@@ -315,11 +316,14 @@ func (e *exporter) write(ctx context.Context, a record.Action, dir string) error
 	if !slices.Contains([]string{export.HF, export.PEFT}, a.Input.Format) {
 		return operator.Refuse("format: %q: want hf or peft; `%s` writes the other formats", a.Input.Format, shell.Command("export", id.String(), "FILE.gguf"))
 	}
-	if err := e.small(ctx, id); err != nil {
-		return err
-	}
 	sp, err := e.records.Catalog.Spec(ctx, a.Run)
 	if err != nil {
+		return err
+	}
+	if err := catalog.OnePolicy(sp, id); err != nil {
+		return operator.Refuse("%s, with `%s`", err, shell.Command("export", model.VersionID{Run: id.Run, Policy: sp.PolicyNames()[0], Number: id.Number}.String(), "DIRECTORY"))
+	}
+	if err := e.small(ctx, id); err != nil {
 		return err
 	}
 	k, _, err := e.records.Catalog.Load(ctx, id)

@@ -39,7 +39,7 @@ import (
 
 // Command is `fulgurite chat`.
 type Command struct {
-	Version string `arg:"" help:"RUN@NUMBER, RUN@promoted, RUN@newest, or RUN: the promoted version, or the newest where nothing is evaluated."`
+	Version string `arg:"" help:"RUN@NUMBER, RUN@promoted, RUN@newest, or RUN: the promoted version, or the newest where nothing is evaluated. RUN:POLICY in place of RUN names one of several policies."`
 	Input   string `arg:"" help:"What to ask."`
 	JSON    bool   `help:"Print JSON." name:"json"`
 
@@ -72,6 +72,9 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	}
 	sp, err := records.Catalog.Spec(ctx, v.Run)
 	if err != nil {
+		return err
+	}
+	if err := catalog.OnePolicy(sp, v.VersionID); err != nil {
 		return err
 	}
 	if sp.Agent.Temporal != nil {
@@ -208,6 +211,7 @@ func (c *conversation) ask(ctx context.Context, input string) (agent.Result, err
 	sum := sha256.Sum256([]byte(key))
 	terms := activities.AttemptTerms(c.spec, c.version)
 	terms.Prompts = c.prompts
+	terms.Policies = nil // the version answers all requests
 	address, err := c.journal.BeginAttempt(ctx, rollout, "chat", terms, hex.EncodeToString(sum[:]))
 	if err != nil {
 		return agent.Result{}, err

@@ -70,6 +70,7 @@ type candidate struct{ word, help string }
 // names are the runs and versions on record. A name that can't be read is not offered.
 type names interface {
 	runs() []string
+	policies(run string) []string // of a run that trains several
 	versions(run string) []string // numbers
 }
 
@@ -233,15 +234,29 @@ func plain(words []string) []candidate {
 	return out
 }
 
-// references returns the runs, or, once a run and @ are typed, its versions.
+// references returns the runs, or, once a run and : are typed, its policies, or, once @ is
+// typed, its versions.
 func references(current string, known names) []candidate {
-	run, _, ok := strings.Cut(current, "@")
-	if !ok {
+	name, _, ok := strings.Cut(current, "@")
+	run, _, ofPolicy := strings.Cut(name, ":")
+	switch {
+	case !ok && ofPolicy:
+		return policies(run, known)
+	case !ok:
 		return plain(known.runs())
 	}
-	out := []candidate{{run + "@promoted", "the promoted version"}, {run + "@newest", "the version that was trained last"}}
+	out := []candidate{{name + "@promoted", "the promoted version"}, {name + "@newest", "the version that was trained last"}}
 	for _, number := range known.versions(run) {
-		out = append(out, candidate{run + "@" + number, ""})
+		out = append(out, candidate{name + "@" + number, ""})
+	}
+	return out
+}
+
+// policies returns the policies of a run, as RUN:POLICY.
+func policies(run string, known names) []candidate {
+	var out []candidate
+	for _, policy := range known.policies(run) {
+		out = append(out, candidate{run + ":" + policy, ""})
 	}
 	return out
 }
@@ -286,6 +301,20 @@ func (r *recorded) runs() []string {
 		out[i] = run.Name
 	}
 	return out
+}
+
+// policies implements names.
+func (r *recorded) policies(run string) []string {
+	records, err := r.open()
+	if err != nil {
+		return nil
+	}
+	defer records.Close()
+	sp, err := records.Catalog.Spec(r.ctx, run)
+	if err != nil {
+		return nil
+	}
+	return sp.PolicyNames()
 }
 
 // versions implements names.

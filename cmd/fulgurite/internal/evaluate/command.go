@@ -31,7 +31,7 @@ import (
 // Command is `fulgurite evaluate`.
 type Command struct {
 	Spec        string            `arg:"" help:"Spec file, YAML or JSON. Its agent, tasks, grader, sampling and seed are used." type:"path"`
-	Model       string            `help:"What to evaluate: a version (RUN@12, RUN@promoted, RUN@newest, RUN), a model's directory, or the URL of a server with OpenAI's API (default: the model that the spec starts from)." placeholder:"MODEL"`
+	Model       string            `help:"What to evaluate: a version (RUN@12, RUN@promoted, RUN@newest, RUN, or of one of several policies, RUN:POLICY@12), a model's directory, or the URL of a server with OpenAI's API (default: the model that the spec starts from)." placeholder:"MODEL"`
 	ServerModel string            `help:"Name of the model at the server, where it serves several." placeholder:"NAME"`
 	ServerKey   string            `help:"Environment variable, of the process that samples, with the server's API key." placeholder:"NAME"`
 	Split       string            `help:"Split of the spec: train, gate or test (default: test, or else gate)." enum:"train,gate,test," default:""`

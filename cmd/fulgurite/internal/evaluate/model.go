@@ -65,7 +65,7 @@ func (c *Command) choose(ctx context.Context, t *terminal.Terminal, records flee
 func (c *Command) chooseVersion(ctx context.Context, records fleet.Records, sp *spec.Spec) (string, error) {
 	v, _, err := records.Catalog.Choose(ctx, c.Model)
 	if errors.Is(err, record.ErrNotFound) {
-		return "", terminal.Usage(fmt.Errorf("--model %s: %w; want RUN@NUMBER, RUN@promoted, RUN@newest, a directory or a URL", c.Model, err))
+		return "", terminal.Usage(fmt.Errorf("--model %s: %w; want RUN@NUMBER, RUN@promoted, RUN@newest, RUN:POLICY@NUMBER, a directory or a URL", c.Model, err))
 	}
 	if err != nil {
 		return "", fmt.Errorf("--model %s: %w", c.Model, err)
@@ -77,6 +77,9 @@ func (c *Command) chooseVersion(ctx context.Context, records fleet.Records, sp *
 		sp.Sampling.Server = nil // it would never sample from the version
 	}
 	sp.Model = spec.Model{Engine: sp.Model.Engine, Version: v.String()}
+	if v.Policy != model.DefaultPolicy {
+		return fmt.Sprintf("%s-%s-%d", v.Run, v.Policy, v.Number), nil
+	}
 	return fmt.Sprintf("%s-%d", v.Run, v.Number), nil
 }
 

@@ -222,7 +222,7 @@ func (c *Credit) print(t *terminal.Terminal, out creditReport) error {
 
 // Export is `fulgurite export`.
 type Export struct {
-	Version   string `arg:"" help:"RUN@NUMBER, RUN@promoted, RUN@newest, or RUN: the promoted version, or the newest where nothing is evaluated."`
+	Version   string `arg:"" help:"RUN@NUMBER, RUN@promoted, RUN@newest, or RUN: the promoted version, or the newest where nothing is evaluated. RUN:POLICY in place of RUN names one of several policies."`
 	Directory string `arg:"" help:"Where to write the files." type:"path"`
 	Format    string `help:"hf: config.json, model.safetensors and, if the model has them, its tokenizer and chat template, an adapter merged into its base (merged is the same); peft: the adapter alone, as PEFT loads it; gguf: one file for llama.cpp, Ollama and others." enum:"hf,merged,peft,gguf" default:"hf"`
 	Type      string `help:"Type of the matrices in a GGUF file: f16, bf16, q8_0 or f32." enum:"f16,bf16,q8_0,f32" default:"f16"`
@@ -248,7 +248,7 @@ func (c *Export) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) 
 	k, digest, err := records.Catalog.Load(ctx, v.VersionID)
 	where := c.Directory
 	if err == nil {
-		where, err = export.Version{Name: v.String(), Model: recorded.Model, Checkpoint: k, Blobs: records.Blobs}.Write(ctx, c.Directory, c.Format, c.Type)
+		where, err = export.Version{Name: v.String(), Model: recorded.ForPolicy(v.Policy).Model, Checkpoint: k, Blobs: records.Blobs}.Write(ctx, c.Directory, c.Format, c.Type)
 	}
 	if errors.Is(err, export.ErrFormat) || errors.Is(err, model.ErrAdapter) {
 		err = terminal.Usage(err)

@@ -19,7 +19,7 @@ import (
 
 // Versions is `fulgurite versions`.
 type Versions struct {
-	Run_    string            `arg:"" name:"run" help:"Name of the run."`
+	Run_    string            `arg:"" name:"run" help:"Name of the run, or RUN:POLICY for the versions of one of several policies."`
 	JSON    bool              `help:"Print the versions as JSON." name:"json"`
 	Records state.RecordFlags `embed:""`
 }
@@ -52,18 +52,22 @@ func (c *Versions) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal
 		return err
 	}
 	defer records.Close()
-	if err := hasWeights(ctx, s, records, c.Run_); err != nil {
-		return err
-	}
-	unevaluated, err := records.Catalog.Unevaluated(ctx, c.Run_)
-	if err != nil {
-		return fmt.Errorf("run %s: %w", c.Run_, err)
-	}
-	sp, err := records.Catalog.Spec(ctx, c.Run_)
+	run, policy, err := records.Catalog.Policy(ctx, c.Run_)
 	if err != nil {
 		return err
 	}
-	lines, err := versionLines(ctx, records.Store, c.Run_, sp)
+	if err := hasWeights(ctx, s, records, run); err != nil {
+		return err
+	}
+	unevaluated, err := records.Catalog.Unevaluated(ctx, run)
+	if err != nil {
+		return fmt.Errorf("run %s: %w", run, err)
+	}
+	sp, err := records.Catalog.Spec(ctx, run)
+	if err != nil {
+		return err
+	}
+	lines, err := versionLines(ctx, records.Store, run, policy, sp)
 	if err != nil {
 		return err
 	}
@@ -86,10 +90,13 @@ func (c *Versions) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal
 		}
 		t.Printf("%8d  %-9s  %s  %s  %s\n", l.Version, mark, cells(l.Gate, l.GatePass, most), cells(l.Test, l.TestPass, most), short(l.Weights))
 	}
+	if names := sp.PolicyNames(); len(names) > 0 && policy == model.DefaultPolicy {
+		t.Printf("\nEach version has the policies %s: `%s` lists the versions of one.\n", strings.Join(names, ", "), s.Command("versions", run+":"+names[0]))
+	}
 	if unevaluated && len(lines) > 1 {
 		t.Printf("\nNothing was evaluated, since the spec has no tasks.gate: %s alone means the newest version, %s@promoted the start.\n", c.Run_, c.Run_)
 	}
-	return printHistory(ctx, t, records.Store, c.Run_, model.DefaultPolicy)
+	return printHistory(ctx, t, records.Store, run, model.DefaultPolicy)
 }
 
 // hasWeights returns an error for a run whose versions are prompts.
@@ -104,8 +111,10 @@ func hasWeights(ctx context.Context, s *state.Flags, records fleet.Records, run 
 	return nil
 }
 
-func versionLines(ctx context.Context, db *store.Store, run string, of spec.Spec) ([]versionLine, error) {
-	versions, err := db.Versions(ctx, run, model.DefaultPolicy)
+// versionLines returns the versions of a policy. What is evaluated and promoted are versions
+// of the run: one of several policies has what the joint version of its number has.
+func versionLines(ctx context.Context, db *store.Store, run, policy string, of spec.Spec) ([]versionLine, error) {
+	versions, err := db.Versions(ctx, run, policy)
 	if err != nil {
 		return nil, err
 	}
