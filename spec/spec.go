@@ -109,9 +109,10 @@ type Model struct {
 	// WarmStart trains the model on demonstrations before anything else. Absent means no
 	// warm start.
 	WarmStart *WarmStart `json:"warm_start,omitempty"`
-	// Version is a version of another run in the same store, written RUN@NUMBER. It
-	// replaces all other keys of model except engine. Version 0 of the run has the same
-	// weights, and training begins with fresh moments.
+	// Version is a version of another run in the same store, written RUN@NUMBER, or
+	// RUN:POLICY@NUMBER for one of several policies. It replaces all other keys of model
+	// except engine. Version 0 of the run has the same weights, and training begins with
+	// fresh moments.
 	Version string `json:"version,omitempty"`
 }
 
