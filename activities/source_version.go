@@ -33,7 +33,7 @@ func (c *Coordinator) sourceModel(ctx context.Context, m spec.Model) (spec.Model
 	if err != nil {
 		return m, err
 	}
-	source := s.Model
+	source := s.ForPolicy(name.Policy).Model
 	source.Version, source.Engine, source.WarmStart = m.Version, m.Engine, nil
 	return source, nil
 }

@@ -401,6 +401,18 @@ func (s *Server) readFiles(ctx context.Context, b *versionBody) {
 	if err == nil {
 		b.Manifest, err = model.ParseManifest(text)
 	}
+	if errors.Is(err, model.ErrJoint) {
+		var joint model.JointManifest
+		joint, err = model.ParseJointManifest(text)
+		for _, name := range slices.Sorted(maps.Keys(joint.Policies)) {
+			id := b.VersionID
+			id.Policy = name
+			b.Files = append(b.Files, fileRow{"manifest of " + format.FirstLine(id.String()), joint.Policies[name].Manifest, ""})
+		}
+		if err == nil {
+			return
+		}
+	}
 	if err != nil {
 		b.Unread = format.FirstLine(err.Error())
 		return

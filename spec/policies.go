@@ -392,6 +392,7 @@ func (s Spec) checkWithPolicies(f *Faults) {
 		{"credit.kl_in_reward", s.Credit.KLInReward != nil, "a reward with this term is of one policy"},
 		{"credit.train_agents", s.Credit.TrainAgents != "", "policies.NAME.match and policies.NAME.frozen say which calls are trained"},
 		{"optimizer", s.Optimizer != nil, "a search trains no policy"},
+		{"sampling.server.versions", s.Sampling.Server != nil && s.Sampling.Server.Versions == VersionsReload, "the server has one version at a time, and a step samples from one of each policy"},
 		{"sampling.server.type", s.Sampling.Server != nil && s.Sampling.Server.Type == ServerOpenAI, "such a server has one model, which is not trained"},
 	} {
 		if key.used {

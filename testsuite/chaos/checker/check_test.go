@@ -57,7 +57,7 @@ func sound() checker.Evidence {
 // trains on it.
 func addRollout(e *checker.Evidence, p checker.RolloutAddress) {
 	n := len(e.Records.Calls)
-	c := checker.Call{Policy: "main", 
+	c := checker.Call{Policy: "main",
 		RolloutAddress: p, Attempt: 1, Version: p.Step - 1, Weights: strings.TrimPrefix(digest("a", p.Step-1), "sha256:"),
 		Seed: uint64(100 + n), Tokens: []int32{1, int32(n)}, Recorded: second(10*n + 1),
 	}

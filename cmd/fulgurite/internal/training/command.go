@@ -59,7 +59,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		return t.JSON(trainResult{result, result.Steps, sp.Tasks.Gate != "", before, after})
 	}
 	svg := drawOwn(ctx, s, t, result)
-	summarize(s, t, result, sp.Tasks.Gate != "")
+	summarize(s, t, result, sp)
 	if before != nil && after != nil {
 		for i, p := range before.ByK {
 			t.Printf("  pass@%d: %s before, %s after.\n", p.K, p.At, after.ByK[i].At)
@@ -203,17 +203,21 @@ func runName(flag, inSpec, file string) (string, error) {
 
 // summarize prints the outcome of a run. Each step made a version, so the number of steps
 // is the number of the newest version.
-func summarize(s *state.Flags, t *terminal.Terminal, r workflows.TrainingResult, evaluated bool) {
+func summarize(s *state.Flags, t *terminal.Terminal, r workflows.TrainingResult, sp spec.Spec) {
 	steps := readable.Count(r.Steps, "step")
 	if r.Stopped != nil {
 		steps = fmt.Sprintf("stopped at %d of %d, %s", r.Stopped.After, r.Stopped.Of, terminal.Escape(r.Stopped.Text()))
 	}
-	if evaluated {
+	if sp.Tasks.Gate != "" {
 		t.Printf("Run %s: %s, version %d is promoted.\n", r.Run, steps, r.Promoted)
 	} else {
 		t.Printf("Run %s: %s. Nothing was evaluated, since the spec has no tasks.gate: version %d is the newest, and version %d stays promoted.\n",
 			r.Run, steps, r.Steps, r.Promoted)
-		t.Printf("Take the newest with:  %s\n", s.Command("export", r.Run+"@newest", "DIRECTORY"))
+		newest := r.Run + "@newest"
+		if names := sp.PolicyNames(); names != nil {
+			newest = r.Run + ":" + names[0] + "@newest"
+		}
+		t.Printf("Take the newest with:  %s\n", s.Command("export", newest, "DIRECTORY"))
 	}
 	if r.Before != nil && r.After != nil {
 		t.Printf("Test reward: %s before, %s after.\n", Describe(*r.Before), Describe(*r.After))

@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"strings"
 	"context"
 	"errors"
 	"fmt"
@@ -449,6 +450,9 @@ func (c *WarmStart) Run(ctx context.Context, s *state.Flags, t *terminal.Termina
 	sp := p.Spec
 	if sp.Model.WarmStart == nil {
 		return terminal.Usagef("%s has no model.warm_start", c.Spec)
+	}
+	if names := sp.PolicyNames(); names != nil {
+		return terminal.Usagef("%s has the policies %s, each with a version 0 of its own: leave policies out to make one model", c.Spec, strings.Join(names, ", "))
 	}
 	input, err := plan.Input(sp)
 	if err != nil {
