@@ -228,7 +228,7 @@ func TestEachAgentHasATrajectoryOfItsOwn(t *testing.T) {
 	require.Equal(t, []string{"user: 2+2?", "agent: 5", "user: no", "agent: 4"}, sayings(writer))
 	require.Equal(t, "checker", checker.Agent.Name)
 	require.Equal(t, []string{"user: is it 5?", "agent: no"}, sayings(checker))
-	require.Equal(t, "demo/other@7", checker.Steps[1].ModelName)
+	require.Equal(t, "demo:other@7", checker.Steps[1].ModelName)
 	require.Equal(t, "demo/train-1/0/0/1", checker.SessionID)
 	require.Nil(t, checker.Extra, "the reward is the attempt's")
 }
