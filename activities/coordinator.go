@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -128,7 +127,7 @@ func (c *Coordinator) create(ctx context.Context, in PrepareRunInput) (record.Ru
 // withSources returns a spec with what it takes from files and from other runs, apart from
 // the model: so the digest of the result is that of the run.
 func (c *Coordinator) withSources(ctx context.Context, s spec.Spec) (spec.Spec, error) {
-	s, err := withAdapters(s)
+	s, err := update.WithAdapter(s)
 	if err != nil {
 		return s, err
 	}
@@ -138,30 +137,6 @@ func (c *Coordinator) withSources(ctx context.Context, s spec.Spec) (spec.Spec, 
 	if s, err = s.ReadPrompts(); err != nil {
 		return s, invalid(err)
 	}
-	return s, nil
-}
-
-// withAdapters returns a spec with the settings and the digest of the adapters that it names:
-// that of the run, and those of its policies.
-func withAdapters(s spec.Spec) (spec.Spec, error) {
-	s, err := update.WithAdapter(s)
-	if err != nil || s.Policies == nil {
-		return s, err
-	}
-	policies := maps.Clone(s.Policies)
-	for _, name := range s.PolicyNames() {
-		p := policies[name]
-		if p.LoRA == nil {
-			continue
-		}
-		one, err := update.WithAdapter(s.ForPolicy(name))
-		if err != nil {
-			return s, fmt.Errorf("policies.%s: %w", name, err)
-		}
-		p.LoRA = one.Model.LoRA
-		policies[name] = p
-	}
-	s.Policies = policies
 	return s, nil
 }
 

@@ -48,7 +48,7 @@ func (c *Coordinator) AssignCredit(ctx context.Context, in AssignCreditInput) (_
 	if err != nil {
 		return AssignCreditResult{}, err
 	}
-	baselines, err := c.source(in.StepGroups).Baselines(ctx, s.Credit, in.Step)
+	baselines, err := c.source(in.StepGroups).Baselines(ctx, s, in.Step)
 	if err != nil {
 		return AssignCreditResult{}, fmt.Errorf("step %d of %s: %w", in.Step, in.Run, err)
 	}

@@ -153,12 +153,15 @@ func (r *Runner) checkTruncated(ctx context.Context, s spec.Spec, result agent.R
 	if err != nil {
 		return fmt.Errorf("read spans: %w", err)
 	}
+	fails := map[string]bool{} // by policy
+	for _, c := range calls {
+		if _, ok := fails[c.Policy]; !ok {
+			fails[c.Policy] = !s.Policies[c.Policy].Frozen && s.ForPolicy(c.Policy).Credit.Truncated == spec.TruncatedFail
+		}
+	}
 	var cut []int
 	for i, name := range attribution.Of(calls, spans, s.Replay.Ignore) {
-		if of := s.Policies[calls[i].Policy]; of.Frozen || s.ForPolicy(calls[i].Policy).Credit.Truncated != spec.TruncatedFail {
-			continue
-		}
-		if calls[i].CutOff() && (s.Credit.TrainAgents == "" || trained.MatchString(name.Agent)) {
+		if fails[calls[i].Policy] && calls[i].CutOff() && (s.Credit.TrainAgents == "" || trained.MatchString(name.Agent)) {
 			cut = append(cut, calls[i].Seq)
 		}
 	}
@@ -275,7 +278,7 @@ func (r *Runner) callsFor(ctx context.Context, g spec.Grader, address record.Add
 	if err != nil {
 		return nil, fmt.Errorf("read the calls of attempt %s: %w", address, err)
 	}
-	var out []tasks.GraderCall
+	out := []tasks.GraderCall{} // a grader that reads calls finds some, or none
 	for _, x := range exchanges {
 		out = append(out, tasks.GraderCall{Agent: x.Agent, Policy: x.Policy, Request: x.Request, Response: x.Response})
 	}

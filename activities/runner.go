@@ -294,7 +294,7 @@ func terms(s spec.Spec, in RunAgentInput) record.Terms {
 	t := record.Terms{
 		Policy: in.Policy, Version: in.Version, RunSeed: s.Seed, Codec: s.Model.Codec, Temperature: *s.Sampling.Temperature,
 		MaxTokens: s.Sampling.MaxTokens, MaxCalls: s.Agent.Limits.Calls, TokenBudget: s.Agent.Limits.Tokens,
-		Graded: s.Grader.Type != "agent", RewardLimit: s.Grader.Limit, Ignore: s.Replay.Ignore, Prompts: cmp.Or(in.Prompts, s.PromptsDigest()),
+		Graded: s.Grader.Type != "agent", RewardLimit: s.Grader.Limit, GradedRewards: s.Grader.Rewards, Ignore: s.Replay.Ignore, Prompts: cmp.Or(in.Prompts, s.PromptsDigest()),
 	}
 	if s.Sampling.History == record.HistoryTemplate {
 		t.History = s.Sampling.History

@@ -66,9 +66,15 @@ func isFinal(body []byte) bool {
 }
 
 func (g *Gateway) takeReward(w http.ResponseWriter, r *http.Request, c *conversation.Conversation, body []byte) error {
-	graded := c.Begun().Terms.Graded
-	reward, err := decodeReward(body, c.Begun().Terms.RewardLimit)
-	if graded && (err == nil && reward.Name == credit.Final && reward.CallID == "" || err != nil && isFinal(body)) {
+	terms := c.Begun().Terms
+	reward, err := decodeReward(body, terms.RewardLimit)
+	if err == nil && reward.CallID == "" && reward.Name != credit.Final && terms.Grades(reward.Name) {
+		return &wire.Failure{
+			Status: http.StatusForbidden, Code: "graded",
+			Message: fmt.Sprintf("a grader gives the reward %q of this attempt (grader.rewards); rewards with another name, and those of one call, are taken", reward.Name),
+		}
+	}
+	if terms.Graded && (err == nil && reward.Name == credit.Final && reward.CallID == "" || err != nil && isFinal(body)) {
 		return &wire.Failure{
 			Status: http.StatusForbidden, Code: "graded",
 			Message: "a grader decides the final reward of this attempt; rewards with another name, and those of one call, are taken",

@@ -171,3 +171,15 @@ func TestAgentsWrittenForAgentLightningReportAsTheyDo(t *testing.T) {
 	graded := newTestEnv(t, func(a *record.Attempt) { a.Terms.Graded = true })
 	requireRefusal(t, graded.post(t, graded.base()+"/events", `{"event_type":"reward","data":{"value":1}}`), http.StatusForbidden, "graded", "")
 }
+
+func TestARewardThatTheGraderGivesIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newTestEnv(t, func(a *record.Attempt) { a.Terms.Graded, a.Terms.GradedRewards = true, []string{"verdict"} })
+	s.chat(t, ask("a"))
+	a := s.post(t, s.base()+"/rewards", `{"name":"verdict","value":1}`)
+	requireRefusal(t, a, http.StatusForbidden, "graded", "")
+	require.Contains(t, a.body, `a grader gives the reward \"verdict\" of this attempt (grader.rewards)`)
+	for _, body := range []string{`{"name":"brevity","value":1}`, `{"name":"verdict","value":1,"call_id":"` + s.recorded(t)[0].ID + `"}`} {
+		require.Equal(t, http.StatusOK, s.post(t, s.base()+"/rewards", body).status, body)
+	}
+}

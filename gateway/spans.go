@@ -156,6 +156,9 @@ func (g *Gateway) recordSpanReward(ctx context.Context, c *conversation.Conversa
 	if terms.Graded && reward.Name == credit.Final && reward.CallID == "" {
 		return "a grader decides the final reward of this attempt", nil
 	}
+	if reward.CallID == "" && terms.Grades(reward.Name) {
+		return fmt.Sprintf("a grader gives the reward %q of this attempt", reward.Name), nil
+	}
 	reward.Address = c.Address()
 	err = g.config.Journal.PutReward(ctx, reward.Reward)
 	switch {

@@ -135,6 +135,9 @@ type Terms struct {
 	// Graded is true when a grader decides the reward: rewards that the agent
 	// posts are then refused.
 	Graded bool `json:"graded"`
+	// GradedRewards are the names of further rewards of the attempt that the grader gives:
+	// those that the agent posts are then refused.
+	GradedRewards []string `json:"graded_rewards,omitempty"`
 	// RewardLimit is the largest magnitude of an accepted reward; 0 is no limit.
 	RewardLimit float64 `json:"reward_limit,omitempty"`
 	// Ignore are regular expressions (RE2): the text that they match in a message does
@@ -170,6 +173,14 @@ type PolicyMatch struct {
 	Exact    string `json:"exact,omitempty"`
 	Prefix   string `json:"prefix,omitempty"`
 }
+
+// Grades reports whether the grader gives the reward of a name to the whole attempt.
+func (t Terms) Grades(name string) bool {
+	return t.Graded && (name == finalReward || slices.Contains(t.GradedRewards, name))
+}
+
+// finalReward is the name of an attempt's final reward.
+const finalReward = "final"
 
 // SamePolicies reports whether both terms have the same policies under the same rules.
 func (t Terms) SamePolicies(o Terms) bool {

@@ -58,6 +58,7 @@ func (s Spec) PhaseSpec(number int, from PhaseStart) Spec {
 	s.Name, s.Phases = "", nil
 	if from.Weights != "" {
 		s.Model = Model{Engine: s.Model.Engine, Codec: s.Model.Codec, Version: from.Weights}
+		s.Policies = s.PoliciesOfVersion()
 	}
 	if from.Prompts != "" && s.Prompts != nil {
 		prompts := *s.Prompts // the caller's prompts do not change

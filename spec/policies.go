@@ -110,6 +110,27 @@ func (s Spec) WeighsFinal() bool {
 	return slices.ContainsFunc(s.TrainedPolicies(), func(name string) bool { return weighs(s.ForPolicy(name).Credit) })
 }
 
+// PoliciesUntrained returns the policies without the keys that only training reads.
+func (s Spec) PoliciesUntrained() map[string]Policy {
+	return changed(s.Policies, func(p *Policy) { p.Frozen, p.Optimizer, p.Credit, p.Loss = false, nil, nil, nil })
+}
+
+// PoliciesOfVersion returns the policies without the keys that describe a model, for a spec
+// that begins with another version.
+func (s Spec) PoliciesOfVersion() map[string]Policy {
+	return changed(s.Policies, func(p *Policy) { p.LoRA, p.WarmStart = nil, nil })
+}
+
+// changed returns a changed copy of policies.
+func changed(policies map[string]Policy, change func(*Policy)) map[string]Policy {
+	out := maps.Clone(policies)
+	for name, p := range policies {
+		change(&p)
+		out[name] = p
+	}
+	return out
+}
+
 // FlatByCredit reports whether the credit of a group has to be computed to find out whether
 // the group teaches nothing, as Credit.FlatByCredit does for one policy. A group of several
 // policies teaches nothing if it teaches none of them.

@@ -251,3 +251,18 @@ func TestTheExampleOfPoliciesIsValid(t *testing.T) {
 	require.NoError(t, s.Validate())
 	require.Equal(t, []string{"checker", "helper", "writer"}, s.PolicyNames())
 }
+
+func TestAPhaseThatBeginsWithAVersionKeepsNoModelsOfPolicies(t *testing.T) {
+	t.Parallel()
+	s := spec.Spec{
+		Agent: spec.Agent{Func: "f"}, Tasks: spec.Tasks{Train: "arithmetic:train", Gate: "arithmetic:gate"}, Grader: spec.Grader{Type: "exact"},
+		Policies: map[string]spec.Policy{"writer": {Match: []spec.PolicyMatch{{Agent: "w"}}, LoRA: &spec.LoRA{Rank: 4}}, "rest": {}},
+		Phases:   []spec.Phase{{Type: spec.PhaseWeights, Steps: 1}, {Type: spec.PhaseWeights, Steps: 1}},
+	}
+	require.NoError(t, s.Validate())
+	second := s.PhaseSpec(2, spec.PhaseStart{Weights: "demo@1"})
+	require.NoError(t, second.Validate())
+	require.Nil(t, second.Policies["writer"].LoRA)
+	require.NotEmpty(t, second.Policies["writer"].Match)
+	require.NotNil(t, s.Policies["writer"].LoRA, "the caller's copy does not change")
+}

@@ -179,8 +179,9 @@ func (e *CommandError) Unwrap() error { return e.Cause }
 type GraderInput struct {
 	Task   Task   `json:"task"`
 	Result string `json:"result"`
-	// Calls are the model calls of the attempt, in order, if the grader wants them.
-	Calls []GraderCall `json:"calls,omitempty"`
+	// Calls are the model calls of the attempt, in order. They are nil, and no part of the
+	// JSON, unless the grader wants them.
+	Calls []GraderCall `json:"calls,omitzero"`
 }
 
 // GraderCall is a model call of an attempt.
@@ -287,19 +288,23 @@ func gradeIn(stdout *subprocess.Tail, names []string) (CommandGrade, error) {
 // namedGrade reads {"reward": NUMBER, "rewards": {NAME: NUMBER}}.
 func namedGrade(line string, names []string) (CommandGrade, error) {
 	var given struct {
-		Reward  *float64           `json:"reward"`
-		Rewards map[string]float64 `json:"rewards"`
+		Reward  *float64            `json:"reward"`
+		Rewards map[string]*float64 `json:"rewards"`
 	}
 	decoder := json.NewDecoder(strings.NewReader(line))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&given); err != nil {
+	err := decoder.Decode(&given)
+	if err == nil && decoder.More() {
+		err = errors.New("there is more after the object")
+	}
+	if err != nil {
 		return CommandGrade{}, fmt.Errorf(`%w: its last line is %.60q, and grader.rewards asks for {"reward": NUMBER, "rewards": {NAME: NUMBER}}: %w`, ErrGraderReward, line, err)
 	}
 	if given.Reward == nil {
 		return CommandGrade{}, fmt.Errorf(`%w: its last line has no "reward"`, ErrGraderReward)
 	}
 	for _, name := range names {
-		if _, ok := given.Rewards[name]; !ok {
+		if given.Rewards[name] == nil {
 			return CommandGrade{}, fmt.Errorf(`%w: its last line has no %q among "rewards", which grader.rewards names`, ErrGraderReward, name)
 		}
 	}
@@ -308,7 +313,11 @@ func namedGrade(line string, names []string) (CommandGrade, error) {
 			return CommandGrade{}, fmt.Errorf(`%w: its last line has %q among "rewards", which grader.rewards does not name`, ErrGraderReward, name)
 		}
 	}
-	return CommandGrade{*given.Reward, given.Rewards}, nil
+	out := CommandGrade{*given.Reward, map[string]float64{}}
+	for _, name := range names {
+		out.Rewards[name] = *given.Rewards[name]
+	}
+	return out, nil
 }
 
 // Result is what an agent returned for a task.

@@ -148,6 +148,7 @@ func TestAGraderGivesNamedRewards(t *testing.T) {
 	for line, want := range map[string]string{
 		"1": "asks for", `{"rewards": {"verdict": 0, "brevity": 1}}`: `no "reward"`, `{"reward": 1, "rewards": {"verdict": 0}}`: `no "brevity"`,
 		`{"reward": 1, "rewards": {"verdict": 0, "brevity": 1, "more": 1}}`: `"more"`, `{"reward": 1, "rewards": {"verdict": "good", "brevity": 1}}`: "asks for",
+		`{"reward": 1, "rewards": {"verdict": null, "brevity": 1}}`: `no "verdict"`, `{"reward": 1, "rewards": {"verdict": 0, "brevity": 1}} 2`: "more after",
 		`{"reward": 1e999, "rewards": {"verdict": 0, "brevity": 1}}`: "asks for",
 	} {
 		_, err := tasks.GradeCommand(t.Context(), named(line), of("t", "r"))

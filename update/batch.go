@@ -57,11 +57,13 @@ func NewBatch(s spec.Spec, b model.Batch, baselines map[string]float64, groups [
 				continue
 			}
 			sequences, err := rows(one.Trajectory, len(b.Trajectories)-1, sharesOf(g.trajectories[kept][k], g.advantages, kept, k))
-			if err == nil && len(s.Policies) > 0 {
-				err = namePolicies(sequences, one.Trajectory)
-			}
 			if err != nil {
 				return Credited{}, fmt.Errorf("attempt %s: %w", one.Address, err)
+			}
+			if len(s.Policies) == 0 {
+				for k := range sequences {
+					sequences[k].Policy = "" // there is only one
+				}
 			}
 			b.Rows = append(b.Rows, sequences...)
 		}
@@ -75,28 +77,6 @@ func NewBatch(s spec.Spec, b model.Batch, baselines map[string]float64, groups [
 		out.LeftOut = append(out.LeftOut, g.leftOut[i].Error())
 	}
 	return out, nil
-}
-
-// namePolicies sets the policy of each row: that of its calls. A row never has calls of two
-// policies, because a call only continues the tokens of its own.
-func namePolicies(rows []model.BatchRow, t record.Trajectory) error {
-	policies := map[int32]string{}
-	for _, c := range t.History {
-		policies[int32(c.Seq)] = c.Policy
-	}
-	for i := range rows {
-		r := &rows[i]
-		for _, call := range r.Calls {
-			switch policy := policies[call]; {
-			case call < 0 || policy == r.Policy:
-			case r.Policy == "":
-				r.Policy = policy
-			default:
-				return fmt.Errorf("call %d was answered by policy %s, and continues one of policy %s", call, policy, r.Policy)
-			}
-		}
-	}
-	return nil
 }
 
 // rewardOf returns the final reward of an attempt, 0 if it has none that a batch can hold.
@@ -234,7 +214,7 @@ func rows(t record.Trajectory, ordinal int, given shares) ([]model.BatchRow, err
 	for _, s := range record.Merge(t.History) {
 		n := len(s.Tokens)
 		r := model.BatchRow{
-			Row:     model.Row{Tokens: s.Tokens, Temperature: s.Temperature},
+			Row: model.Row{Tokens: s.Tokens, Temperature: s.Temperature}, Policy: s.Policy,
 			Sampled: s.Sampled, Logprobs: s.Logprobs, Advantages: make([]float32, n), Calls: make([]int32, n), Trajectory: ordinal,
 		}
 		if given.returns != nil {

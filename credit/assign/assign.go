@@ -15,6 +15,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -122,8 +123,9 @@ func (s Source) Earlier(ctx context.Context, step int) ([][]Sample, error) {
 
 // Baselines returns the running baselines before a step, from the batch of the step
 // before. It returns nil if the credit has none, and for the first step.
-func (s Source) Baselines(ctx context.Context, c spec.Credit, step int) (map[string]float64, error) {
-	if c.Mean != credit.Running || step <= 1 {
+func (s Source) Baselines(ctx context.Context, of spec.Spec, step int) (map[string]float64, error) {
+	running := slices.ContainsFunc(specs(of), func(one spec.Spec) bool { return one.Credit.Mean == credit.Running })
+	if !running || step <= 1 {
 		return nil, nil
 	}
 	b, err := s.batch(ctx, step-1)

@@ -1,8 +1,8 @@
 package assign
 
 import (
-	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/fulgurite/fulgurite/credit"
@@ -24,29 +24,20 @@ const (
 // before. If fewer than two groups have calls, nothing can be estimated: the error then
 // wraps credit.ErrNothingToTrain.
 //
-// With several policies, each learns from the calls that it answered what these calls could
-// expect. If one of them can't, nothing is set.
+// With several policies, each whose credit needs estimates learns from the calls that it
+// answered what these calls could expect. If a policy can learn nothing, that is no error: its
+// calls have no estimate, and it has nothing to train in the step.
 func Estimate(of spec.Spec, earlier, groups [][]Sample) error {
-	var idle error
-	learned := false
+	if !several(of) {
+		return estimate(of, earlier, groups)
+	}
 	for _, one := range specs(of) {
-		err := estimate(one, earlier, groups)
-		if several(of) && errors.Is(err, ErrAgents) { // it answered no call, so there is nothing to set
-			idle = err
+		if !needsEstimates(one.Credit) {
 			continue
 		}
-		if err != nil {
-			for _, samples := range groups {
-				for i := range samples {
-					samples[i].Before = nil
-				}
-			}
+		if err := estimate(one, earlier, groups); err != nil && !NothingToTrain(err) {
 			return err
 		}
-		learned = true
-	}
-	if !learned {
-		return idle
 	}
 	return nil
 }
@@ -69,8 +60,8 @@ func estimate(of spec.Spec, earlier, groups [][]Sample) error {
 	for g, samples := range groups {
 		for i := range samples {
 			one := &samples[i]
-			if len(one.Before) != len(one.History) {
-				one.Before = make([]float64, len(one.History))
+			if one.Before == nil || len(one.Before) != len(one.History) {
+				one.Before = slices.Repeat([]float64{math.NaN()}, len(one.History))
 			}
 			for k, c := range one.History {
 				if policy := policyOf(of); policy == "" || c.Policy == policy {
@@ -168,7 +159,7 @@ func advantages(s spec.Spec, baselines map[string]float64, groups [][]Sample) ([
 	}
 	for _, g := range groups {
 		for _, one := range g {
-			if err := one.check(s.Credit); err != nil {
+			if err := one.check(s); err != nil {
 				return nil, credit.Advantages{}, err
 			}
 		}
@@ -181,9 +172,18 @@ func advantages(s spec.Spec, baselines map[string]float64, groups [][]Sample) ([
 
 // check returns an error if a sample lacks an input of the credit. Package credit would
 // take missing numbers for zeros.
-func (s Sample) check(c spec.Credit) error {
+func (s Sample) check(of spec.Spec) error {
+	c, policy := of.Credit, policyOf(of)
+	unknown := func() bool {
+		for k, call := range s.History {
+			if (policy == "" || call.Policy == policy) && (s.Before == nil || math.IsNaN(s.Before[k])) {
+				return true
+			}
+		}
+		return policy == "" && s.Before == nil
+	}
 	switch {
-	case needsEstimates(c) && s.Before == nil:
+	case needsEstimates(c) && unknown():
 		return fmt.Errorf("%w: success is estimated from other groups, and fewer than two groups have calls", credit.ErrNothingToTrain)
 	case c.KLInReward != nil && s.Reference == nil:
 		return fmt.Errorf("%w: version 0 has not scored the calls of %s", credit.ErrEstimate, s.Address)

@@ -1,12 +1,15 @@
 package assign_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/credit/assign"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/files/hf"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 )
@@ -153,4 +156,56 @@ func TestAnAttemptThatOnePolicyCannotBeGivenCreditForIsAFault(t *testing.T) {
 	faults, err = assign.Faults(ensemble(spec.Credit{}, "checker"), groups)
 	require.NoError(t, err)
 	require.Empty(t, faults)
+}
+
+func TestAPolicyThatCanLearnNothingDoesNotStopTheOthers(t *testing.T) {
+	t.Parallel()
+	s := ensemble(spec.Credit{Std: credit.None})
+	s.Policies["checker"] = spec.Policy{Credit: &spec.Credit{Assignment: credit.ValueDifference, Rewards: map[string]float64{"verdict": 1}}}
+	groups := [][]assign.Sample{
+		{duet(0, 0, 1, 0, "writer", "checker"), duet(0, 1, 0, 1, "writer", "checker")},
+		{duet(1, 0, 1, 1, "writer"), duet(1, 1, 0, 0, "writer")}, // the checker was asked in one group alone
+	}
+	require.NoError(t, assign.Estimate(s.WithDefaults(), nil, groups))
+	trajectories, given, err := assign.Advantages(s.WithDefaults(), nil, groups)
+	require.NoError(t, err)
+	require.Equal(t, [][][]float64{{{0.5, 0}, {-0.5, 0}}, {{0.5}, {-0.5}}}, given.Call)
+	require.True(t, trajectories[0][0].Calls[1].Skip, "it has nothing to train")
+}
+
+func TestAReplyThatCannotBeReadCostsItsOwnPolicyAlone(t *testing.T) {
+	t.Parallel()
+	s := ensemble(spec.Credit{Std: credit.None, FormatPenalty: 1})
+	groups := [][]assign.Sample{{duet(0, 0, 1, 1, "writer", "checker"), duet(0, 1, 1, 1, "writer", "checker")}}
+	groups[0][1].History[0].ParseError = "no call"
+	s.Policies["checker"] = spec.Policy{}
+	_, given, err := assign.Advantages(s, nil, groups)
+	require.NoError(t, err)
+	require.Equal(t, [][][]float64{{{0.5, 0}, {-0.5, 0}}}, given.Call)
+}
+
+// batches has the batch of step 1.
+type batches struct{ entry record.Batch }
+
+func (b batches) Batch(context.Context, string, string, int) (record.Batch, error) { return b.entry, nil }
+
+type blob []byte
+
+func (b blob) Get(context.Context, string) ([]byte, error) { return b, nil }
+
+func TestTheBaselinesOfOnePolicyAreReadBack(t *testing.T) {
+	t.Parallel()
+	s := ensemble(spec.Credit{})
+	s.Policies["checker"] = spec.Policy{Credit: &spec.Credit{Mean: credit.Running}}
+	b := model.Batch{Policy: "main", Step: 1, VocabSize: 9, Baselines: map[string]float64{"checker/*": 0.5}}
+	b.Count()
+	data, err := hf.EncodeBatch(b)
+	require.NoError(t, err)
+	source := assign.Source{Batches: batches{}, Blobs: blob(data), Run: "r", Policy: "main"}
+	got, err := source.Baselines(t.Context(), s.WithDefaults(), 2)
+	require.NoError(t, err)
+	require.Equal(t, b.Baselines, got)
+	got, err = source.Baselines(t.Context(), ensemble(spec.Credit{}), 2)
+	require.NoError(t, err)
+	require.Nil(t, got)
 }

@@ -94,7 +94,7 @@ func (b *builder) trajectory(one Sample) (credit.Trajectory, error) {
 		}
 		call.Skip = call.Skip || b.policy != "" && c.Policy != b.policy
 		call.Masked = !call.Skip && b.spec.Credit.Truncated == spec.TruncatedMask && c.CutOff()
-		if one.Before != nil {
+		if one.Before != nil && !math.IsNaN(one.Before[k]) {
 			call.Before = one.Before[k]
 		}
 		if one.Values != nil {
@@ -197,10 +197,13 @@ func trainedValues(c record.Call, values []float32) []float64 {
 }
 
 // shaping returns what is added to the final reward of an attempt for the total length of
-// its replies and for their form.
+// its replies and for their form; for one of several policies, of its replies alone.
 func (b *builder) shaping(one Sample) float64 {
 	length, unparsed := 0, 0
 	for _, c := range one.History {
+		if b.policy != "" && c.Policy != b.policy {
+			continue
+		}
 		length += len(c.Completion)
 		if c.ParseError != "" {
 			unparsed++

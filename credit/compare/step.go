@@ -69,7 +69,7 @@ func Open(ctx context.Context, s Store, blobs assign.Blobs, run, policy string, 
 	if out.groups, out.batch, err = source.Step(ctx, out.Number); err != nil {
 		return nil, err
 	}
-	if out.baselines, err = source.Baselines(ctx, out.Spec.Credit, out.Number); err != nil {
+	if out.baselines, err = source.Baselines(ctx, out.Spec, out.Number); err != nil {
 		return nil, err
 	}
 	if err := source.Observe(ctx, out.groups); err != nil {
@@ -192,7 +192,9 @@ func (s *Step) setValues(ctx context.Context, blobs assign.Blobs) error {
 			for k, c := range one.History {
 				one.Values[k] = make([]float32, len(c.Completion))
 				for t := range one.Values[k] {
-					one.Values[k][t] = float32(one.Before[k])
+					if before := one.Before[k]; !math.IsNaN(before) {
+						one.Values[k][t] = float32(before)
+					}
 				}
 			}
 		}
@@ -323,7 +325,7 @@ func (s *Step) Calls(a record.Address, settings []Setting) (Calls, error) {
 	for k := range out.List {
 		entry := &out.List[k]
 		entry.Call = one.Calls[k]
-		if one.Before != nil {
+		if one.Before != nil && !math.IsNaN(one.Before[k]) {
 			entry.Expected = &one.Before[k]
 		}
 	}

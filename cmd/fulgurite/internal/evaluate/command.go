@@ -135,6 +135,7 @@ func (c *Command) prepare(ctx context.Context, t *terminal.Terminal, records fle
 	sp.Evaluation = spec.Evaluation{Only: split, Samples: cmp.Or(c.Samples, sp.Evaluation.Samples), Success: sp.Evaluation.Success}
 	sp.Optimizer, sp.Phases, sp.Budget = nil, nil, nil // an evaluation searches nothing, and has no steps
 	sp.Training, sp.Algorithm, sp.Credit, sp.Loss, sp.Critic, sp.Promotion = spec.Training{}, "", spec.Credit{}, spec.Loss{}, nil, spec.Promotion{}
+	sp.Policies = sp.PoliciesUntrained()
 	if label, err = c.choose(ctx, t, records, sp); err != nil {
 		return "", err
 	}

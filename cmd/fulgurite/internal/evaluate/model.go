@@ -76,7 +76,7 @@ func (c *Command) chooseVersion(ctx context.Context, records fleet.Records, sp *
 	if server := sp.Sampling.Server; server != nil && sp.WithDefaults().Sampling.Server.Versions == spec.VersionsNone {
 		sp.Sampling.Server = nil // it would never sample from the version
 	}
-	sp.Model = spec.Model{Engine: sp.Model.Engine, Version: v.String()}
+	sp.Model, sp.Policies = spec.Model{Engine: sp.Model.Engine, Version: v.String()}, sp.PoliciesOfVersion()
 	if v.Policy != model.DefaultPolicy {
 		return fmt.Sprintf("%s-%s-%d", v.Run, v.Policy, v.Number), nil
 	}
@@ -93,6 +93,7 @@ func (c *Command) chooseDirectory(sp *spec.Spec) (string, error) {
 	}
 	m := &sp.Model
 	m.Base, m.Context, m.WarmStart, m.Version = directory, 0, nil, ""
+	sp.Policies = sp.PoliciesOfVersion()
 	if m.LoRA != nil && m.LoRA.Adapter != "" {
 		m.LoRA = nil // it is one of another model
 	}

@@ -1,11 +1,11 @@
 package trial
 
 import (
-	"strings"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"strings"
 
 	"go.uber.org/zap/zaptest/observer"
 
