@@ -178,7 +178,7 @@ func (z Sizes) lines() []planLine {
 		disk += fmt.Sprintf(", with the base of %s that they share", size(z.Base))
 	}
 	if z.Frozen > 0 {
-		disk += fmt.Sprintf(", with the %s of frozen policies", size(z.Frozen))
+		disk += fmt.Sprintf(", and %s of frozen policies", size(z.Frozen))
 	}
 	if z.Packed > 0 {
 		disk += fmt.Sprintf(", and its packed form of %s, which processes map", size(z.Packed))
