@@ -90,6 +90,13 @@ type Usage struct {
 	AgentFailed int `json:"agent_failed"` // attempts whose agent failed
 }
 
+// PolicyUsage counts what one of several policies answered.
+type PolicyUsage struct {
+	Policy string `json:"policy"`
+	Calls  int    `json:"calls"`
+	Tokens int    `json:"tokens"` // sampled ones of these calls
+}
+
 // Spent is what a run has used so far.
 type Spent struct {
 	Calls  int `json:"calls"`  // requests to models: of attempts, to the judge and to the reflector

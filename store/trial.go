@@ -71,6 +71,27 @@ func (s *Store) Usage(ctx context.Context, run, policy string) (record.Usage, er
 	return u, nil
 }
 
+// A log-probability has four bytes, and each sampled token has one.
+const selectPolicyUsage = `SELECT c.policy, COUNT(*), SUM(LENGTH(c.logprobs) / 4) FROM attempts a
+JOIN rollouts r ON r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task AND r.sample = a.sample AND r.attempt = a.attempt
+JOIN calls c ON c.run = a.run AND c.kind = a.kind AND c.step = a.step AND c.task = a.task AND c.sample = a.sample AND c.attempt = a.attempt
+WHERE a.run = $1 AND a.policy = $2 AND a.kind IN ('train', 'reserve') AND a.outcome IN ('completed', 'agent_failed')
+GROUP BY c.policy ORDER BY c.policy`
+
+// PolicyUsage counts the calls and sampled tokens of each policy that answered calls of a run's
+// training attempts that count, by the name of the policy. The attempts are those under the
+// given policy. It reads all of them and their calls.
+func (s *Store) PolicyUsage(ctx context.Context, run, policy string) ([]record.PolicyUsage, error) {
+	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (u record.PolicyUsage, err error) {
+		err = row(&u.Policy, &u.Calls, &u.Tokens)
+		return u, err
+	}, selectPolicyUsage, run, policy)
+	if err != nil {
+		return nil, fmt.Errorf("count calls of the policies of %s: %w", run, err)
+	}
+	return all, nil
+}
+
 const selectSpent = `SELECT COALESCE(SUM(calls), 0) + (SELECT COUNT(*) FROM judgments WHERE run = $1) + (SELECT COUNT(*) FROM nonsense WHERE run = $1)
 	+ (SELECT COUNT(*) FROM reflections WHERE run = $1), COALESCE(SUM(tokens), 0)
 FROM attempts WHERE run = $1`

@@ -176,3 +176,39 @@ func TestStepsAndLagsAreReadFromOneOn(t *testing.T) {
 		require.Equal(t, map[int]float64{2: 0.5, 3: 0.5}, lags)
 	})
 }
+
+func TestCallsOfTrainingAreCountedByPolicy(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		of := func(c record.Exchange, policy string) record.Exchange {
+			c.Policy = policy
+			return c
+		}
+		seal := func(a record.Address, outcome record.Outcome) {
+			require.NoError(t, s.SealAttempt(t.Context(), record.Attempt{Address: a, Outcome: outcome}))
+		}
+		lost := begin(t, s, rollout(1, 0))
+		appendCalls(t, s, of(call(lost, 0, []int32{1}, []int32{2}), "writer"))
+		seal(lost, record.InfraFault)
+		won := begin(t, s, rollout(1, 0))
+		appendCalls(t, s, of(call(won, 0, []int32{1}, []int32{2, 300}), "writer"), of(call(won, 1, []int32{3}, []int32{4}), "checker"), of(call(won, 2, []int32{5}, []int32{6, 7, 70000}), "writer"))
+		seal(won, record.OutcomeCompleted)
+		failed := begin(t, s, rollout(2, 1))
+		appendCalls(t, s, of(call(failed, 0, []int32{1}, []int32{2}), "checker"))
+		seal(failed, record.AgentFailed)
+		running := begin(t, s, rollout(2, 0))
+		appendCalls(t, s, of(call(running, 0, []int32{1}, []int32{2}), "checker"))
+		evaluated := rollout(3, 0)
+		evaluated.Kind = record.Gate
+		gate := begin(t, s, evaluated)
+		appendCalls(t, s, of(call(gate, 0, []int32{1}, []int32{2}), "checker"))
+		seal(gate, record.OutcomeCompleted)
+
+		got, err := s.PolicyUsage(t.Context(), "demo", "main")
+		require.NoError(t, err)
+		require.Equal(t, []record.PolicyUsage{{Policy: "checker", Calls: 2, Tokens: 2}, {Policy: "writer", Calls: 2, Tokens: 5}}, got)
+		got, err = s.PolicyUsage(t.Context(), "demo", "critic")
+		require.NoError(t, err)
+		require.Empty(t, got)
+	})
+}

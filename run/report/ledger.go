@@ -33,6 +33,7 @@ type ledger struct {
 	quarantined map[prompt]bool
 	outcomes    map[prompt]map[int]record.Outcome // by sample: the outcome of the last attempt
 	used        map[prompt][]use
+	trained     map[string]int // tokens in batches, by policy
 	faults      []string
 	leftOut     []string // why groups were left out of batches
 }
@@ -87,7 +88,7 @@ func inOrder[V any](m map[prompt]V) []prompt {
 func newLedger(m records) *ledger {
 	l := &ledger{
 		records: m, trials: make(map[record.Address]record.Trial, len(m.trials)), attempts: map[prompt]int{},
-		rewards: map[prompt]map[int]float64{}, tokens: map[prompt]int{}, taskIDs: map[prompt]string{}, quarantined: map[prompt]bool{}, outcomes: map[prompt]map[int]record.Outcome{}, used: map[prompt][]use{}, made: make(map[int]model.Version, len(m.versions)),
+		rewards: map[prompt]map[int]float64{}, tokens: map[prompt]int{}, taskIDs: map[prompt]string{}, quarantined: map[prompt]bool{}, outcomes: map[prompt]map[int]record.Outcome{}, used: map[prompt][]use{}, trained: map[string]int{}, made: make(map[int]model.Version, len(m.versions)),
 	}
 	for _, v := range m.versions {
 		l.made[v.Number] = v
@@ -163,6 +164,9 @@ func (l *ledger) read(ctx context.Context, blobs Blobs, s record.Step) error {
 	if err != nil {
 		l.fault("the batch of step %d can't be read: %v", s.Step, err)
 		return nil
+	}
+	for _, r := range batch.Rows {
+		l.trained[r.Policy] += r.Trained()
 	}
 	for i, t := range batch.Trajectories {
 		a, err := record.ParseAddress(t.Attempt)
@@ -368,6 +372,7 @@ func (r *Report) accountForPrompts(ctx context.Context, m records, blobs Blobs) 
 		r.Samples += account.Samples
 	}
 	l.accountForRest(r)
+	r.Policies = policiesOf(m, l.trained)
 	r.LeftOut, r.Warning = l.leftOut, record.UntaughtBy(m.steps).Text()
 	r.Faults = append(r.Faults, l.faults...)
 	return nil

@@ -35,6 +35,7 @@ type Store interface {
 	Replays(ctx context.Context, run, policy string) ([]record.Replayed, error)
 	Divergences(ctx context.Context, run string) ([]record.Divergence, error)
 	RefusalsOfRun(ctx context.Context, run, policy string) ([]record.RefusalCount, error)
+	PolicyUsage(ctx context.Context, run, policy string) ([]record.PolicyUsage, error)
 	promptsearch.Store
 }
 
@@ -69,6 +70,7 @@ type records struct {
 	replays     []record.Replayed
 	divergences []record.Divergence
 	refusals    []record.RefusalCount
+	usage       []record.PolicyUsage // of each of several policies
 	search      *promptsearch.Search // nil unless the run searches for prompts
 }
 
@@ -114,6 +116,12 @@ func readRecords(ctx context.Context, s Store, blobs Blobs, run, policy string) 
 		func() error { m.replays, err = s.Replays(ctx, run, policy); return err },
 		func() error { m.divergences, err = s.Divergences(ctx, run); return err },
 		func() error { m.refusals, err = s.RefusalsOfRun(ctx, run, policy); return err },
+		func() error {
+			if len(m.spec.Policies) > 0 {
+				m.usage, err = s.PolicyUsage(ctx, run, policy)
+			}
+			return err
+		},
 	} {
 		if err := read(); err != nil {
 			return m, err

@@ -45,7 +45,10 @@ type Report struct {
 	// Samples is how many rollouts were trained on.
 	Samples int `json:"samples"`
 	// Replies counts the replies in the batches of finished steps.
-	Replies       Replies                  `json:"replies"`
+	Replies Replies `json:"replies"`
+	// Policies is the account of each of several policies, by name; absent if the run has
+	// one.
+	Policies      []Policy                 `json:"policies,omitempty"`
 	Attempts      Attempts                 `json:"attempts"`
 	ByKind        map[record.Kind]Attempts `json:"attempts_by_kind"`
 	Interruptions Interruptions            `json:"interruptions"`
@@ -216,6 +219,7 @@ func (r Report) WriteText(w io.Writer) error {
 	case r.Only == "":
 		p.writePrompts(r)
 	}
+	p.writePolicies(r.Policies)
 	p.writeAttempts(r)
 	p.writeQuarantines(r)
 	p.writePointer(r)

@@ -42,6 +42,8 @@ type testRun struct {
 	edit func(step int, b *model.Batch)
 	// versionBatch holds the batch that a version names, if it is not its step's batch.
 	versionBatch map[int]string
+	// metrics holds the metrics of versions, by step.
+	metrics map[int]map[string]float64
 	// choices are those of a curriculum, by step.
 	choices map[int]record.Choice
 }
@@ -183,7 +185,7 @@ func (run *testRun) report() report.Report {
 		require.NoError(run.t, err)
 		_, _, err = run.store.PutBatch(run.t.Context(), record.Batch{Run: "demo", Policy: "main", Step: step, Digest: digest})
 		require.NoError(run.t, err)
-		v := model.Version{VersionID: model.VersionID{Run: "demo", Policy: "main", Number: step}, Parent: step - 1, Batch: digest}
+		v := model.Version{VersionID: model.VersionID{Run: "demo", Policy: "main", Number: step}, Parent: step - 1, Batch: digest, Metrics: run.metrics[step]}
 		if other, ok := run.versionBatch[step]; ok {
 			v.Batch = other
 		}

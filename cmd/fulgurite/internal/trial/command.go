@@ -417,6 +417,9 @@ func (r *report) print(t *terminal.Terminal) {
 	if of := r.Reflection; of != nil && of.Text != "" {
 		t.Printf("The reflector %s says of the prompt %s:\n    %s\n", visible(of.Model, ""), of.Prompt, visible(truncate.Ellipsis(of.Text, resultBytes), "    "))
 	}
+	for _, p := range r.Policies {
+		p.print(t)
+	}
 	r.Twice.print(t)
 	r.printVerdict(t)
 	if r.Kept != "" {
@@ -445,6 +448,9 @@ func (c call) print(t *terminal.Terminal, i int) {
 	t.Printf("    call %d  context %s: %s\n", i, readable.Count(c.Tokens[0], "token"), visible(c.Prompt, indent))
 	t.Printf("%strained %s: %s  (log-probability %.2f)\n", indent, readable.Count(c.Trained, "token"), visible(c.Completion, indent), c.Logprob)
 	by := fmt.Sprintf("%sby %s (%s)", indent, visible(c.Agent, ""), c.By)
+	if c.Policy != "" {
+		by += ", policy " + c.Policy
+	}
 	switch {
 	case c.Untrained != "":
 		t.Printf("%s, not trained: %s\n", by, visible(c.Untrained, ""))
@@ -459,6 +465,14 @@ func (c call) print(t *terminal.Terminal, i int) {
 	if c.Problem != "" {
 		t.Printf("%s%s\n", indent, visible(c.Problem, indent))
 	}
+}
+
+func (p policyCalls) print(t *terminal.Terminal) {
+	trained := fmt.Sprintf("%d of them trained", p.Trained)
+	if p.Frozen {
+		trained = "none of them trained: it is frozen"
+	}
+	t.Printf("policy %s  %s, %s sampled, %s\n", p.Policy, readable.Count(p.Calls, "call"), readable.Count(p.Sampled, "token"), trained)
 }
 
 func (r *report) printVerdict(t *terminal.Terminal) {

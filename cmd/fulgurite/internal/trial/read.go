@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"path/filepath"
 	"strings"
 
 	"go.uber.org/zap/zaptest/observer"
@@ -33,6 +34,8 @@ type report struct {
 	// Adapter is the adapter that the model starts from, if the spec names one.
 	Adapter  string    `json:"adapter,omitempty"`
 	Attempts []attempt `json:"attempts"`
+	// Policies counts the calls of each policy, if the spec has several.
+	Policies []policyCalls `json:"policies,omitempty"`
 	// Problems certainly prevent learning, and Warnings may.
 	Problems []string `json:"problems"`
 	Warnings []string `json:"warnings"`
@@ -43,6 +46,16 @@ type report struct {
 	Twice *replays `json:"twice,omitempty"`
 	// Kept is the directory of a trial that was kept.
 	Kept string `json:"kept,omitempty"`
+}
+
+// policyCalls counts what one of several policies did in a trial.
+type policyCalls struct {
+	Policy  string `json:"policy"`
+	Calls   int    `json:"calls"`
+	Prompt  int    `json:"prompt_tokens"`
+	Sampled int    `json:"sampled_tokens"`
+	Trained int    `json:"trained_tokens"` // those that training would learn from
+	Frozen  bool   `json:"frozen,omitempty"`
 }
 
 type attempt struct {
@@ -67,12 +80,13 @@ type attempt struct {
 
 type call struct {
 	Agent      string  `json:"agent"`
-	By         string  `json:"by"`         // the evidence for the agent's name
-	Prompt     string  `json:"prompt"`     // as text, special tokens by name
-	Completion string  `json:"completion"` // as text
-	Trained    int     `json:"trained"`    // tokens of it that training would learn from
-	Tokens     [2]int  `json:"tokens"`     // numbers of prompt and completion tokens
-	Logprob    float64 `json:"logprob"`    // of the whole completion
+	By         string  `json:"by"`               // the evidence for the agent's name
+	Policy     string  `json:"policy,omitempty"` // that answered it, if the spec has several
+	Prompt     string  `json:"prompt"`           // as text, special tokens by name
+	Completion string  `json:"completion"`       // as text
+	Trained    int     `json:"trained"`          // tokens of it that training would learn from
+	Tokens     [2]int  `json:"tokens"`           // numbers of prompt and completion tokens
+	Logprob    float64 `json:"logprob"`          // of the whole completion
 	Finish     string  `json:"finish"`
 	// Advantage is the call's advantage. It is nil if no credit could be assigned.
 	Advantage *float64 `json:"advantage,omitempty"`
@@ -123,8 +137,22 @@ func (r *trialReader) read(ctx context.Context, out *report) error {
 			return err
 		}
 	}
+	r.countPolicies(out)
 	v := verdict{trialReader: r, report: out}
 	return v.conclude()
+}
+
+// countPolicies counts the calls of each of several policies.
+func (r *trialReader) countPolicies(out *report) {
+	for _, name := range r.spec.PolicyNames() {
+		p := policyCalls{Policy: name, Frozen: r.spec.Policies[name].Frozen}
+		for _, c := range out.eachCall() {
+			if c.Policy == name {
+				p.Calls, p.Prompt, p.Sampled, p.Trained = p.Calls+1, p.Prompt+c.Tokens[0], p.Sampled+c.Tokens[1], p.Trained+c.Trained
+			}
+		}
+		out.Policies = append(out.Policies, p)
+	}
 }
 
 // attempts reads the attempts that count, and the last attempts of rollouts that did not
@@ -257,13 +285,19 @@ func (r *trialReader) call(c record.Call) call {
 	for _, l := range c.Logprobs {
 		k.Logprob += float64(l)
 	}
+	if len(r.spec.Policies) > 0 {
+		k.Policy = c.Policy
+	}
 	k.Trained = len(c.Completion)
 	for _, untrained := range c.Untrained {
 		if untrained {
 			k.Trained--
 		}
 	}
-	if k.Trained == 0 {
+	switch {
+	case k.Policy != "" && r.spec.Policies[k.Policy].Frozen:
+		k.Trained, k.Untrained = 0, fmt.Sprintf("policy %s is frozen", k.Policy)
+	case k.Trained == 0:
 		k.Untrained = "no token of it had an alternative"
 	}
 	return k
@@ -308,9 +342,12 @@ func (r *trialReader) credit(ctx context.Context, out *report) error {
 			call.Agent, call.Advantage = c.Agent, &c.Advantages[0]
 			if !c.Trained {
 				call.Trained, call.Advantage = 0, nil
-				call.Untrained = fmt.Sprintf("credit.train_agents %q does not match %s", r.spec.Credit.TrainAgents, c.Agent)
-				if c.Masked {
+				switch {
+				case c.Masked:
 					call.Untrained = "it was cut off, and credit.truncated is mask"
+				case r.spec.Policies[call.Policy].Frozen: // call says so
+				default:
+					call.Untrained = fmt.Sprintf("credit.train_agents %q does not match %s", r.spec.Credit.TrainAgents, c.Agent)
 				}
 			}
 		}
@@ -437,18 +474,19 @@ func (r *replays) print(t *terminal.Terminal) {
 // WarmStart is `fulgurite warm-start`.
 type WarmStart struct {
 	Spec      string `arg:"" help:"Spec file with model.warm_start." type:"path"`
-	Directory string `arg:"" help:"Where to write config.json and model.safetensors." type:"path"`
+	Directory string `arg:"" help:"Where to write config.json and model.safetensors; with policies, those of each in a directory of its name." type:"path"`
 }
 
-// Run makes version 0 of the spec in a temporary stack. Nothing else of the stack
-// remains.
+// Run makes version 0 of the spec, of each policy that has a warm start, in a temporary stack.
+// Nothing else of the stack remains.
 func (c *WarmStart) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	p, err := plan.Make(ctx, c.Spec)
 	if err != nil {
 		return err
 	}
 	sp := p.Spec
-	if sp.Model.WarmStart == nil {
+	parts := warmStarts(sp, c.Directory)
+	if len(parts) == 0 {
 		return terminal.Usagef("%s has no model.warm_start", c.Spec)
 	}
 	if names := sp.PolicyNames(); names != nil {
@@ -473,14 +511,37 @@ func (c *WarmStart) Run(ctx context.Context, s *state.Flags, t *terminal.Termina
 		if err != nil {
 			return err
 		}
-		k, digest, err := st.Catalog.Load(ctx, model.VersionID{Run: trialRun, Policy: model.DefaultPolicy})
-		if err == nil {
-			err = export.Directory(ctx, st.Catalog.Blobs, c.Directory, recorded.Model.Codec, k)
+		for _, part := range parts {
+			k, digest, err := st.Catalog.Load(ctx, model.VersionID{Run: trialRun, Policy: part.policy})
+			if err == nil {
+				err = export.Directory(ctx, st.Catalog.Blobs, part.directory, recorded.Model.Codec, k)
+			}
+			if err != nil {
+				return fmt.Errorf("export the warm start: %w", err)
+			}
+			t.Printf("warm start %s is in %s\n", digest, part.directory)
 		}
-		if err != nil {
-			return fmt.Errorf("export the warm start: %w", err)
-		}
-		t.Printf("warm start %s is in %s\n", digest, c.Directory)
 		return nil
 	})
+}
+
+// warmStart is a policy with a warm start, and where it is written.
+type warmStart struct{ policy, directory string }
+
+// warmStarts returns the policies of a spec that have a warm start. Of several policies, each has
+// a directory of its name in the given one.
+func warmStarts(s spec.Spec, directory string) []warmStart {
+	if len(s.Policies) == 0 {
+		if s.Model.WarmStart == nil {
+			return nil
+		}
+		return []warmStart{{model.DefaultPolicy, directory}}
+	}
+	var out []warmStart
+	for _, name := range s.PolicyNames() {
+		if s.ForPolicy(name).Model.WarmStart != nil {
+			out = append(out, warmStart{name, filepath.Join(directory, name)})
+		}
+	}
+	return out
 }

@@ -69,6 +69,7 @@ func (v *verdict) conclude() error {
 	v.refusals()
 	v.tools()
 	v.prompts()
+	v.policies()
 	v.replies()
 	v.results()
 	v.reflection()
@@ -96,7 +97,7 @@ func (v *verdict) endedEarly() bool {
 		v.warning("credit.assignment %s estimates from other tasks and needs more of them than this trial had: %s", v.spec.Credit.Assignment, v.trial.Failure)
 		return false
 	case v.trial.Phase == workflows.TryCredit && v.trained() == 0:
-		v.problem("no token of the %s would be trained, and a step of a run would learn nothing: %s", readable.Count(v.calls, "call"), v.untrained())
+		v.problem("no token of the %s would be trained, and a step of a run would learn nothing: %s", readable.Count(v.calls, "call"), v.untrained(""))
 	case v.trial.Phase == workflows.TryCredit:
 		v.problem("the credit of these attempts can't be assigned, and a step of a run would learn nothing: %s", ownWords(v.trial.Failure))
 	case v.trial.Phase == workflows.TryReflection:
@@ -112,7 +113,11 @@ func (v *verdict) endedEarly() bool {
 // tooFew reports whether the trial had fewer tasks than its credit assignment needs,
 // although a step would have enough.
 func (v *verdict) tooFew() bool {
-	return v.spec.Credit.Assignment == credit.ValueDifference && len(v.trial.Groups) < v.spec.Training.TasksPerStep
+	estimates := v.spec.Credit.Assignment == credit.ValueDifference
+	for _, name := range v.spec.TrainedPolicies() {
+		estimates = estimates || v.spec.ForPolicy(name).Credit.Assignment == credit.ValueDifference
+	}
+	return estimates && len(v.trial.Groups) < v.spec.Training.TasksPerStep
 }
 
 // ownWords removes the beginning of an error that names the trial's step and run.
@@ -262,6 +267,24 @@ func (v *verdict) prompts() {
 	}
 }
 
+// policies reports policies that no call reached, and those that nothing would be trained of.
+func (v *verdict) policies() {
+	if v.calls == 0 { // noCalls says why
+		return
+	}
+	attempts := readable.Count(len(v.Attempts), "attempt")
+	for _, p := range v.Policies {
+		switch {
+		case p.Calls == 0 && len(v.spec.Policies[p.Policy].Match) > 0:
+			v.problem("policy %s: no call of %s matched policies.%s.match; correct it, or remove the policy", p.Policy, attempts, p.Policy)
+		case p.Calls == 0:
+			v.problem("policy %s: the other policies answered all calls of %s; make their matches narrower, or remove the policy", p.Policy, attempts)
+		case v.step != nil && p.Trained == 0 && !p.Frozen:
+			v.warning("policy %s: no token of its %s would be trained: %s", p.Policy, readable.Count(p.Calls, "call"), v.untrained(p.Policy))
+		}
+	}
+}
+
 // replies warns of problems that all replies share.
 func (v *verdict) replies() {
 	cut, unread, problem := 0, 0, ""
@@ -338,7 +361,7 @@ func (v *verdict) credited() error {
 		moved = moved || c.Advantage != nil && *c.Advantage != 0
 	}
 	if v.trained() == 0 {
-		v.problem("no token of the %s would be trained: %s", readable.Count(v.calls, "call"), v.untrained())
+		v.problem("no token of the %s would be trained: %s", readable.Count(v.calls, "call"), v.untrained(""))
 		return nil
 	}
 	if v.input.Samples == 1 && v.spec.Training.SamplesPerTask > 1 {
@@ -371,10 +394,11 @@ func (v *verdict) trained() int {
 	return n
 }
 
-// untrained returns why the first call without trained tokens is not trained.
-func (v *verdict) untrained() string {
+// untrained returns why the first call without trained tokens is not trained, of a policy if one
+// is given.
+func (v *verdict) untrained(policy string) string {
 	for _, c := range v.eachCall() {
-		if c.Untrained != "" {
+		if c.Untrained != "" && (policy == "" || c.Policy == policy) {
 			return c.Untrained
 		}
 	}
