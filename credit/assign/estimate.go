@@ -24,20 +24,28 @@ const (
 // before. If fewer than two groups have calls, nothing can be estimated: the error then
 // wraps credit.ErrNothingToTrain.
 //
-// With several policies, each whose credit needs estimates learns from the calls that it
-// answered what these calls could expect. If a policy can learn nothing, that is no error: its
-// calls have no estimate, and it has nothing to train in the step.
+// With several policies, each learns from the calls that it answered what these calls could
+// expect. If a policy can learn nothing, its calls have no estimate (NaN), and if its credit
+// needs one, it has nothing to train in the step. That is an error only if it is so for all.
 func Estimate(of spec.Spec, earlier, groups [][]Sample) error {
 	if !several(of) {
 		return estimate(of, earlier, groups)
 	}
+	var idle error
+	learned := false
 	for _, one := range specs(of) {
-		if !needsEstimates(one.Credit) {
-			continue
-		}
-		if err := estimate(one, earlier, groups); err != nil && !NothingToTrain(err) {
+		err := estimate(one, earlier, groups)
+		switch {
+		case err == nil:
+			learned = true
+		case !NothingToTrain(err):
 			return err
+		case idle == nil:
+			idle = err
 		}
+	}
+	if !learned {
+		return idle
 	}
 	return nil
 }

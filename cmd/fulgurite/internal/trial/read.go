@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"path/filepath"
-	"strings"
 
 	"go.uber.org/zap/zaptest/observer"
 
@@ -488,9 +487,6 @@ func (c *WarmStart) Run(ctx context.Context, s *state.Flags, t *terminal.Termina
 	parts := warmStarts(sp, c.Directory)
 	if len(parts) == 0 {
 		return terminal.Usagef("%s has no model.warm_start", c.Spec)
-	}
-	if names := sp.PolicyNames(); names != nil {
-		return terminal.Usagef("%s has the policies %s, each with a version 0 of its own: leave policies out to make one model", c.Spec, strings.Join(names, ", "))
 	}
 	input, err := plan.Input(sp)
 	if err != nil {
