@@ -19,6 +19,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/credit/attribution"
 	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/page/trained"
@@ -42,6 +43,7 @@ type callBlock struct {
 	Seq      int
 	ID       string
 	Agent    string
+	Policy   string // that answered it; "" in a run of one policy
 	API      string
 	Version  int
 	Prompt   int // tokens that follow those of the call that it continues
@@ -144,6 +146,9 @@ func (c *conversation) add(i, offset int) (rest int) {
 		Seq: call.Seq, ID: call.ID, Agent: c.names[i], API: call.API, Version: call.Version, Prompt: len(call.Prompt),
 		Sampled: len(call.Completion), Finish: call.Finish, Took: call.Duration, Replayed: call.ReplayedFrom, Drift: call.Drift, Partly: call.PartlyRead, CutOff: call.CutOff(),
 		Problem: format.FirstLine(call.ParseError),
+	}
+	if call.Policy != model.DefaultPolicy {
+		b.Policy = format.FirstLine(call.Policy)
 	}
 	if b.API == "" {
 		b.API = "chat"

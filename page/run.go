@@ -65,6 +65,9 @@ type runBody struct {
 	// Trains is the expression for the names of the agents whose calls alone are trained, or
 	// "" if all are.
 	Trains string
+	// Policies are the names of the policies that are trained, and Frozen those of the
+	// others; nil if the run has one policy.
+	Policies, Frozen []string
 }
 
 func (s *Server) run(r *http.Request) (view, error) {
@@ -87,6 +90,12 @@ func (s *Server) run(r *http.Request) (view, error) {
 	sp := specOf(run)
 	if sp.Evaluation.Only == "" {
 		b.Trains = sp.Credit.TrainAgents
+	}
+	b.Policies = sp.TrainedPolicies()
+	for _, name := range sp.PolicyNames() {
+		if sp.Policies[name].Frozen {
+			b.Frozen = append(b.Frozen, name)
+		}
 	}
 	b.Offer = s.offer(ctx, run, b.runRow, state)
 	if s.Live != nil {

@@ -1,0 +1,46 @@
+package page_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
+)
+
+func TestThePagesOfARunWithPoliciesNameThem(t *testing.T) {
+	t.Parallel()
+	r := newRecorded(t, "plain")
+	ctx := t.Context()
+	demo, err := r.store.Run(ctx, "demo")
+	require.NoError(t, err)
+	_, _, err = r.store.CreateRun(ctx, record.Run{
+		Name: "pair", Spec: json.RawMessage(`{"policies":{"checker":{},"writer":{"match":[{"agent":"w"}]},"helper":{"match":[{"agent":"h"}],"frozen":true}}}`), Splits: demo.Splits,
+	})
+	require.NoError(t, err)
+	a, err := r.store.BeginAttempt(ctx, record.RolloutID{Run: "pair", Kind: record.Train, Step: 1}, r.tasks[0].ID, record.Terms{Policy: model.DefaultPolicy, Codec: dialog.CompactName, Temperature: 1}, "c")
+	require.NoError(t, err)
+	for seq, policy := range []string{"writer", "checker"} {
+		call := r.call(a, seq, -1, nil)
+		call.Policy = policy
+		require.NoError(t, r.store.AppendCall(ctx, &call))
+	}
+	server := r.serve(nil)
+	body, reply := get(t, server.URL+"/runs/pair/train-1/0/0/1")
+	require.Equal(t, http.StatusOK, reply.StatusCode)
+	seen := strings.Join(view(t, body), "\n")
+	require.Regexp(t, `(?s)Call 0.*policy writer.*Call 1.*policy checker`, seen)
+	require.Contains(t, seen, "solo, writer", "the lanes of a policy")
+
+	body, _ = get(t, server.URL+"/runs/pair")
+	require.Regexp(t, `Policies\s+checker, writer, helper\s+frozen`, strings.Join(view(t, body), "\n"))
+	body, _ = get(t, server.URL+"/runs/demo")
+	require.NotContains(t, body, "<dt>Policies</dt>")
+	body, _ = get(t, server.URL+"/runs/demo/train-1/0/0/2")
+	require.NotContains(t, body, `<span class="tag">policy`)
+}
