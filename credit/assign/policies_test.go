@@ -187,7 +187,9 @@ func TestAReplyThatCannotBeReadCostsItsOwnPolicyAlone(t *testing.T) {
 // batches has the batch of step 1.
 type batches struct{ entry record.Batch }
 
-func (b batches) Batch(context.Context, string, string, int) (record.Batch, error) { return b.entry, nil }
+func (b batches) Batch(context.Context, string, string, int) (record.Batch, error) {
+	return b.entry, nil
+}
 
 type blob []byte
 
