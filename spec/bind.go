@@ -511,16 +511,20 @@ func (s *Spec) settable() map[string]settable {
 		keys[KeyBudgetTokens], keys[KeyBudgetCalls], keys[KeyBudgetHours] = wholeNumber(&b.Tokens), wholeNumber(&b.Calls), number(&b.Hours)
 	}
 	s.Policies = maps.Clone(s.Policies)
-	for name, p := range s.Policies {
+	for _, name := range sortedKeys(s.Policies) {
+		p := s.Policies[name]
 		if p.Optimizer == nil {
 			continue
 		}
 		o := *p.Optimizer // the caller's numbers do not change
 		p.Optimizer = &o
 		s.Policies[name] = p
-		for key, field := range map[string]*float64{"learning_rate": &o.LearningRate, "weight_decay": &o.WeightDecay, "clip_norm": &o.ClipNorm} {
-			if *field != 0 { // without it, that of the run counts
-				keys["policies."+name+".optimizer."+key] = number(field)
+		for _, own := range []struct {
+			key   string
+			field *float64
+		}{{"learning_rate", &o.LearningRate}, {"weight_decay", &o.WeightDecay}, {"clip_norm", &o.ClipNorm}} {
+			if *own.field != 0 { // without it, that of the run counts
+				keys["policies."+name+".optimizer."+own.key] = number(own.field)
 			}
 		}
 	}

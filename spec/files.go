@@ -150,7 +150,8 @@ func (s Spec) Resolve(directory string) Spec {
 // withOwnPaths returns policies whose paths can change without a change of the given ones.
 func withOwnPaths(policies map[string]Policy) map[string]Policy {
 	policies = maps.Clone(policies)
-	for name, p := range policies {
+	for _, name := range sortedKeys(policies) {
+		p := policies[name]
 		if p.LoRA != nil {
 			l := *p.LoRA
 			p.LoRA = &l

@@ -124,7 +124,8 @@ func (s Spec) PoliciesOfVersion() map[string]Policy {
 // changed returns a changed copy of policies.
 func changed(policies map[string]Policy, change func(*Policy)) map[string]Policy {
 	out := maps.Clone(policies)
-	for name, p := range policies {
+	for _, name := range sortedKeys(policies) {
+		p := policies[name]
 		change(&p)
 		out[name] = p
 	}
@@ -275,7 +276,8 @@ func withPolicyDefaults(policies map[string]Policy) map[string]Policy {
 		return nil
 	}
 	out := map[string]Policy{}
-	for name, p := range policies {
+	for _, name := range sortedKeys(policies) {
+		p := policies[name]
 		p.Match = slices.Clone(p.Match)
 		for i := range p.Match {
 			if m := &p.Match[i]; m.Role == "" && (m.Exact != "" || m.Prefix != "") {
