@@ -15,8 +15,8 @@ import (
 	"github.com/fulgurite/fulgurite/store"
 )
 
-// duo returns the spec of a run with two policies. Those that are named are frozen.
-func (w *testEnv) duo(frozen ...string) spec.Spec {
+// twoPolicies returns the spec of a run with two policies. Those that are named are frozen.
+func (w *testEnv) twoPolicies(frozen ...string) spec.Spec {
 	s := w.spec()
 	s.Policies = map[string]spec.Policy{
 		"checker": {Frozen: slices.Contains(frozen, "checker")},
@@ -64,7 +64,7 @@ func (w *testEnv) of(policy string, number int) model.Version {
 func TestAPolicyIsTrainedAsIfItWereAlone(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
-	start := w.start(w.duo())
+	start := w.start(w.twoPolicies())
 	joint, err := do[activities.VersionResult](t, w.trainer().TrainStep, trainStep(1, w.rowsOf("writer", "checker")))
 	require.NoError(t, err)
 	require.NotEqual(t, start.Weights, joint.Weights)
@@ -94,7 +94,7 @@ func TestAPolicyIsTrainedAsIfItWereAlone(t *testing.T) {
 func TestScoresOfAJointVersionAreInTheOrderOfTheBatch(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
-	w.start(w.duo())
+	w.start(w.twoPolicies())
 	_, err := do[activities.VersionResult](t, w.trainer().TrainStep, trainStep(1, w.rowsOf("writer", "checker")))
 	require.NoError(t, err)
 	scores := func(policy string) model.Scores {
@@ -113,7 +113,7 @@ func TestScoresOfAJointVersionAreInTheOrderOfTheBatch(t *testing.T) {
 func TestAPolicyWithoutARowIsItsParent(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
-	w.start(w.duo())
+	w.start(w.twoPolicies())
 	_, err := do[activities.VersionResult](t, w.trainer().TrainStep, trainStep(1, w.rowsOf("writer", "writer")))
 	require.NoError(t, err)
 	require.NotEqual(t, w.of("writer", 0).Weights, w.of("writer", 1).Weights)
@@ -123,7 +123,7 @@ func TestAPolicyWithoutARowIsItsParent(t *testing.T) {
 func TestAFrozenPolicyIsNeverTrained(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
-	w.start(w.duo("checker"))
+	w.start(w.twoPolicies("checker"))
 	in := trainStep(1, w.rowsOf("writer", "-"))
 	_, err := do[activities.VersionResult](t, w.trainer().TrainStep, in)
 	require.NoError(t, err)
@@ -153,12 +153,12 @@ func (r awayFor) PutVersion(ctx context.Context, v model.Version) (model.Version
 func TestATrainerThatDiesBetweenTwoPoliciesIsContinued(t *testing.T) {
 	t.Parallel()
 	never := newTestEnv(t)
-	never.start(never.duo())
+	never.start(never.twoPolicies())
 	want, err := do[activities.VersionResult](t, never.trainer().TrainStep, trainStep(1, never.rowsOf("writer", "checker")))
 	require.NoError(t, err)
 	for _, policy := range []string{"checker", "writer", model.DefaultPolicy} { // in this order
 		w := newTestEnv(t)
-		w.start(w.duo())
+		w.start(w.twoPolicies())
 		in := trainStep(1, w.rowsOf("writer", "checker"))
 		dying := w.trainer()
 		dying.Versions = awayFor{w.store, policy}
@@ -174,7 +174,7 @@ func TestATrainerThatDiesBetweenTwoPoliciesIsContinued(t *testing.T) {
 func TestARunBeginsFromThePoliciesOfAnother(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
-	w.start(w.duo())
+	w.start(w.twoPolicies())
 	trained, err := do[activities.VersionResult](t, w.trainer().TrainStep, trainStep(1, w.rowsOf("writer", "checker")))
 	require.NoError(t, err)
 	begin := func(run string, policies map[string]spec.Policy) (activities.VersionResult, error) {
@@ -187,7 +187,7 @@ func TestARunBeginsFromThePoliciesOfAnother(t *testing.T) {
 		}
 		return do[activities.VersionResult](t, w.trainer().InitPolicy, activities.InitPolicyInput{Run: run, Policy: model.DefaultPolicy})
 	}
-	got, err := begin("again", w.duo().Policies)
+	got, err := begin("again", w.twoPolicies().Policies)
 	require.NoError(t, err)
 	require.Equal(t, trained.Weights, got.Weights, "each policy has the weights of the one with its name")
 	_, err = begin("one", nil)

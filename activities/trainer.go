@@ -215,19 +215,15 @@ func (t *Trainer) ofEach(ctx context.Context, target update.Target, s spec.Spec,
 		return one(ctx, target, s)
 	}
 	v, ok, err := update.Existing(ctx, t.Versions, target)
-	if ok && err == nil {
-		return VersionResult{Number: v.Number, Weights: v.Weights, Metrics: v.Metrics}, nil
+	if ok || err != nil {
+		return VersionResult{Number: v.Number, Weights: v.Weights, Metrics: v.Metrics}, err
 	}
 	for _, name := range names {
-		if err != nil {
-			return VersionResult{}, err
-		}
 		of := target
 		of.ID.Policy = name
-		_, err = one(ctx, of, s.ForPolicy(name))
-	}
-	if err != nil {
-		return VersionResult{}, err
+		if _, err := one(ctx, of, s.ForPolicy(name)); err != nil {
+			return VersionResult{}, err
+		}
 	}
 	return t.once(ctx, target, func(ctx context.Context, m *update.Maker, run update.Run) (model.Version, error) {
 		return m.Joint(ctx, target, run)

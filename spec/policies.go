@@ -76,15 +76,25 @@ func (s Spec) TrainedPolicies() []string {
 	return slices.DeleteFunc(s.PolicyNames(), func(name string) bool { return s.Policies[name].Frozen })
 }
 
+// TrainedSpecs returns the spec of each policy that is trained, by ForPolicy, in the order of
+// their names. It returns s itself if it names no policies.
+func (s Spec) TrainedSpecs() []Spec {
+	if len(s.Policies) == 0 {
+		return []Spec{s}
+	}
+	var out []Spec
+	for _, name := range s.TrainedPolicies() {
+		out = append(out, s.ForPolicy(name))
+	}
+	return out
+}
+
 // NamedRewards returns the names of the rewards that count in training, sorted: those in
 // credit.rewards or, with policies, in the credit of those that are trained.
 func (s Spec) NamedRewards() []string {
-	names := sortedKeys(s.Credit.Rewards)
-	if len(s.Policies) > 0 {
-		names = nil
-	}
-	for _, policy := range s.TrainedPolicies() {
-		names = append(names, sortedKeys(s.ForPolicy(policy).Credit.Rewards)...)
+	var names []string
+	for _, one := range s.TrainedSpecs() {
+		names = append(names, sortedKeys(one.Credit.Rewards)...)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
@@ -92,22 +102,15 @@ func (s Spec) NamedRewards() []string {
 
 // FailsTruncated reports whether an attempt can fail because a reply was cut off.
 func (s Spec) FailsTruncated() bool {
-	if len(s.Policies) == 0 {
-		return s.Credit.Truncated == TruncatedFail
-	}
-	return slices.ContainsFunc(s.TrainedPolicies(), func(name string) bool { return s.ForPolicy(name).Credit.Truncated == TruncatedFail })
+	return slices.ContainsFunc(s.TrainedSpecs(), func(one Spec) bool { return one.Credit.Truncated == TruncatedFail })
 }
 
 // WeighsFinal reports whether the final reward counts in training.
 func (s Spec) WeighsFinal() bool {
-	weighs := func(c Credit) bool {
-		_, ok := c.Rewards[credit.Final]
-		return ok || len(c.Rewards) == 0
-	}
-	if len(s.Policies) == 0 {
-		return weighs(s.Credit)
-	}
-	return slices.ContainsFunc(s.TrainedPolicies(), func(name string) bool { return weighs(s.ForPolicy(name).Credit) })
+	return slices.ContainsFunc(s.TrainedSpecs(), func(one Spec) bool {
+		_, ok := one.Credit.Rewards[credit.Final]
+		return ok || len(one.Credit.Rewards) == 0
+	})
 }
 
 // PoliciesUntrained returns the policies without the keys that only training reads.
@@ -136,11 +139,10 @@ func changed(policies map[string]Policy, change func(*Policy)) map[string]Policy
 // the group teaches nothing, as Credit.FlatByCredit does for one policy. A group of several
 // policies teaches nothing if it teaches none of them.
 func (s Spec) FlatByCredit() bool {
-	names := s.TrainedPolicies()
-	if len(names) == 0 {
+	if len(s.Policies) == 0 {
 		return s.Credit.FlatByCredit()
 	}
-	return !slices.ContainsFunc(names, func(name string) bool { return s.ForPolicy(name).Credit.teachesFlat() != "" })
+	return !slices.ContainsFunc(s.TrainedSpecs(), func(one Spec) bool { return one.Credit.teachesFlat() != "" })
 }
 
 // ForPolicy returns the spec of one of the policies, with its defaults: it names that policy

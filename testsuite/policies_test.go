@@ -119,7 +119,7 @@ func TestEachPolicyIsTrainedOnItsOwnCalls(t *testing.T) {
 				return err
 			}
 			name := fmt.Sprintf("pair-%d", i)
-			if results[i], err = train(ctx, st, name, paired(i, steps)); err != nil {
+			if results[i], err = train(ctx, st, name, paired(1, steps)); err != nil {
 				return err
 			}
 			versions := map[string][]model.Version{}
@@ -142,6 +142,7 @@ func TestEachPolicyIsTrainedOnItsOwnCalls(t *testing.T) {
 	for _, r := range results {
 		require.Equal(t, steps, r.Steps)
 	}
+	require.Equal(t, results[0].Weights, results[1].Weights, "under another name, and continued as new")
 }
 
 func TestARunOfTwoPoliciesResetAnywhereEndsInTheSameWeights(t *testing.T) {

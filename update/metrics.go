@@ -31,14 +31,14 @@ func batchMetrics(s spec.Spec, b model.Batch, groups [][]assign.Sample, g givenC
 	putAdvantages(out, b)
 	putAttempts(out, groups)
 	kept := assign.Without(groups, g.leftOut)
-	for _, c := range credits(s) {
-		putMasked(out, c, g.trajectories)
+	for _, one := range s.TrainedSpecs() {
+		putMasked(out, one.Credit, g.trajectories)
 	}
 	unmerged, flat := 0.0, float64(len(kept))
 	if g.idle == "" {
-		for _, c := range credits(s) {
-			putNamed(out, c, g.trajectories)
-			putSignals(out, c, kept, g.trajectories)
+		for _, one := range s.TrainedSpecs() {
+			putNamed(out, one.Credit, g.trajectories)
+			putSignals(out, one.Credit, kept, g.trajectories)
 		}
 		putReference(out, s.Credit.Plan().KL, g.trajectories)
 		for i, samples := range kept {
@@ -76,18 +76,6 @@ func batchMetrics(s spec.Spec, b model.Batch, groups [][]assign.Sample, g givenC
 	}
 	for name, v := range out {
 		out[name] = bounded(v)
-	}
-	return out
-}
-
-// credits returns the credit of each policy that is trained.
-func credits(s spec.Spec) []spec.Credit {
-	if len(s.Policies) == 0 {
-		return []spec.Credit{s.Credit}
-	}
-	var out []spec.Credit
-	for _, name := range s.TrainedPolicies() {
-		out = append(out, s.ForPolicy(name).Credit)
 	}
 	return out
 }

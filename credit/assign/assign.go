@@ -124,7 +124,7 @@ func (s Source) Earlier(ctx context.Context, step int) ([][]Sample, error) {
 // Baselines returns the running baselines before a step, from the batch of the step
 // before. It returns nil if the credit has none, and for the first step.
 func (s Source) Baselines(ctx context.Context, of spec.Spec, step int) (map[string]float64, error) {
-	running := slices.ContainsFunc(specs(of), func(one spec.Spec) bool { return one.Credit.Mean == credit.Running })
+	running := slices.ContainsFunc(of.TrainedSpecs(), func(one spec.Spec) bool { return one.Credit.Mean == credit.Running })
 	if !running || step <= 1 {
 		return nil, nil
 	}

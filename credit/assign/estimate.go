@@ -33,7 +33,7 @@ func Estimate(of spec.Spec, earlier, groups [][]Sample) error {
 	}
 	var idle error
 	learned := false
-	for _, one := range specs(of) {
+	for _, one := range of.TrainedSpecs() {
 		err := estimate(one, earlier, groups)
 		switch {
 		case err == nil:
@@ -203,13 +203,13 @@ func (s Sample) check(of spec.Spec) error {
 
 // NeedsSignals reports whether the credit of a spec reads the signals of single calls.
 func NeedsSignals(s spec.Spec) bool {
-	return slices.ContainsFunc(specs(s), func(one spec.Spec) bool { return needsSignals(one.Credit) })
+	return slices.ContainsFunc(s.TrainedSpecs(), func(one spec.Spec) bool { return needsSignals(one.Credit) })
 }
 
 // NeedsEstimates reports whether the credit of a spec needs estimates learned from the run's
 // own calls.
 func NeedsEstimates(s spec.Spec) bool {
-	return slices.ContainsFunc(specs(s), func(one spec.Spec) bool { return needsEstimates(one.Credit) })
+	return slices.ContainsFunc(s.TrainedSpecs(), func(one spec.Spec) bool { return needsEstimates(one.Credit) })
 }
 
 func needsSignals(c spec.Credit) bool {

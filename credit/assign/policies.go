@@ -8,19 +8,6 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// specs returns the spec of each policy that is trained; that is s itself if it names no
-// policies. The spec of a policy leaves out the calls of the others.
-func specs(s spec.Spec) []spec.Spec {
-	if len(s.Policies) == 0 {
-		return []spec.Spec{s}
-	}
-	var out []spec.Spec
-	for _, name := range s.TrainedPolicies() {
-		out = append(out, s.ForPolicy(name))
-	}
-	return out
-}
-
 // policyOf returns the one policy that a spec names; "" if it names none or several.
 func policyOf(s spec.Spec) string {
 	if names := s.PolicyNames(); len(names) == 1 {
@@ -42,7 +29,7 @@ func baselinePrefix(s spec.Spec) string { return policyOf(s) + "/" }
 func ofEach(s spec.Spec, baselines map[string]float64, groups [][]Sample) ([][]credit.Trajectory, credit.Advantages, error) {
 	var all joined
 	var idle error
-	for _, one := range specs(s) {
+	for _, one := range s.TrainedSpecs() {
 		prefix := baselinePrefix(one)
 		var own map[string]float64
 		for name, v := range baselines {

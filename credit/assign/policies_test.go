@@ -14,9 +14,9 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// duet returns an attempt whose calls were answered by these policies. verdict is its second
+// answered returns an attempt whose calls were answered by these policies. verdict is its second
 // reward.
-func duet(group, i int, reward, verdict float64, policies ...string) assign.Sample {
+func answered(group, i int, reward, verdict float64, policies ...string) assign.Sample {
 	states := make([]string, len(policies))
 	for k := range states {
 		states[k] = "state"
@@ -29,17 +29,17 @@ func duet(group, i int, reward, verdict float64, policies ...string) assign.Samp
 	return s
 }
 
-// duets returns groups in which the final reward depends on the writer alone, and the other
+// answeredGroups returns groups in which the final reward depends on the writer alone, and the other
 // one on the checker alone.
-func duets() [][]assign.Sample {
+func answeredGroups() [][]assign.Sample {
 	return [][]assign.Sample{
-		{duet(0, 0, 1, 0, "writer", "checker"), duet(0, 1, 0, 1, "writer", "checker", "writer")},
-		{duet(1, 0, 1, 1, "writer", "checker"), duet(1, 1, 1, 0, "writer", "checker")},
+		{answered(0, 0, 1, 0, "writer", "checker"), answered(0, 1, 0, 1, "writer", "checker", "writer")},
+		{answered(1, 0, 1, 1, "writer", "checker"), answered(1, 1, 1, 0, "writer", "checker")},
 	}
 }
 
-// ensemble returns a spec of these policies; the checker's reward is the verdict.
-func ensemble(c spec.Credit, frozen ...string) spec.Spec {
+// withPolicies returns a spec of these policies; the checker's reward is the verdict.
+func withPolicies(c spec.Credit, frozen ...string) spec.Spec {
 	s := spec.Spec{Credit: c, Policies: map[string]spec.Policy{
 		"writer": {}, "checker": {Credit: &spec.Credit{Rewards: map[string]float64{"verdict": 1}}}, "third": {},
 	}}
@@ -51,8 +51,8 @@ func ensemble(c spec.Credit, frozen ...string) spec.Spec {
 
 func TestEachPolicyHasTheCreditOfItsOwnReward(t *testing.T) {
 	t.Parallel()
-	s := ensemble(spec.Credit{Std: credit.None})
-	trajectories, given, err := assign.Advantages(s, nil, duets())
+	s := withPolicies(spec.Credit{Std: credit.None})
+	trajectories, given, err := assign.Advantages(s, nil, answeredGroups())
 	require.NoError(t, err)
 	require.Equal(t, [][][]float64{
 		{{0.5, -0.5}, {-0.5, 0.5, -0.5}},
@@ -67,7 +67,7 @@ func TestEachPolicyHasTheCreditOfItsOwnReward(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"writer", "checker"} {
-		alone, one, err := assign.Advantages(s.ForPolicy(name), nil, duets())
+		alone, one, err := assign.Advantages(s.ForPolicy(name), nil, answeredGroups())
 		require.NoError(t, err)
 		for g, samples := range alone {
 			for i, trajectory := range samples {
@@ -83,7 +83,7 @@ func TestEachPolicyHasTheCreditOfItsOwnReward(t *testing.T) {
 
 func TestTheCallsOfAFrozenPolicyAreNotTrained(t *testing.T) {
 	t.Parallel()
-	trajectories, given, err := assign.Advantages(ensemble(spec.Credit{Std: credit.None}, "writer"), nil, duets())
+	trajectories, given, err := assign.Advantages(withPolicies(spec.Credit{Std: credit.None}, "writer"), nil, answeredGroups())
 	require.NoError(t, err)
 	require.True(t, trajectories[0][1].Calls[0].Skip)
 	require.False(t, trajectories[0][1].Calls[1].Skip)
@@ -92,50 +92,50 @@ func TestTheCallsOfAFrozenPolicyAreNotTrained(t *testing.T) {
 
 func TestPoliciesWithoutACallHaveNothingToTrain(t *testing.T) {
 	t.Parallel()
-	groups := [][]assign.Sample{{duet(0, 0, 1, 0, "writer"), duet(0, 1, 0, 0, "writer")}}
-	_, given, err := assign.Advantages(ensemble(spec.Credit{Std: credit.None}), nil, groups)
+	groups := [][]assign.Sample{{answered(0, 0, 1, 0, "writer"), answered(0, 1, 0, 0, "writer")}}
+	_, given, err := assign.Advantages(withPolicies(spec.Credit{Std: credit.None}), nil, groups)
 	require.NoError(t, err)
 	require.Equal(t, [][][]float64{{{0.5}, {-0.5}}}, given.Call)
-	_, _, err = assign.Advantages(ensemble(spec.Credit{}, "writer"), nil, groups)
+	_, _, err = assign.Advantages(withPolicies(spec.Credit{}, "writer"), nil, groups)
 	require.True(t, assign.NothingToTrain(err))
 	require.ErrorContains(t, err, "policy checker answered none of the calls, for example in attempt r/train-1/0/0/1")
 }
 
 func TestAGroupIsFlatIfItTeachesNoPolicy(t *testing.T) {
 	t.Parallel()
-	groups := append(duets(), []assign.Sample{duet(2, 0, 1, 1, "writer", "checker"), duet(2, 1, 1, 1, "writer", "checker")})
-	flat, err := assign.FlatGroups(ensemble(spec.Credit{}), groups)
+	groups := append(answeredGroups(), []assign.Sample{answered(2, 0, 1, 1, "writer", "checker"), answered(2, 1, 1, 1, "writer", "checker")})
+	flat, err := assign.FlatGroups(withPolicies(spec.Credit{}), groups)
 	require.NoError(t, err)
 	require.Equal(t, []bool{false, false, true}, flat)
-	flat, err = assign.FlatGroups(ensemble(spec.Credit{}, "checker"), groups)
+	flat, err = assign.FlatGroups(withPolicies(spec.Credit{}, "checker"), groups)
 	require.NoError(t, err)
 	require.Equal(t, []bool{false, true, true}, flat, "the second group taught the checker alone")
 }
 
 func TestRunningBaselinesAreOfEachPolicy(t *testing.T) {
 	t.Parallel()
-	s := ensemble(spec.Credit{Mean: credit.Running})
-	_, given, err := assign.Advantages(s, nil, duets())
+	s := withPolicies(spec.Credit{Mean: credit.Running})
+	_, given, err := assign.Advantages(s, nil, answeredGroups())
 	require.NoError(t, err)
 	for _, name := range []string{"writer", "checker"} {
-		_, alone, err := assign.Advantages(s.ForPolicy(name), nil, duets())
+		_, alone, err := assign.Advantages(s.ForPolicy(name), nil, answeredGroups())
 		require.NoError(t, err)
 		require.NotEmpty(t, alone.Baselines)
 		for of, v := range alone.Baselines {
 			require.Equal(t, v, given.Baselines[name+"/"+of], name)
 		}
 	}
-	_, next, err := assign.Advantages(s, given.Baselines, duets())
+	_, next, err := assign.Advantages(s, given.Baselines, answeredGroups())
 	require.NoError(t, err)
 	require.NotEqual(t, given.Call, next.Call, "the step after continues from the baselines")
 }
 
 func TestEstimatesAreLearnedByEachPolicyFromItsOwnCalls(t *testing.T) {
 	t.Parallel()
-	s := ensemble(spec.Credit{Assignment: credit.ValueDifference})
+	s := withPolicies(spec.Credit{Assignment: credit.ValueDifference})
 	var groups [][]assign.Sample
 	for g := range 8 { // the final reward is always 1, and the verdict always 0
-		groups = append(groups, []assign.Sample{duet(g, 0, 1, 0, "writer", "checker"), duet(g, 1, 1, 0, "writer", "checker")})
+		groups = append(groups, []assign.Sample{answered(g, 0, 1, 0, "writer", "checker"), answered(g, 1, 1, 0, "writer", "checker")})
 	}
 	require.True(t, assign.NeedsEstimates(s))
 	require.NoError(t, assign.Estimate(s, nil, groups))
@@ -147,24 +147,24 @@ func TestEstimatesAreLearnedByEachPolicyFromItsOwnCalls(t *testing.T) {
 
 func TestAnAttemptThatOnePolicyCannotBeGivenCreditForIsAFault(t *testing.T) {
 	t.Parallel()
-	groups := duets()
+	groups := answeredGroups()
 	groups[1][0].Rewards = nil // the checker's reward is missing
-	faults, err := assign.Faults(ensemble(spec.Credit{}), groups)
+	faults, err := assign.Faults(withPolicies(spec.Credit{}), groups)
 	require.NoError(t, err)
 	require.Len(t, faults, 1)
 	require.ErrorIs(t, faults[1], credit.ErrMissingReward)
-	faults, err = assign.Faults(ensemble(spec.Credit{}, "checker"), groups)
+	faults, err = assign.Faults(withPolicies(spec.Credit{}, "checker"), groups)
 	require.NoError(t, err)
 	require.Empty(t, faults)
 }
 
 func TestAPolicyThatCanLearnNothingDoesNotStopTheOthers(t *testing.T) {
 	t.Parallel()
-	s := ensemble(spec.Credit{Std: credit.None})
+	s := withPolicies(spec.Credit{Std: credit.None})
 	s.Policies["checker"] = spec.Policy{Credit: &spec.Credit{Assignment: credit.ValueDifference, Rewards: map[string]float64{"verdict": 1}}}
 	groups := [][]assign.Sample{
-		{duet(0, 0, 1, 0, "writer", "checker"), duet(0, 1, 0, 1, "writer", "checker")},
-		{duet(1, 0, 1, 1, "writer"), duet(1, 1, 0, 0, "writer")}, // the checker was asked in one group alone
+		{answered(0, 0, 1, 0, "writer", "checker"), answered(0, 1, 0, 1, "writer", "checker")},
+		{answered(1, 0, 1, 1, "writer"), answered(1, 1, 0, 0, "writer")}, // the checker was asked in one group alone
 	}
 	require.NoError(t, assign.Estimate(s.WithDefaults(), nil, groups))
 	trajectories, given, err := assign.Advantages(s.WithDefaults(), nil, groups)
@@ -175,8 +175,8 @@ func TestAPolicyThatCanLearnNothingDoesNotStopTheOthers(t *testing.T) {
 
 func TestAReplyThatCannotBeReadCostsItsOwnPolicyAlone(t *testing.T) {
 	t.Parallel()
-	s := ensemble(spec.Credit{Std: credit.None, FormatPenalty: 1})
-	groups := [][]assign.Sample{{duet(0, 0, 1, 1, "writer", "checker"), duet(0, 1, 1, 1, "writer", "checker")}}
+	s := withPolicies(spec.Credit{Std: credit.None, FormatPenalty: 1})
+	groups := [][]assign.Sample{{answered(0, 0, 1, 1, "writer", "checker"), answered(0, 1, 1, 1, "writer", "checker")}}
 	groups[0][1].History[0].ParseError = "no call"
 	s.Policies["checker"] = spec.Policy{}
 	_, given, err := assign.Advantages(s, nil, groups)
@@ -197,7 +197,7 @@ func (b blob) Get(context.Context, string) ([]byte, error) { return b, nil }
 
 func TestTheBaselinesOfOnePolicyAreReadBack(t *testing.T) {
 	t.Parallel()
-	s := ensemble(spec.Credit{})
+	s := withPolicies(spec.Credit{})
 	s.Policies["checker"] = spec.Policy{Credit: &spec.Credit{Mean: credit.Running}}
 	b := model.Batch{Policy: "main", Step: 1, VocabSize: 9, Baselines: map[string]float64{"checker/*": 0.5}}
 	b.Count()
@@ -207,7 +207,7 @@ func TestTheBaselinesOfOnePolicyAreReadBack(t *testing.T) {
 	got, err := source.Baselines(t.Context(), s.WithDefaults(), 2)
 	require.NoError(t, err)
 	require.Equal(t, b.Baselines, got)
-	got, err = source.Baselines(t.Context(), ensemble(spec.Credit{}), 2)
+	got, err = source.Baselines(t.Context(), withPolicies(spec.Credit{}), 2)
 	require.NoError(t, err)
 	require.Nil(t, got)
 }

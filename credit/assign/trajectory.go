@@ -250,7 +250,7 @@ func patterns() []func(sample int) float64 {
 // reward of a pattern.
 func withRewards(s spec.Spec, groups [][]Sample, reward func(int) float64) [][]Sample {
 	names := []string{credit.Final}
-	for _, one := range specs(s) {
+	for _, one := range s.TrainedSpecs() {
 		names = slices.AppendSeq(names, maps.Keys(one.Credit.Rewards))
 	}
 	slices.Sort(names)
@@ -291,7 +291,7 @@ func Ungiven(err error) bool {
 // spec.
 func Faults(s spec.Spec, groups [][]Sample) (map[int]error, error) {
 	out := map[int]error{}
-	for _, one := range specs(s) {
+	for _, one := range s.TrainedSpecs() {
 		for g := range groups {
 			if out[g] != nil {
 				continue
