@@ -505,6 +505,7 @@ func (s *Spec) settable() map[string]settable {
 		"promotion.significance":           number(&s.Promotion.Significance),
 		"evaluation.every":                 wholeNumber(&s.Evaluation.Every),
 	}
+	maps.Copy(keys, s.Scheduling.settable())
 	if s.Budget != nil {
 		b := *s.Budget // the caller's numbers do not change
 		s.Budget = &b

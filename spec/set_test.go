@@ -59,6 +59,26 @@ func TestABudgetCanBeChangedButNotBegun(t *testing.T) {
 	require.ErrorContains(t, err, "budget: empty; give budget.tokens, budget.calls or budget.hours, or leave budget out")
 }
 
+func TestSchedulingCanBeChangedInAnyRun(t *testing.T) {
+	t.Parallel()
+	s := valid()
+	changed, err := s.Set(map[string]float64{spec.KeyWeight: 2.5, spec.KeyPriority: 1})
+	require.NoError(t, err)
+	require.Equal(t, spec.Scheduling{Weight: 2.5, Priority: 1}, changed.Scheduling)
+	require.Zero(t, s.Scheduling, "the original stays")
+	require.InDelta(t, 3, s.SettableValues()[spec.KeyPriority], 0)
+	require.InDelta(t, 1, s.SettableValues()[spec.KeyWeight], 0)
+	for key, want := range map[string]string{
+		spec.KeyWeight:   "scheduling.weight: 1001 is not possible; give a number from 0.001 to 1000",
+		spec.KeyPriority: "scheduling.priority: 1001 is not possible; give a number from 1 to 5",
+	} {
+		_, err := s.Set(map[string]float64{key: 1001})
+		require.ErrorContains(t, err, want)
+	}
+	_, err = s.Set(map[string]float64{spec.KeyPriority: 1.5})
+	require.ErrorContains(t, err, "scheduling.priority: -1 is not possible")
+}
+
 func TestSetRefusesWhatCannotChangeOrCannotBe(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

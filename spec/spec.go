@@ -48,6 +48,9 @@ type Spec struct {
 	// Budget is what the run may use before it ends with what it has promoted. Absent means
 	// that nothing but the number of steps, or the budget of a search, ends it.
 	Budget *Budget `json:"budget,omitempty"`
+	// Scheduling is the run's share of queues that it has in common with other runs. Absent
+	// means an equal share.
+	Scheduling Scheduling `json:"scheduling,omitzero"`
 	// Tasks says where the tasks of the splits train, gate, test and validation are read
 	// from.
 	Tasks Tasks `json:"tasks"`

@@ -178,6 +178,7 @@ func (s Spec) check(f *Faults) {
 	s.checkEvaluation(f)
 	s.checkOnly(f)
 	s.checkBudget(f)
+	s.Scheduling.check(f)
 	s.checkPromotion(f)
 	s.Replay.check(f)
 	s.checkPolicies(f)

@@ -26,7 +26,7 @@ func (e *stoppedError) Error() string { return e.why }
 // or timed out: its work is on record, so the outcome is the same. A cancelled child
 // becomes a *stoppedError, unless ctx was cancelled too.
 func runChild[Result any](ctx workflow.Context, id, summary string, child, in any) (Result, error) {
-	options := workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{WorkflowID: id, StaticSummary: summary})
+	options := withChild(ctx, workflow.ChildWorkflowOptions{WorkflowID: id, StaticSummary: summary})
 	wait := firstRetry
 	for started := 1; ; started++ {
 		var r Result

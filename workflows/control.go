@@ -182,8 +182,8 @@ func (s *TrainingState) checkSetting(from int, in SetInput) error {
 // end it early.
 func checkSearchKeys(values map[string]float64) error {
 	for _, key := range slices.Sorted(maps.Keys(values)) {
-		if !strings.HasPrefix(key, "promotion.") && !strings.HasPrefix(key, "budget.") {
-			return fmt.Errorf("%s can't be set for a search for prompts: set promotion.margin, promotion.significance or a key of budget, or start another search", key)
+		if !strings.HasPrefix(key, "promotion.") && !strings.HasPrefix(key, "budget.") && !strings.HasPrefix(key, "scheduling.") {
+			return fmt.Errorf("%s can't be set for a search for prompts: set promotion.margin, promotion.significance or a key of budget or scheduling, or start another search", key)
 		}
 	}
 	return nil

@@ -231,7 +231,7 @@ func (t *trainingRun) judge(ctx workflow.Context, g *stepGroups) (string, error)
 
 // judging returns a context for asking a judge about all attempts of a step.
 func judging(ctx workflow.Context, summary string) workflow.Context {
-	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+	return withActivity(ctx, workflow.ActivityOptions{
 		TaskQueue:           QueueTraining,
 		StartToCloseTimeout: 24 * time.Hour,   // for thousands of slow answers; the spec bounds the requests
 		HeartbeatTimeout:    10 * time.Second, // seconds lost when a worker dies; it beats every second

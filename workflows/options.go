@@ -26,7 +26,7 @@ func forever(first, longest time.Duration) *temporal.RetryPolicy {
 // coordination returns a context for the short activities on the training queue: database
 // rows and small files, mostly a matter of seconds.
 func coordination(ctx workflow.Context, summary string) workflow.Context {
-	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+	return withActivity(ctx, workflow.ActivityOptions{
 		TaskQueue:           QueueTraining,
 		StartToCloseTimeout: 10 * time.Minute,                              // a batch takes seconds; estimates from five steps of thousands of long attempts, minutes
 		HeartbeatTimeout:    10 * time.Second,                              // seconds lost when a worker dies; keepAlive beats every 2
@@ -37,7 +37,7 @@ func coordination(ctx workflow.Context, summary string) workflow.Context {
 
 // training returns a context for the activities on the GPU queue.
 func training(ctx workflow.Context, summary string) workflow.Context {
-	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+	return withActivity(ctx, workflow.ActivityOptions{
 		TaskQueue:             QueueTrainGPU,
 		StartToCloseTimeout:   24 * time.Hour,   // an update of a large model may take long; heartbeats show that it goes on
 		HeartbeatTimeout:      10 * time.Second, // seconds lost when a GPU worker dies; it beats every second
@@ -49,7 +49,7 @@ func training(ctx workflow.Context, summary string) workflow.Context {
 
 // rollouts returns a context for one attempt of an agent.
 func rollouts(ctx workflow.Context, agent spec.Agent, summary string) workflow.Context {
-	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+	return withActivity(ctx, workflow.ActivityOptions{
 		TaskQueue:           agent.Queue,
 		StartToCloseTimeout: 24 * time.Hour,   // the agent's own limit ends it; waiting for a gateway to come back does not count
 		HeartbeatTimeout:    10 * time.Second, // seconds lost when a worker dies, and 4 ms of server CPU a beat
@@ -61,7 +61,7 @@ func rollouts(ctx workflow.Context, agent spec.Agent, summary string) workflow.C
 // beginOrEnd returns a context for the short activities before and after an external
 // agent.
 func beginOrEnd(ctx workflow.Context, agent spec.Agent, summary string) workflow.Context {
-	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+	return withActivity(ctx, workflow.ActivityOptions{
 		TaskQueue:           agent.Queue,
 		StartToCloseTimeout: 2 * time.Minute, // rows of the store; closing a session takes 30 s at the worst
 		RetryPolicy:         forever(500*time.Millisecond, 30*time.Second),
@@ -72,7 +72,7 @@ func beginOrEnd(ctx workflow.Context, agent spec.Agent, summary string) workflow
 // agentWorkflow returns a context for an agent that is a workflow. It is asked to end
 // with its rollout, so that it can clean up.
 func agentWorkflow(ctx workflow.Context, t spec.Temporal, id string, limit time.Duration, summary string) workflow.Context {
-	return workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{
+	return withChild(ctx, workflow.ChildWorkflowOptions{
 		WorkflowID:               id,
 		TaskQueue:                t.Queue,
 		WorkflowExecutionTimeout: limit,
@@ -85,7 +85,7 @@ func agentWorkflow(ctx workflow.Context, t spec.Temporal, id string, limit time.
 // since each try is an attempt, and waits for a worker without limit. An agent with a
 // limit on its idle time has to send heartbeats.
 func agentActivity(ctx workflow.Context, t spec.Temporal, limit, idle time.Duration, summary string) workflow.Context {
-	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+	return withActivity(ctx, workflow.ActivityOptions{
 		TaskQueue:           t.Queue,
 		StartToCloseTimeout: limit,
 		HeartbeatTimeout:    idle,
@@ -97,7 +97,7 @@ func agentActivity(ctx workflow.Context, t spec.Temporal, limit, idle time.Durat
 // grading returns a context for a grader command. The store counts how often the command
 // failed, since no outage must use up the tries of a task.
 func grading(ctx workflow.Context, agent spec.Agent, grader spec.Grader) workflow.Context {
-	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+	return withActivity(ctx, workflow.ActivityOptions{
 		TaskQueue:           agent.Queue,
 		StartToCloseTimeout: time.Duration(grader.Seconds*float64(time.Second)) + 5*time.Minute, // its own limit, and time for a store that is slow
 		HeartbeatTimeout:    10 * time.Second,                                                   // seconds lost when a worker dies; it beats every second

@@ -207,7 +207,7 @@ func RewardText(reward *float64) string {
 // awaiting returns a context for an activity that waits for a run to end. It may take days:
 // another try goes on waiting.
 func awaiting(ctx workflow.Context, summary string) workflow.Context {
-	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+	return withActivity(ctx, workflow.ActivityOptions{
 		TaskQueue:           QueueTraining,
 		StartToCloseTimeout: 24 * time.Hour,
 		HeartbeatTimeout:    10 * time.Second, // seconds lost when a worker dies; keepAlive beats every 2

@@ -23,6 +23,7 @@ func TrainingWorkflow(ctx workflow.Context, in TrainingInput) (TrainingResult, e
 // execute answers queries and Updates while the run goes on, and closes the record of one
 // that fails.
 func (t *trainingRun) execute(ctx workflow.Context, in TrainingInput) (TrainingResult, error) {
+	ctx = t.scheduled(ctx)
 	if err := workflow.SetQueryHandler(ctx, QueryProgress, t.progress); err != nil {
 		return TrainingResult{}, err
 	}
