@@ -31,14 +31,19 @@ const (
 	maxReplies = 16
 )
 
-// versionReference names a version that the playground asks for.
-var versionReference = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}@([0-9]{1,9}|promoted|newest)$`)
+// versionReference names a version that the playground asks for, of a run or of one of its
+// policies.
+var versionReference = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}(:[a-z0-9][a-z0-9._-]{0,62})?@([0-9]{1,9}|promoted|newest)$`)
 
 // playgroundBody is the page on which one can chat with versions.
 type playgroundBody struct {
 	Runs    []string
 	Run     string
 	A, B    string // versions, as references
+	// Policies are those of a run with several: only one of them can be asked. Policy is the
+	// one that is.
+	Policies []string
+	Policy   string
 	Problem string // why no version could answer
 	Tools   string // those of the newest attempt, as JSON
 }
@@ -60,6 +65,7 @@ func (s *Server) playground(r *http.Request) (view, error) {
 		b.Problem = format.FirstLine(err.Error())
 	}
 	if b.Run != "" {
+		b.Policy = r.URL.Query().Get("policy")
 		if err := s.sides(ctx, &b, r.URL.Query().Get("version")); err != nil {
 			return view{}, err
 		}
@@ -77,17 +83,39 @@ func (s *Server) sides(ctx context.Context, b *playgroundBody, version string) e
 	case err != nil:
 		return err
 	}
-	b.A = fmt.Sprintf("%s@%d", b.Run, last.Number)
-	if reference := b.Run + "@" + version; versionReference.MatchString(reference) {
+	of, err := s.asksFor(ctx, b)
+	if err != nil {
+		return err
+	}
+	b.A = fmt.Sprintf("%s@%d", of, last.Number)
+	if reference := of + "@" + version; versionReference.MatchString(reference) {
 		b.A = reference
 	}
 	promoted, _, err := s.promoted(ctx, b.Run, model.DefaultPolicy)
 	if err != nil {
 		return err
 	}
-	b.B = b.Run + "@" + beside(b.A, last.Number, promoted)
+	b.B = of + "@" + beside(b.A, last.Number, promoted)
 	b.Tools, err = s.toolsOf(ctx, b.Run)
 	return err
+}
+
+// asksFor returns how the versions of a run are named that can be asked: RUN, or RUN:POLICY
+// for a run with several policies, whose joint versions have no weights of their own.
+func (s *Server) asksFor(ctx context.Context, b *playgroundBody) (string, error) {
+	run, err := s.Records.Run(ctx, b.Run)
+	if err != nil {
+		return "", err
+	}
+	b.Policies = specOf(run).TrainedPolicies()
+	if len(b.Policies) == 0 {
+		b.Policy = ""
+		return b.Run, nil
+	}
+	if !slices.Contains(b.Policies, b.Policy) {
+		b.Policy = b.Policies[0]
+	}
+	return b.Run + ":" + b.Policy, nil
 }
 
 // beside returns what to compare a version with: the promoted one, or if that is the version
@@ -159,7 +187,7 @@ func (a asked) request() ([]byte, error) {
 	var messages, tools []any
 	switch {
 	case !versionReference.MatchString(a.Version):
-		return nil, errors.New("version: want RUN@NUMBER, RUN@promoted or RUN@newest")
+		return nil, errors.New("version: want RUN@NUMBER, RUN@promoted or RUN@newest, or RUN:POLICY in place of RUN")
 	case json.Unmarshal(a.Messages, &messages) != nil || len(messages) == 0:
 		return nil, errors.New("messages: want a list of messages")
 	case a.Tools != nil && json.Unmarshal(a.Tools, &tools) != nil:

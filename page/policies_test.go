@@ -2,6 +2,7 @@ package page_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -39,6 +40,18 @@ func TestThePagesOfARunWithPoliciesNameThem(t *testing.T) {
 
 	body, _ = get(t, server.URL+"/runs/pair")
 	require.Regexp(t, `Policies\s+checker, writer, helper\s+frozen`, strings.Join(view(t, body), "\n"))
+	for number, policy := range []string{model.DefaultPolicy, "checker", "writer"} {
+		_, _, err := r.store.PutVersion(ctx, model.Version{VersionID: model.VersionID{Run: "pair", Policy: policy}, Parent: -1, Manifest: fmt.Sprint("m", number), Weights: "w"})
+		require.NoError(t, err)
+	}
+	body, reply = get(t, server.URL+"/playground?run=pair")
+	require.Equal(t, http.StatusOK, reply.StatusCode)
+	require.Contains(t, body, `value="pair:checker@0"`, "a joint version has no weights that could be asked")
+	require.Contains(t, body, `<option selected>checker</option><option>writer</option></select>`)
+	body, _ = get(t, server.URL+"/playground?run=pair&policy=writer&version=0")
+	require.Equal(t, 2, strings.Count(body, `value="pair:writer@0"`))
+	body, _ = get(t, server.URL+"/playground?run=demo&policy=writer")
+	require.NotContains(t, body, `name="policy"`)
 	body, _ = get(t, server.URL+"/runs/demo")
 	require.NotContains(t, body, "<dt>Policies</dt>")
 	body, _ = get(t, server.URL+"/runs/demo/train-1/0/0/2")
