@@ -124,7 +124,9 @@ func (s *Server) overlay(ctx context.Context, b *compareBody, runs []record.Run)
 		if err != nil {
 			return err
 		}
-		for i, f := range curves.Of(s.curveData(run, b.Range, steps, j.evaluations)) {
+		data := s.curveData(run, b.Range, steps, j.evaluations)
+		data.Policies = nil // a run has one line in a figure; those of its policies are on its page
+		for i, f := range curves.Of(data) {
 			line := figure.Curve{Name: run.Name, Points: f.Lines[0].Points}
 			if len(b.Figures) <= i {
 				f.Lines = nil

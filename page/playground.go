@@ -37,15 +37,15 @@ var versionReference = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}(:[a-z0-9][
 
 // playgroundBody is the page on which one can chat with versions.
 type playgroundBody struct {
-	Runs    []string
-	Run     string
-	A, B    string // versions, as references
+	Runs []string
+	Run  string
+	A, B string // versions, as references
 	// Policies are those of a run with several: only one of them can be asked. Policy is the
 	// one that is.
 	Policies []string
 	Policy   string
-	Problem string // why no version could answer
-	Tools   string // those of the newest attempt, as JSON
+	Problem  string // why no version could answer
+	Tools    string // those of the newest attempt, as JSON
 }
 
 func (s *Server) playground(r *http.Request) (view, error) {

@@ -44,6 +44,19 @@ func TestThePagesOfARunWithPoliciesNameThem(t *testing.T) {
 		_, _, err := r.store.PutVersion(ctx, model.Version{VersionID: model.VersionID{Run: "pair", Policy: policy}, Parent: -1, Manifest: fmt.Sprint("m", number), Weights: "w"})
 		require.NoError(t, err)
 	}
+	for step := range 2 {
+		require.NoError(t, r.store.PutStep(ctx, record.Step{Run: "pair", Policy: model.DefaultPolicy, Step: step + 1, At: demo.Created, Metrics: map[string]float64{
+			"policy/writer/train/entropy": 1.25, "policy/checker/train/entropy": 0.5, "policy/helper/train/entropy": 7,
+			"policy/writer/train/kl": 0.125, "batch/trained_tokens": 90, "policy/writer/batch/trained_tokens": 60, "batch/rollouts": 10,
+		}}))
+	}
+	body, _ = get(t, server.URL+"/runs/pair")
+	for _, line := range []string{"entropy of checker", "entropy of writer", "KL of the update of writer", "trained tokens", "of writer"} {
+		require.Contains(t, body, line)
+	}
+	require.NotContains(t, body, "entropy of helper", "it is frozen")
+	body, _ = get(t, server.URL+"/compare?run=pair&run=demo")
+	require.NotContains(t, body, "entropy of writer", "a run has one line there")
 	body, reply = get(t, server.URL+"/playground?run=pair")
 	require.Equal(t, http.StatusOK, reply.StatusCode)
 	require.Contains(t, body, `value="pair:checker@0"`, "a joint version has no weights that could be asked")

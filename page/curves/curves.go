@@ -55,6 +55,9 @@ type Data struct {
 	Lags        map[int]float64
 	Evaluations []record.Evaluation
 	Marks       []figure.Mark
+	// Policies names those that are trained, if the run has several. What is measured of an
+	// update then has a line for each.
+	Policies []string
 	// Fractions says that no reward of the run is below 0 or above 1.
 	Fractions bool
 }
@@ -68,15 +71,16 @@ func Of(d Data) (figures []figure.Figure) {
 			lag.Points = append(lag.Points, figure.Point{X: float64(s.Step), Y: v})
 		}
 	}
+	of := func(name, key string) []figure.Curve { return ofEach(steps, d.Policies, name, key) }
 	figures = []figure.Figure{
 		{Title: "Reward", Lines: []figure.Curve{rewards(steps)}, Marks: marks, Note: "mean of all rollouts of the step"},
 		{Title: "Evaluations", Unit: "version", Lines: evaluationCurves(d.Evaluations, d.Fractions), Marks: decided(marks), Note: "bars: 95 % intervals"},
-		{Title: "Entropy", Lines: []figure.Curve{metric(steps, "entropy", "train/entropy")}, Marks: marks, Note: "nats a token"},
-		klFigure(steps, marks),
-		{Title: "Gradient norm", Lines: []figure.Curve{metric(steps, "gradient norm", "train/gradient_norm")}, Marks: marks, Note: "before clipping"},
-		{Title: "Mismatch", Lines: []figure.Curve{metric(steps, "mean", "train/mismatch"), metric(steps, "worst token", "train/mismatch_max")}, Note: "nats between sampler and trainer"},
+		{Title: "Entropy", Lines: of("entropy", "train/entropy"), Marks: marks, Note: "nats a token"},
+		klFigure(d),
+		{Title: "Gradient norm", Lines: of("gradient norm", "train/gradient_norm"), Marks: marks, Note: "before clipping"},
+		{Title: "Mismatch", Lines: mismatches(d), Note: "nats between sampler and trainer"},
 		{Title: "Lag", Lines: []figure.Curve{lag}, Note: "steps the sampler was behind"},
-		{Title: "Length", Lines: []figure.Curve{ratio(steps, "trained tokens", "batch/trained_tokens", "batch/rollouts")}, Note: "trained tokens a rollout"},
+		{Title: "Length", Lines: lengths(d), Note: "trained tokens a rollout"},
 		{Title: "Cut off", Lines: []figure.Curve{ratio(steps, "replies cut off", "batch/cut_off", "batch/calls")}, Note: "share of replies that a limit of tokens ended"},
 		{Title: "Speed", Lines: []figure.Curve{speed(steps, d.Before)}, Note: "tokens of the batch a second, from step to step"},
 	}
@@ -136,14 +140,52 @@ func withPoints(lines []figure.Curve) []figure.Curve {
 }
 
 // klFigure prefers the divergence from version 0, which only runs with that penalty have.
-func klFigure(steps []record.Step, marks []figure.Mark) figure.Figure {
+func klFigure(d Data) figure.Figure {
+	update := ofEach(d.Steps, d.Policies, "KL of the update", "train/kl")
 	for _, key := range []string{"train/kl_ref", "batch/kl_ref"} {
-		if c := metric(steps, "KL to version 0", key); len(c.Points) > 0 {
-			return figure.Figure{Title: "KL", Lines: []figure.Curve{c, metric(steps, "KL of the update", "train/kl")}, Marks: marks, Note: "nats a token"}
+		if reference := ofEach(d.Steps, d.Policies, "KL to version 0", key); slices.ContainsFunc(reference, func(c figure.Curve) bool { return len(c.Points) > 0 }) {
+			if len(d.Policies) == 0 {
+				reference = append(reference, update...)
+			}
+			return figure.Figure{Title: "KL", Lines: reference, Marks: d.Marks, Note: "nats a token"}
 		}
 	}
-	return figure.Figure{Title: "KL", Lines: []figure.Curve{metric(steps, "KL of the update", "train/kl")}, Marks: marks, Note: "nats a token, sampler to trainer"}
+	return figure.Figure{Title: "KL", Lines: update, Marks: d.Marks, Note: "nats a token, sampler to trainer"}
 }
+
+// mismatches returns the mean mismatch between sampler and trainer and that of the worst token,
+// or the mean of each policy.
+func mismatches(d Data) []figure.Curve {
+	lines := ofEach(d.Steps, d.Policies, "mean", "train/mismatch")
+	if len(d.Policies) == 0 {
+		lines = append(lines, metric(d.Steps, "worst token", "train/mismatch_max"))
+	}
+	return lines
+}
+
+// lengths returns the trained tokens of a rollout: all, and those of each policy.
+func lengths(d Data) []figure.Curve {
+	lines := []figure.Curve{ratio(d.Steps, "trained tokens", "batch/trained_tokens", "batch/rollouts")}
+	for _, policy := range d.Policies {
+		lines = append(lines, ratio(d.Steps, "of "+policy, policyMetric(policy, "batch/trained_tokens"), "batch/rollouts"))
+	}
+	return lines
+}
+
+// ofEach returns a metric of the update, or of the update of each of several policies.
+func ofEach(steps []record.Step, policies []string, name, key string) []figure.Curve {
+	if len(policies) == 0 {
+		return []figure.Curve{metric(steps, name, key)}
+	}
+	var lines []figure.Curve
+	for _, policy := range policies {
+		lines = append(lines, metric(steps, name+" of "+policy, policyMetric(policy, key)))
+	}
+	return lines
+}
+
+// policyMetric returns the name that a step's record has for a metric of one policy.
+func policyMetric(policy, key string) string { return "policy/" + policy + "/" + key }
 
 func metric(steps []record.Step, name, key string) figure.Curve {
 	c := figure.Curve{Name: name}
