@@ -18,10 +18,28 @@ def name(choice: str, seed: str) -> str:
     return f"choice-{hashlib.sha256(choice.encode()).hexdigest()[:8]}-{seed}"
 
 
+def base(choice: str) -> tuple[dict, str]:
+    """The spec that a choice begins from, and the rest of the choice."""
+    first, _, rest = choice.partition(" ")
+    name = "policies" if first == "policies" else "qwen"
+    spec = yaml.safe_load(Path(f"examples/sql/{name}.yaml").read_text())
+    if spec["grader"]["type"] == "command":
+        spec["grader"]["directory"] = "../examples/sql"
+    return spec, rest if first in ("policies", "default") else choice
+
+
+def evaluation(spec: dict) -> dict:
+    """The spec by which versions are compared: all with one grader, whatever they were trained with."""
+    out = copy.deepcopy({key: spec[key] for key in ("model", "agent", "policies", "sampling") if key in spec})
+    for policy in out.get("policies", {}).values():
+        policy.pop("credit", None)
+    return out | {"grader": {"type": "sql"}}
+
+
 def changed(spec: dict, choice: str) -> dict:
     """The spec with the keys of a choice set."""
     spec = copy.deepcopy(spec)
-    for setting in choice.split() if choice != "default" else []:
+    for setting in choice.split():
         key, equals, value = setting.partition("=")
         if not equals:
             sys.exit(f"choice.py: {setting} is not of the form KEY=VALUE")
@@ -34,16 +52,17 @@ def changed(spec: dict, choice: str) -> dict:
 
 
 def main(choice: str, seed: str, steps: int, tasks: int, port: int) -> None:
-    spec = yaml.safe_load(Path("examples/sql/qwen.yaml").read_text())
+    spec, settings = base(choice)
     spec["model"]["base"] = "../.sql/model"
     spec["agent"]["service"]["url"] = f"http://127.0.0.1:{port}/run"
     spec["training"] |= {"steps": steps, "tasks_per_step": tasks}
     spec["seed"] = int(seed)
-    evaluated = {key: spec[key] for key in ("model", "agent", "grader", "sampling")}
-    del spec["evaluation"], spec["promotion"]  # there is no gate split while it trains
+    evaluated = evaluation(spec)
+    for key in ("evaluation", "promotion"):  # there is no gate split while it trains
+        spec.pop(key, None)
     run = name(choice, seed)
     files = {
-        run: changed(spec | {"name": run, "tasks": {"train": "spider:../.sql/data/train.json"}}, choice),
+        run: changed(spec | {"name": run, "tasks": {"train": "spider:../.sql/data/train.json"}}, settings),
         f"{run}-sampled": evaluated | {"name": run, "tasks": {"gate": "spider:../.sql/data/gate.json"}},
     }
     files[f"{run}-greedy"] = copy.deepcopy(files[f"{run}-sampled"])
