@@ -19,6 +19,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/taskset"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/token"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/trackers"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/training"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/trial"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/version"
@@ -64,6 +65,7 @@ type commands struct {
 	Import    models.Import    `cmd:"" help:"Turn a GGUF file, a Hugging Face directory or a model on the hub into a directory to train from."`
 	Export    results.Export   `cmd:"" help:"Write a version as a Hugging Face directory or a GGUF file."`
 	Data      results.Data     `cmd:"" help:"Write what a run was trained on as JSONL or Parquet, for other trainers."`
+	Track     trackers.Command `cmd:"" help:"Write the metrics of runs to TensorBoard's files, trackio or wandb, while the runs go on."`
 	WarmStart trial.WarmStart  `cmd:"" help:"Make only the warm start of a spec, as a Hugging Face directory."`
 	Schema    plan.Schema      `cmd:"" help:"Print the JSON Schema of specs, or of what a command prints with --json."`
 	Version   version.Command  `cmd:"" help:"Print what this program was built from and for; so does fulgurite --version."`

@@ -88,11 +88,11 @@ func (r *Reader) Read(ctx context.Context, has Position) (News, error) {
 	news := News{Run: run, Ended: run.Status != record.Running}
 	var found []sortedEntry
 	if !has.Spec {
-		e, err := specEntry(run)
+		text, err := SpecOf(run)
 		if err != nil {
 			return News{}, err
 		}
-		found = append(found, sortedEntry{e, run.Created, specRank})
+		found = append(found, sortedEntry{Entry{Time: run.Created, Spec: text}, run.Created, specRank})
 	}
 	if !has.Start {
 		if found, err = r.addStart(ctx, found); err != nil {
@@ -139,17 +139,17 @@ func (r *Reader) readTables(ctx context.Context, has Position) ([]sortedEntry, e
 	}
 }
 
-// specEntry returns the entry with a run's spec.
-func specEntry(run record.Run) (Entry, error) {
+// SpecOf returns the spec of a run as JSON, without secrets.
+func SpecOf(run record.Run) (json.RawMessage, error) {
 	s, err := spec.Stored(run.Spec)
 	if err != nil {
-		return Entry{}, fmt.Errorf("decode the spec of run %s: %w", run.Name, err)
+		return nil, fmt.Errorf("decode the spec of run %s: %w", run.Name, err)
 	}
 	text, err := json.MarshalIndent(s.WithoutSecrets(), "", "  ")
 	if err != nil {
-		return Entry{}, fmt.Errorf("encode the spec of run %s: %w", run.Name, err)
+		return nil, fmt.Errorf("encode the spec of run %s: %w", run.Name, err)
 	}
-	return Entry{Time: run.Created, Spec: text}, nil
+	return text, nil
 }
 
 // addStart adds the metrics of version 0, of which only a warm start has any.
