@@ -15,13 +15,13 @@ import (
 )
 
 // journal is the file that keeps which entries were logged to a tracker, and in which
-// order. An entry is noted before it is logged, and noted as committed once the tracker
-// has acknowledged it.
+// order. An entry is noted before it is logged. The process of the tracker notes how many
+// it has.
 type journal struct {
 	path      string
 	file      *os.File
 	entries   []noted // numbered from 0
-	committed int     // how many of the entries the tracker has acknowledged
+	committed int     // how many of the entries the tracker had when this was opened
 }
 
 // noted is an entry in the journal: what a track.Position needs of it.
@@ -86,21 +86,19 @@ func (j *journal) take(l line) {
 	}
 }
 
-// add appends lines.
-func (j *journal) add(lines ...line) error {
+// add appends entries.
+func (j *journal) add(entries []noted) error {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
-	for _, l := range lines {
-		if err := e.Encode(l); err != nil {
+	for i := range entries {
+		if err := e.Encode(line{Entry: &entries[i]}); err != nil {
 			return fmt.Errorf("write journal %s: %w", j.path, err)
 		}
 	}
 	if _, err := j.file.Write(text.Bytes()); err != nil {
 		return fmt.Errorf("write journal %s: %w", j.path, err)
 	}
-	for _, l := range lines {
-		j.take(l)
-	}
+	j.entries = append(j.entries, entries...)
 	return nil
 }
 

@@ -11,7 +11,8 @@ Each line of standard input is a request, and each line of standard output a rep
     {"commit": …}   the number of entries since the start
         {"committed": …}   once the tracker has them
 
-{"error": …} or {"missing": PACKAGE} is a reply to any request, and the last one. The program ends with its input.
+{"error": …} or {"missing": PACKAGE} is a reply to any request, and the last one. The program ends with its input. It
+notes in the journal, which is file 3, how many entries the tracker has, also if whoever started it was killed.
 """
 
 import inspect
@@ -20,6 +21,8 @@ import os
 import signal
 import sys
 import time
+
+JOURNAL = 3
 
 # How long trackio may take to write what was logged, in seconds.
 WRITE_LIMIT = 60
@@ -101,12 +104,23 @@ def serve(requests, reply):
     for step, names in rows or []:
         reply(row={"step": step, "names": names})
     reply(ready={"rows": rows is not None, "logged": tracker.logged})
+    total = noted = numbered = 0
+
+    def note():
+        nonlocal noted
+        tracker.commit(total)
+        os.write(JOURNAL, (json.dumps({"committed": numbered}) + "\n").encode())
+        noted = total
+
     for request in requests:
         if "log" in request:
             tracker.log(request["log"])
+            total, numbered = total + 1, request["log"]["sequence"] + 1
         else:
-            tracker.commit(request["commit"])
+            note()
             reply(committed=request["commit"])
+    if noted < total:
+        note()
     tracker.finish()
 
 

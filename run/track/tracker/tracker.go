@@ -7,13 +7,14 @@
 //
 // Each entry is logged with the step of training. What is logged is asked from the tracker
 // where it can tell: trackio lists what its database has, and wandb says how many entries
-// its server has. Where it can't, the package relies on a journal in a folder of its own,
-// and an entry that was being logged when the process died may be logged twice. The
-// journal numbers the entries; wandb gets the number as its own step, and ignores an entry
-// whose number it has.
+// its server has. Where it can't, the package relies on a journal in a folder of its own.
+// The journal numbers the entries; wandb gets the number as its own step, and ignores an
+// entry whose number it has.
 //
-// The process of the tracker holds the journal's lock, so that no other one logs the run
-// before it has ended.
+// If this process is killed, the one of the tracker logs what it was given, notes it in
+// the journal and ends. It holds the journal's lock until then, so that no other one logs
+// the run. If both are killed, a tracker that can't tell what it has may get the entries
+// that were being logged a second time.
 package tracker
 
 import (
@@ -161,7 +162,7 @@ func configOf(run record.Run) (map[string]any, error) {
 func (w *Writer) start() error {
 	command := exec.CommandContext(context.Background(), w.options.Python, "-c", program) // Close ends it
 	subprocess.OwnGroup(command)                                                          // Ctrl-C is for this process
-	command.ExtraFiles = []*os.File{w.journal.file}                                       // holds the lock
+	command.ExtraFiles = []*os.File{w.journal.file}                                       // notes what is logged, and holds the lock
 	command.Stderr = w.printed
 	if w.options.Log != nil {
 		command.Stderr = io.MultiWriter(w.printed, w.options.Log)
@@ -306,15 +307,12 @@ func (w *Writer) number(entries []track.Entry) ([]int, []track.Entry, error) {
 		rest = slices.Delete(rest, at, at+1)
 	}
 	w.pending = nil
-	var lines []line
+	var added []noted
 	for i, e := range rest {
 		numbers, ordered = append(numbers, len(w.journal.entries)+i), append(ordered, e)
-		lines = append(lines, line{Entry: &noted{Step: e.Step, Name: e.Mark()}})
+		added = append(added, noted{Step: e.Step, Name: e.Mark()})
 	}
-	if len(lines) == 0 {
-		return numbers, ordered, nil
-	}
-	return numbers, ordered, w.journal.add(lines...)
+	return numbers, ordered, w.journal.add(added)
 }
 
 // log logs entries and waits until the tracker has them.
@@ -345,7 +343,7 @@ func (w *Writer) log(ctx context.Context, numbers []int, entries []track.Entry) 
 	for _, e := range entries {
 		w.position.Add(e.Step, e.Names())
 	}
-	return w.journal.add(line{Committed: numbers[len(numbers)-1] + 1})
+	return nil
 }
 
 // wait waits until the program has ended, and its output is complete. Processes that the
