@@ -1,12 +1,14 @@
 """Compares what `fulgurite track` wrote with the record, each number by the tracker's own reader.
 
-    python compare.py STORE RUN [tensorboard DIR | trackio PROJECT]...
+    python compare.py STORE RUN [tensorboard DIR | trackio PROJECT | wandb DIR]...
 
 STORE is the SQLite file of the record. TensorBoard's files are read by its EventAccumulator, and
-once more through the HTTP server of `tensorboard`, as the browser gets them; trackio's numbers by SQL from its database. It prints how many numbers are equal, and fails
+once more through the HTTP server of `tensorboard`, as the browser gets them; trackio's numbers by SQL from its database; wandb's from the files that it keeps offline.
+It prints how many numbers are equal, and fails
 with the first that is missing, doubled or different.
 """
 
+import glob
 import json
 import math
 import sqlite3
@@ -126,11 +128,48 @@ def trackio(project, run, want):
     assert "training" in json.loads(config), "trackio: the spec is missing"
 
 
+def blocks(path):
+    """The records of a file of wandb's, which has the format of LevelDB's logs after a header of 7 bytes."""
+    with open(path, "rb") as file:
+        data = file.read()
+    at, part, size = 7, b"", 32768
+    while at + 7 <= len(data):
+        if size - at % size < 7:
+            at += size - at % size
+            continue
+        length, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
+        part += data[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            yield part
+            part = b""
+
+
+def wandb(folder, run, want):
+    from wandb.proto import wandb_internal_pb2
+
+    got, numbers = defaultdict(list), []
+    for path in sorted(glob.glob(f"{folder}/offline-run-*{run}-*/*.wandb")):
+        for data in blocks(path):
+            entry = wandb_internal_pb2.Record()
+            entry.ParseFromString(data)
+            if entry.WhichOneof("record_type") != "history":
+                continue
+            row = {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in entry.history.item}
+            step = row.pop("step")
+            numbers.append(row["_step"])
+            for name, value in row.items():
+                if not name.startswith("_") and not isinstance(value, str):
+                    got[name].append((step, value))
+    assert numbers == list(range(len(numbers))), f"wandb: the entries have the numbers {numbers}"
+    compare("wandb", want, got)
+
+
 def main():
     store, run = sys.argv[1:3]
     want = record(store, run)
     for kind, place in zip(sys.argv[3::2], sys.argv[4::2]):
-        {"tensorboard": tensorboard, "trackio": trackio}[kind](place, run, want)
+        {"tensorboard": tensorboard, "trackio": trackio, "wandb": wandb}[kind](place, run, want)
 
 
 main()
