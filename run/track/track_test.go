@@ -376,3 +376,29 @@ func TestEntriesKeepTheirOrderIfClocksDiffer(t *testing.T) {
 	require.Equal(t, []int{0, 1, 2}, steps)
 	require.Equal(t, []int{1, 2}, moved)
 }
+
+// busyStore is a store in which a step is recorded while a reader reads.
+type busyStore struct {
+	track.Store
+	during func()
+}
+
+func (s *busyStore) Evaluations(ctx context.Context, run string) ([]record.Evaluation, error) {
+	s.during()
+	return s.Store.Evaluations(ctx, run)
+}
+
+func TestAStepThatIsRecordedWhileAReaderReadsIsInItsPlace(t *testing.T) {
+	t.Parallel()
+	h := newHistory(t)
+	n := 0
+	s := &busyStore{Store: h.store, during: func() {
+		if n++; n <= 3 {
+			h.step(n, map[string]float64{"reward/mean": 1})
+			h.evaluation(record.Gate, n, 0.5, nil)
+		}
+	}}
+	got := read(t, s, track.Position{}).Entries
+	require.Empty(t, cmp.Diff(lines(read(t, h.store, track.Position{}).Entries), lines(got)))
+	require.Len(t, got, 7)
+}

@@ -344,3 +344,28 @@ func must(data []byte, err error) []byte {
 	}
 	return data
 }
+
+// Whoever started the program is killed after it has sent entries, and before it asked to
+// commit them.
+func TestTheProgramNotesWhatItWasGivenIfItsStarterIsKilled(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, tracker.Wandb)
+	program, err := os.ReadFile("program.py")
+	require.NoError(t, err)
+	journal, err := os.Create(filepath.Join(p.dir, "journal"))
+	require.NoError(t, err)
+	command := exec.CommandContext(t.Context(), p.python("WANDB_MODE=offline"), "-c", string(program))
+	command.ExtraFiles = []*os.File{journal}
+	command.Stdin = strings.NewReader(`{"tracker": "wandb", "project": "my project", "name": "demo", "id": "demo-1700000000", "config": {}}
+{"log": {"sequence": 4, "step": 1, "values": {"reward": 1}}}
+{"log": {"sequence": 5, "step": 2, "values": {"reward": 2}}}
+`)
+	out, err := command.Output()
+	require.NoError(t, err)
+	require.Equal(t, `{"ready": {"rows": false, "logged": null}}`+"\n", string(out))
+	text, err := os.ReadFile(journal.Name())
+	require.NoError(t, err)
+	require.Equal(t, `{"committed": 6}`+"\n", string(text))
+	require.NoError(t, journal.Close())
+	require.Equal(t, []string{"1 reward=1", "2 reward=2"}, p.wandb())
+}
