@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +24,7 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/run/traces"
+	"github.com/fulgurite/fulgurite/run/track"
 )
 
 // traceCollector takes spans by OTLP. It is away for its first two requests.
@@ -82,33 +84,28 @@ func TestTracesHaveWhatTheRecordHas(t *testing.T) {
 	account, err := report.Of(ctx, st.Store, st.Blobs, "traced", model.DefaultPolicy)
 	require.NoError(t, err)
 
+	c := &traceCollector{t: t, resource: map[string]string{}}
+	server := httptest.NewServer(c)
+	defer server.Close()
+	waits := 0
+	s := traces.Sender{URL: server.URL, Headers: http.Header{"X-Key": {"secret"}}, First: time.Millisecond, Waiting: func(error) { waits++ }}
+	dir := t.TempDir()
 	var bodies [2][][]byte
-	for i := range bodies { // the second is what a follower sends that was killed before it noted how far it was
-		c := &traceCollector{t: t, resource: map[string]string{}}
-		server := httptest.NewServer(c)
-		defer server.Close()
-		waits := 0
-		s := traces.Sender{URL: server.URL, Headers: http.Header{"X-Key": {"secret"}}, First: time.Millisecond, Waiting: func(error) { waits++ }}
-		reader, err := traces.NewReader(st.Store, "store", run)
+	for i := range bodies {
+		w, err := traces.OpenWriter(st.Store, "store", run, s, dir)
 		require.NoError(t, err)
-		steps, err := st.Store.Steps(ctx, "traced", model.DefaultPolicy)
-		require.NoError(t, err)
-		for _, step := range steps {
-			spans, err := reader.Step(ctx, step)
-			require.NoError(t, err)
-			require.NoError(t, s.Send(ctx, reader, spans))
-		}
-		evaluations, err := st.Store.Evaluations(ctx, "traced")
-		require.NoError(t, err)
-		for _, e := range evaluations {
-			spans, err := reader.Evaluation(ctx, e)
-			require.NoError(t, err)
-			require.NoError(t, s.Send(ctx, reader, spans))
-		}
-		require.Equal(t, 2, waits)
+		require.NoError(t, track.Follow(ctx, track.NewReader(st.Store, "traced"), w, track.Options{}))
+		require.Equal(t, 2, waits, "the collector is away once")
 		require.Equal(t, "traced", c.resource["rl.run.id"])
-		requireTraces(t, c.spans, len(steps), len(evaluations), account)
+		requireTraces(t, c.spans, account)
 		bodies[i] = c.bodies
+
+		again, err := traces.OpenWriter(st.Store, "store", run, s, dir)
+		require.NoError(t, err)
+		require.NoError(t, track.Follow(ctx, track.NewReader(st.Store, "traced"), again, track.Options{}))
+		require.Len(t, c.bodies, len(bodies[i]), "what was sent is not sent again")
+		c.bodies, c.spans = nil, nil
+		require.NoError(t, os.Remove(w.Path())) // as if it had been killed before it noted what it had sent
 	}
 	require.Len(t, bodies[1], len(bodies[0]))
 	for i := range bodies[0] {
@@ -126,7 +123,7 @@ func TestTracesHaveWhatTheRecordHas(t *testing.T) {
 
 // requireTraces compares spans with what the report counts, and requires that they are trees
 // in which a span lies within its parent's time.
-func requireTraces(t *testing.T, spans []*v1.Span, steps, evaluations int, account report.Report) {
+func requireTraces(t *testing.T, spans []*v1.Span, account report.Report) {
 	t.Helper()
 	byID, names := map[string]*v1.Span{}, map[string]int{}
 	for _, s := range spans {
@@ -138,7 +135,7 @@ func requireTraces(t *testing.T, spans []*v1.Span, steps, evaluations int, accou
 	}
 	total := account.Attempts
 	require.Equal(t, map[string]int{
-		"rl.loop": steps, "rl.credit": steps, "rl.train": steps, "rl.evaluation": evaluations,
+		"rl.loop": account.Steps, "rl.credit": account.Steps, "rl.train": account.Steps, "rl.evaluation": len(account.Evaluations),
 		"rl.sample": total.Completed + total.AgentFailed + total.InfraFault, "chat": total.Calls.Sampled + total.Calls.Replayed, "ask": 1, "add": 1,
 	}, names)
 	for _, s := range byID {

@@ -101,6 +101,25 @@ func (e Entry) Mark() string {
 	return names[0]
 }
 
+// Evaluation returns which evaluation e is, if it is one.
+func (e Entry) Evaluation() (Evaluated, bool) {
+	for _, name := range e.Names() {
+		if policy, kind, ok := evaluationOf(name); ok {
+			return Evaluated{Policy: policy, Kind: kind, Version: e.Step}, true
+		}
+	}
+	return Evaluated{}, false
+}
+
+// IsStep reports whether e has the metrics of a training step.
+func (e Entry) IsStep() bool {
+	if _, move := moveOf(e.Mark()); move || e.Spec != nil || e.Step == 0 {
+		return false
+	}
+	_, evaluation := e.Evaluation()
+	return !evaluation
+}
+
 // moveOf returns the policy whose promoted version has a name.
 func moveOf(name string) (policy string, ok bool) {
 	rest, ok := strings.CutPrefix(name, promotedPrefix)

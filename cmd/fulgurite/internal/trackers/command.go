@@ -7,8 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +23,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/internal/wait"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/traces"
 	"github.com/fulgurite/fulgurite/run/track"
 	"github.com/fulgurite/fulgurite/run/track/tensorboard"
 	"github.com/fulgurite/fulgurite/run/track/tracker"
@@ -32,6 +37,7 @@ type Command struct {
 	Tracker     string   `help:"Log to trackio or wandb, which are packages of Python." enum:",trackio,wandb" default:""`
 	Project     string   `help:"Project of the tracker." default:"fulgurite"`
 	Python      string   `help:"Python that has the tracker's package." default:"python3" placeholder:"PROGRAM"`
+	OTLP        string   `help:"Send traces to a collector of OpenTelemetry, by OTLP over HTTP. OTEL_EXPORTER_OTLP_HEADERS has headers, such as a key." name:"otlp" placeholder:"URL"`
 	Once        bool     `help:"Write what is on record and end, although runs go on."`
 	JSON        bool     `help:"Print JSON, once all is written." name:"json"`
 
@@ -47,16 +53,24 @@ const (
 	busyPause = 200 * time.Millisecond
 )
 
-// tensorBoard is the name of TensorBoard where a tracker has one.
-const tensorBoard = "tensorboard"
+// The names of TensorBoard and of collectors where a tracker has one.
+const (
+	tensorBoard = "tensorboard"
+	otlp        = "otlp"
+)
+
+// headersVariable has the headers for a collector, as the exporters of OpenTelemetry read it.
+const headersVariable = "OTEL_EXPORTER_OTLP_HEADERS"
 
 // tracked is a run in a tracker, as the command prints it.
 type tracked struct {
 	Run string `json:"run"`
-	// Tracker is tensorboard, trackio or wandb.
+	// Tracker is tensorboard, trackio, wandb or otlp.
 	Tracker string `json:"tracker"`
 	// File is the event file of TensorBoard.
 	File string `json:"file,omitempty"`
+	// URL is the address of a collector.
+	URL string `json:"url,omitempty"`
 	// Project is the project of another tracker.
 	Project string `json:"project,omitempty"`
 	// Step is the last step that the tracker has.
@@ -80,9 +94,6 @@ type writer interface {
 
 // Run follows the runs until all of them have ended, or writes them once.
 func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
-	if c.TensorBoard == "" && c.Tracker == "" {
-		return terminal.Usagef("give --tensorboard DIR, or --tracker with trackio or wandb")
-	}
 	records, err := s.OpenRecords(ctx, t, c.Records)
 	if err != nil {
 		return err
@@ -92,7 +103,14 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	if err != nil {
 		return err
 	}
-	f := follower{Command: c, store: records.Store, journals: filepath.Join(s.Dir, "trackers"), out: t.Out}
+	if c.TensorBoard == "" && c.Tracker == "" && c.OTLP == "" {
+		return terminal.Usagef("give --tensorboard DIR, --otlp URL, or --tracker with trackio or wandb")
+	}
+	sender, err := c.sender()
+	if err != nil {
+		return terminal.Usage(err)
+	}
+	f := follower{Command: c, store: records.Store, sender: sender, journals: filepath.Join(s.Dir, "trackers"), out: t.Out}
 	if c.JSON {
 		f.out = t.Err
 	}
@@ -126,6 +144,7 @@ func (c *Command) find(ctx context.Context, db *store.Store) ([]record.Run, erro
 type follower struct {
 	*Command
 	store    *store.Store
+	sender   traces.Sender
 	journals string    // folder
 	log      io.Writer // of what trackers print; nil for nothing
 
@@ -150,6 +169,9 @@ func (f *follower) all(ctx context.Context, runs []record.Run) ([]tracked, error
 		}
 		if f.Tracker != "" {
 			todo = append(todo, tracked{Run: run.Name, Tracker: f.Tracker, Project: f.Project})
+		}
+		if f.OTLP != "" {
+			todo = append(todo, tracked{Run: run.Name, Tracker: otlp, URL: f.OTLP})
 		}
 	}
 	group, ctx := errgroup.WithContext(ctx)
@@ -196,6 +218,10 @@ func (f *follower) one(ctx context.Context, run record.Run, t *tracked) (err err
 
 // open opens a tracker of a run. It waits for another process that has it, for a while.
 func (f *follower) open(ctx context.Context, run record.Run, t *tracked) (w writer, place string, err error) {
+	if t.Tracker == otlp {
+		w, err := f.collector(ctx, run)
+		return w, f.OTLP, err
+	}
 	deadline := time.Now().Add(busyLimit)
 	for said := false; ; said = true {
 		if t.Tracker == tensorBoard {
@@ -221,4 +247,54 @@ func (f *follower) open(ctx context.Context, run record.Run, t *tracked) (w writ
 			return nil, "", ctx.Err()
 		}
 	}
+}
+
+// sender returns the way to the collector, which is empty if none is given.
+func (c *Command) sender() (traces.Sender, error) {
+	if c.OTLP == "" {
+		return traces.Sender{}, nil
+	}
+	h, err := headers(os.Getenv(headersVariable))
+	if err != nil {
+		return traces.Sender{}, fmt.Errorf("%s: %w", headersVariable, err)
+	}
+	s := traces.Sender{URL: c.OTLP, Headers: h}
+	if err := s.Check(); err != nil {
+		return s, fmt.Errorf("--otlp: %w", err)
+	}
+	return s, nil
+}
+
+// collector returns a writer that sends the traces of a run.
+func (f *follower) collector(ctx context.Context, run record.Run) (writer, error) {
+	id, err := f.store.ID(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sender := f.sender
+	away := false
+	sender.Waiting = func(err error) {
+		if !away {
+			f.say("%s: the collector is away, waiting: %s", run.Name, terminal.Escape(err.Error()))
+		}
+		away = true
+	}
+	return traces.OpenWriter(f.store, id, run, sender, f.journals)
+}
+
+// headers reads headers as "NAME=VALUE,NAME=VALUE", with escapes of URLs.
+func headers(text string) (http.Header, error) {
+	h := http.Header{}
+	for i, part := range strings.Split(text, ",") {
+		if strings.TrimSpace(part) == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(part, "=")
+		value, err := url.PathUnescape(strings.TrimSpace(value))
+		if name = strings.TrimSpace(name); !ok || name == "" || err != nil {
+			return nil, fmt.Errorf("its part %d is not of the form NAME=VALUE", i+1) // without the value, which may be a key
+		}
+		h.Set(name, value)
+	}
+	return h, nil
 }
