@@ -75,7 +75,7 @@ func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttem
 		return r.ended(ctx, before, task)
 	}
 	a := record.Attempt{Address: in.Address, TaskID: task.ID, Returned: time.Now()}
-	settled, fault := forwarder.CloseExternal(ctx, in.BaseURL, in.Key)
+	settled, fault := forwarder.CloseExternal(ctx, in.BaseURL, in.Key, r.TLS)
 	var result agent.Result
 	if fault == nil {
 		a.PartlyRead = settled.PartlyRead
@@ -121,7 +121,7 @@ func (r *Runner) EndAttempt(ctx context.Context, in EndAttemptInput) (_ EndAttem
 // cancelled ends an attempt whose agent a person has cancelled. The person meant the
 // task, so it is not tried again.
 func (r *Runner) cancelled(ctx context.Context, in EndAttemptInput, a record.Attempt) (EndAttemptResult, error) {
-	_, _ = forwarder.CloseExternal(ctx, in.BaseURL, in.Key) // what the agent could have seen doesn't matter, and the session also ends without this call
+	_, _ = forwarder.CloseExternal(ctx, in.BaseURL, in.Key, r.TLS) // what the agent could have seen doesn't matter, and the session also ends without this call
 	if a.Outcome == record.OutcomeRunning {
 		a = record.Attempt{Address: a.Address, TaskID: a.TaskID, Outcome: record.InfraFault, Error: in.Message}
 		if err := r.Attempts.SealAttempt(ctx, a); err != nil && !errors.Is(err, record.ErrFenced) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -35,6 +36,9 @@ type Runner struct {
 	// Workers has information about users' workers. If it is nil, that information is not
 	// used.
 	Workers Workers
+	// TLS says which certificates the forwarders of other workers may have; nil is what the
+	// system accepts.
+	TLS *tls.Config
 
 	runs    runCache
 	graders grading.Graders

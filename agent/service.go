@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -48,6 +49,8 @@ type Service struct {
 	// SecretHeaders are added, too: each is the value of the variable of this process's
 	// environment that stands here.
 	SecretHeaders map[string]string
+	// TLS says which certificates the service may have; nil is what the system accepts.
+	TLS *tls.Config
 }
 
 // Launch asks the service and waits for its answer.
@@ -87,7 +90,7 @@ func (s Service) ask(ctx context.Context, job Job) (Result, error) {
 		return Result{}, err
 	}
 	// Each request has a new connection: on a reused one, it could be sent twice.
-	transport := health.NewTransport()
+	transport := health.NewTransport(s.TLS)
 	transport.DisableKeepAlives = true
 	response, err := transport.RoundTrip(request)
 	if err != nil {

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -27,17 +28,18 @@ var ErrToolServer = errors.New("server of tools")
 // That alone would not notice a server that dies and restarts while the agent runs. So a
 // server may name its process in the header X-Fulgurite-Instance, by any text that
 // another process would not send. If this text has changed at the end, that is a fault,
-// too.
-func WithToolServers(l Launcher, urls []string) Launcher {
+// too. trusted says which certificates the servers may have; nil is what the system accepts.
+func WithToolServers(l Launcher, urls []string, trusted *tls.Config) Launcher {
 	if len(urls) == 0 {
 		return l
 	}
-	return toolUser{l, urls}
+	return toolUser{l, urls, trusted}
 }
 
 type toolUser struct {
-	inner Launcher
-	urls  []string
+	inner   Launcher
+	urls    []string
+	trusted *tls.Config
 }
 
 // Launch implements Launcher.
@@ -67,21 +69,21 @@ func (t toolUser) instances(ctx context.Context) ([]string, error) {
 	out := make([]string, len(t.urls))
 	for i, url := range t.urls {
 		var err error
-		if out[i], err = instance(ctx, url); err != nil {
+		if out[i], err = instance(ctx, url, t.trusted); err != nil {
 			return nil, fmt.Errorf("%w %s: %w", ErrToolServer, url, err)
 		}
 	}
 	return out, nil
 }
 
-func instance(ctx context.Context, url string) (string, error) {
+func instance(ctx context.Context, url string, trusted *tls.Config) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, toolServerTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return "", err
 	}
-	transport := health.NewTransport()
+	transport := health.NewTransport(trusted)
 	transport.DisableKeepAlives = true // a connection that is kept could outlive the server's listener
 	response, err := transport.RoundTrip(request)
 	if err != nil {

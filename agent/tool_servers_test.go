@@ -73,7 +73,7 @@ func TestAnAttemptWhoseToolServerWasKilledIsAFault(t *testing.T) {
 			launched++
 			during()
 			return "a guess", nil
-		}), s.health())
+		}), s.health(), nil)
 	}
 	_, err := guess(s.kill).Launch(t.Context(), job("demo"))
 	require.ErrorIs(t, err, agent.ErrToolServer)
@@ -102,7 +102,7 @@ func TestAFailureOfAnAgentWithoutItsToolsIsAFault(t *testing.T) {
 		s.kill()
 		return "", fmt.Errorf("no search")
 	})
-	_, err := agent.WithToolServers(failing, s.health()).Launch(t.Context(), job("demo"))
+	_, err := agent.WithToolServers(failing, s.health(), nil).Launch(t.Context(), job("demo"))
 	require.ErrorIs(t, err, agent.ErrToolServer)
 }
 
@@ -111,7 +111,7 @@ func TestAToolServerThatSaysNothingOfItselfOnlyHasToAnswer(t *testing.T) {
 	status := http.StatusNoContent
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
 	t.Cleanup(s.Close)
-	l := agent.WithToolServers(agent.Func(func(context.Context, agent.Task, agent.Env) (string, error) { return "42", nil }), []string{s.URL})
+	l := agent.WithToolServers(agent.Func(func(context.Context, agent.Task, agent.Env) (string, error) { return "42", nil }), []string{s.URL}, nil)
 	got, err := l.Launch(t.Context(), job("demo"))
 	require.NoError(t, err)
 	require.Equal(t, "42", got.Text)

@@ -54,8 +54,12 @@ type Config struct {
 	Sampler model.Sampler
 	// Versions are served at /v1; nil serves none.
 	Versions Versions
-	// ServingKey must be presented at /v1; empty lets everyone in.
+	// ServingKey must be presented at /v1; empty lets everyone in, unless Closed is set.
 	ServingKey string
+	// Closed says why /v1 answers nobody while there is no ServingKey, and what to do about
+	// it, in the words of the process's command line; empty, /v1 is open. Attempts have keys
+	// of their own, and are answered either way.
+	Closed string
 	// Codecs finds a codec by its name in a spec; nil is dialog.Named.
 	Codecs func(name string) (dialog.Codec, error)
 	// Prompts finds prompts by their digest. It is needed if attempts have prompts in their
@@ -367,6 +371,9 @@ func (g *Gateway) serving(handle func(http.ResponseWriter, *http.Request) error)
 			return err
 		}
 		if g.config.ServingKey == "" {
+			if g.config.Closed != "" {
+				return &wire.Failure{Status: http.StatusForbidden, Code: "serving_closed", Message: "no version is served here: " + g.config.Closed}
+			}
 			return handle(w, r)
 		}
 		got, want := sha256.Sum256([]byte(protocol.PresentedKey(r))), sha256.Sum256([]byte(g.config.ServingKey))

@@ -250,6 +250,9 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	request.Header.Set("Content-Type", "application/json")
+	if s.ServingKey != "" {
+		request.Header.Set("Authorization", "Bearer "+s.ServingKey)
+	}
 	answer, err := s.client.Do(request)
 	if err != nil {
 		http.Error(w, "the gateway does not answer: "+format.FirstLine(err.Error()), http.StatusBadGateway)

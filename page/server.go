@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"embed"
 	"encoding/hex"
 	"errors"
@@ -22,6 +23,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/credit/compare"
+	"github.com/fulgurite/fulgurite/internal/health"
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/access"
@@ -69,6 +71,10 @@ type Options struct {
 	// Patience is how long a page waits for a report. After that the page is shown
 	// without the report and loads it later. 0 means 25 ms.
 	Patience time.Duration
+	// TLS says which certificates the gateway may have; nil is what the system accepts.
+	// ServingKey is what the gateway wants from those who ask versions; it may be empty.
+	TLS        *tls.Config
+	ServingKey string
 	// Place is where the commands that the page shows find the runs.
 	Place shell.Place
 	Log   *zap.Logger // nil is silent
@@ -129,7 +135,7 @@ func New(o Options) (*Server, error) {
 		o.Log = zap.NewNop()
 	}
 	s := &Server{Options: o, mux: http.NewServeMux(), following: make(chan struct{}, maxFollowing), replying: make(chan struct{}, maxReplies)}
-	s.client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	s.client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }, Transport: health.NewTransport(o.TLS)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.histories.Most, s.batches.Most, s.scores.Most, s.splits.Most, s.states.Most, s.lives.Most, s.looks.Most, s.drawn.Most = 64, 2, 2, 8, 256, 256, 256, 64
 	s.documents.Most, s.failures.Most = maxDocuments, 256
@@ -187,6 +193,7 @@ func (s *Server) Close() {
 	s.cancel()
 	s.closing.Unlock()
 	s.work.Wait()
+	s.client.CloseIdleConnections()
 }
 
 // begin registers work that Close waits for. It returns false if Close was called before.

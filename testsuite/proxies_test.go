@@ -68,7 +68,7 @@ func callThroughProxy(t *testing.T) {
 	during(func(ctx context.Context) { _, _, _ = server.Sample(ctx, model.VersionID{}, request) }) // its reply is none
 	sampler := remote.NewClient("http://sampler.invalid:8081", remote.Options{})
 	during(func(ctx context.Context) { _, _, _ = sampler.Sample(ctx, model.VersionID{}, request) })
-	reply, err := (&http.Client{Transport: health.NewTransport()}).Get("http://peer.invalid/healthz")
+	reply, err := (&http.Client{Transport: health.NewTransport(nil)}).Get("http://peer.invalid/healthz")
 	if err == nil {
 		_ = reply.Body.Close()
 	}

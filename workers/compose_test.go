@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v4"
 
+	"github.com/fulgurite/fulgurite/internal/trust"
 	"github.com/fulgurite/fulgurite/workers"
 )
 
@@ -55,7 +56,7 @@ func ours(t *testing.T) map[string]service {
 
 // unflaggedVariables returns the environment variables that the command reads without a
 // flag.
-func unflaggedVariables() []string { return []string{"PGPASSWORD", workers.ServingKey} }
+func unflaggedVariables() []string { return []string{"PGPASSWORD", trust.ServingKey, trust.FleetKey, trust.MetricsKey} }
 
 func TestComposeRunsCommandsThatExist(t *testing.T) {
 	for name, s := range ours(t) {

@@ -71,10 +71,10 @@ func (c *cpuCommand) setUp(ctx context.Context, p *process, agents agent.Registr
 	if err != nil {
 		return err
 	}
-	samplers := fleet.NewSamplers(leasesOr(records, c.Sampler), p.log.Named("samplers"))
+	samplers := fleet.NewSamplers(leasesOr(records, c.Sampler), p.peers, p.log.Named("samplers"))
 	p.OnClose(func(context.Context) error { samplers.Close(); return nil })
 	gateways := fleet.NewFinder(leasesOr(records, c.Gateway), record.Gateway, p.log.Named("gateways"))
-	forwarder, err := forwarder.New(ctx, gateways.URL, p.log.Named("forwarder"), forwarder.At(c.Agents))
+	forwarder, err := forwarder.New(ctx, gateways.URL, p.log.Named("forwarder"), forwarder.At(c.Agents), forwarder.Trust(p.peers.TLS), forwarder.Over(p.certificate))
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,8 @@ func (c *cpuCommand) setUp(ctx context.Context, p *process, agents agent.Registr
 		}
 	}
 	tuning, runner := p.tuning(c.Concurrency), records.Runner(forwarder, agents)
-	runner.Workers = fleet.Workers{Client: temporal}
+	runner.Workers, runner.TLS = fleet.Workers{Client: temporal}, p.peers.TLS
+	runner.Launchers = fleet.HomeLaunchers{Functions: agents, TLS: p.peers.TLS}
 	p.OnClose(func(context.Context) error { runner.Close(); return nil })
 	var list []worker.Worker
 	queues := c.Queues

@@ -19,7 +19,6 @@ func KeepAliveEvery(d time.Duration) interceptor.WorkerInterceptor { return &kee
 const (
 	ExitFailed = exitFailed
 	ExitUsage  = exitUsage
-	ServingKey = servingKey
 )
 
 // Run executes one command line.

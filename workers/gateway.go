@@ -3,14 +3,19 @@ package workers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
+	"strings"
 	"sync/atomic"
+
+	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/internal/memory"
 	"github.com/fulgurite/fulgurite/internal/protocol"
+	"github.com/fulgurite/fulgurite/internal/trust"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 )
@@ -28,12 +33,8 @@ type gatewayCommand struct {
 	NoReplay        bool   `help:"Answer no call from the record: for tests of what the record does." hidden:"" env:"FULGURITE_NO_REPLAY"`
 }
 
-// Environment variables with keys. They have no flags, since everyone on a machine can
-// see flags.
-const (
-	servingKey    = "FULGURITE_SERVING_KEY" // clients of /v1 must present it
-	embeddingsKey = "FULGURITE_EMBEDDINGS_KEY"
-)
+// embeddingsKey is the environment variable with the key of the server of embeddings.
+const embeddingsKey = "FULGURITE_EMBEDDINGS_KEY"
 
 // Validate is called by kong.
 func (c *gatewayCommand) Validate() error {
@@ -49,23 +50,28 @@ func (c *gatewayCommand) Run(ctx context.Context, stderr io.Writer) error {
 }
 
 func (c *gatewayCommand) setUp(ctx context.Context, p *process) error {
+	serving, closed := strings.TrimSpace(os.Getenv(trust.ServingKey)), ""
+	if err := c.check(p, trust.ServingKey, serving); err != nil {
+		closed = "other machines can reach this gateway (--listen " + c.Listen + "), and it has no key for those who ask versions: set " + trust.ServingKey + " where it is started, or give --insecure"
+		p.log.Warn("/v1 is closed: agents are answered, and nobody else", zap.String("reason", closed))
+	}
 	memory.Pace(ctx)
 	records, err := p.open(ctx, c.database)
 	if err != nil {
 		return err
 	}
-	samplers := fleet.NewSamplers(leasesOr(records, c.Sampler), p.log.Named("samplers"))
+	samplers := fleet.NewSamplers(leasesOr(records, c.Sampler), p.peers, p.log.Named("samplers"))
 	p.OnClose(func(context.Context) error { samplers.Close(); return nil })
 	router := records.Route(samplers)
 	p.OnClose(func(context.Context) error { router.Close(); return nil })
 	g := records.Gateway(gateway.Config{
-		Sampler: router, ServingKey: os.Getenv(servingKey),
+		Sampler: router, ServingKey: serving, Closed: closed,
 		Embeddings: gateway.Embeddings{URL: c.Embeddings, Option: "--embeddings URL (FULGURITE_EMBEDDINGS)", Key: os.Getenv(embeddingsKey), Model: c.EmbeddingsModel}, NoReplay: c.NoReplay, Log: p.log.Named("gateway"),
 	})
 	if c.OTLP != "" {
-		listener, err := fleet.Listen(ctx, c.OTLP)
+		listener, err := p.listen(ctx, c.OTLP)
 		if err != nil {
-			return err
+			return fmt.Errorf("--otlp: %w", err)
 		}
 		p.OnClose(fleet.ServeTraces(listener, g, p.log.Named("traces")).Close)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -25,6 +26,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/logging"
 	"github.com/fulgurite/fulgurite/internal/metrics"
 	"github.com/fulgurite/fulgurite/internal/shell"
+	"github.com/fulgurite/fulgurite/internal/trust"
 	"github.com/fulgurite/fulgurite/model/engine/native/kernel"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
@@ -126,7 +128,9 @@ type common struct {
 	Wait     time.Duration `help:"How long to wait at the start for the store and Temporal." default:"60s" env:"FULGURITE_WAIT"`
 	Drain    time.Duration `help:"How long a stopping process may finish what it has begun." default:"30s" env:"FULGURITE_DRAIN"`
 
-	MetricsListen string `help:"Address to show metrics for Prometheus on, at /metrics, host:port (default: none)." env:"FULGURITE_METRICS_LISTEN" placeholder:"ADDRESS"`
+	TLS           trust.Files `embed:"" envprefix:"FULGURITE_"`
+	TLSCA         string      `help:"Certificates of authorities that other processes of the fleet may have theirs from, PEM, besides those of the system." name:"tls-ca" env:"FULGURITE_TLS_CA" placeholder:"FILE" type:"path"`
+	MetricsListen string      `help:"Address to show metrics for Prometheus on, at /metrics, host:port (default: none)." env:"FULGURITE_METRICS_LISTEN" placeholder:"ADDRESS"`
 }
 
 // database holds the flags that say where the records lie. Both have an environment
@@ -149,9 +153,11 @@ func defaultName() string {
 type process struct {
 	common
 	fleet.Closers
-	log     *zap.Logger
-	metrics *metrics.Metrics
-	fail    context.CancelCauseFunc // ends the process because of an error
+	log         *zap.Logger
+	metrics     *metrics.Metrics
+	certificate *trust.Certificate // nil without TLS
+	peers       trust.Peers
+	fail        context.CancelCauseFunc // ends the process because of an error
 }
 
 // serve runs a command's setup and keeps the process up until a signal comes or something
@@ -174,7 +180,10 @@ func (c common) do(ctx context.Context, stderr io.Writer, work func(context.Cont
 	inner, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	p := &process{common: c, log: log, metrics: metrics.New(build.This("").Version), fail: fail}
-	err := p.serveMetrics(inner)
+	err := p.secure()
+	if err == nil {
+		err = p.serveMetrics(inner)
+	}
 	if err == nil {
 		err = work(inner, p)
 	}
@@ -184,6 +193,28 @@ func (c common) do(ctx context.Context, stderr io.Writer, work func(context.Cont
 	err = errors.Join(err, p.close())
 	_ = log.Sync() // what repeated is told before the end; a terminal can't be synced
 	return report(log, err)
+}
+
+// secure reads the certificate of the process, the authorities that it accepts, and the key of
+// the fleet.
+func (p *process) secure() (err error) {
+	if p.certificate, err = p.TLS.Open(p.log.Named("tls")); err != nil {
+		return err
+	}
+	if p.peers.TLS, err = trust.Authorities(p.TLSCA); err != nil {
+		return err
+	}
+	p.peers.Key, err = trust.ReadKey(trust.FleetKey)
+	return err
+}
+
+// listen listens on an address, over TLS if the process has a certificate.
+func (p *process) listen(ctx context.Context, address string) (net.Listener, error) {
+	l, err := fleet.Listen(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	return fleet.Secure(l, p.certificate), nil
 }
 
 // spare is how long closing may take in addition to the time that work under way gets.

@@ -3,10 +3,13 @@ package workers
 import (
 	"context"
 	"io"
+	"os"
+	"strings"
 
 	"go.temporal.io/sdk/client"
 	"go.uber.org/zap"
 
+	"github.com/fulgurite/fulgurite/internal/trust"
 	"github.com/fulgurite/fulgurite/workers/pageserver"
 )
 
@@ -24,6 +27,7 @@ func (c *pageCommand) Run(ctx context.Context, stderr io.Writer) error {
 }
 
 func (c *pageCommand) setUp(ctx context.Context, p *process) error {
+	c.Listening.TLS = c.common.TLS
 	if err := c.Check(); err != nil {
 		return err
 	}
@@ -36,7 +40,7 @@ func (c *pageCommand) setUp(ctx context.Context, p *process) error {
 		return err
 	}
 	served, err := pageserver.Serve(ctx, pageserver.Options{
-		Records: records, Listening: c.Listening, Local: p.Name, Log: p.log.Named("page"),
+		Records: records, Listening: c.Listening, Local: p.Name, Peers: p.peers, ServingKey: strings.TrimSpace(os.Getenv(trust.ServingKey)), Log: p.log.Named("page"),
 		Dial: func(context.Context) (pageserver.Connection, error) {
 			own, err := client.NewClientFromExisting(temporal, client.Options{}) // the page closes it
 			return pageserver.Connection{Client: own, Namespace: namespace}, err

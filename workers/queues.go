@@ -3,6 +3,7 @@ package workers
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,6 +23,9 @@ import (
 	"go.uber.org/zap/exp/zapslog"
 
 	"github.com/fulgurite/fulgurite/activities"
+	probe "github.com/fulgurite/fulgurite/internal/health"
+	"github.com/fulgurite/fulgurite/internal/trust"
+	"github.com/fulgurite/fulgurite/page/access"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -184,9 +188,9 @@ func (p *process) serveHealth(ctx context.Context, h health) error {
 	if h.HealthListen == "" {
 		return nil
 	}
-	listener, err := fleet.Listen(ctx, h.HealthListen)
+	listener, err := p.listen(ctx, h.HealthListen)
 	if err != nil {
-		return err
+		return fmt.Errorf("--health-listen: %w", err)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -201,11 +205,15 @@ func (p *process) serveMetrics(ctx context.Context) error {
 	if p.MetricsListen == "" {
 		return nil
 	}
-	listener, err := fleet.Listen(ctx, p.MetricsListen)
+	key, err := trust.ReadKey(trust.MetricsKey)
+	if err != nil {
+		return err
+	}
+	listener, err := p.listen(ctx, p.MetricsListen)
 	if err != nil {
 		return fmt.Errorf("--metrics-listen: %w", err)
 	}
-	s := fleet.Serve(listener, fleet.MetricsHandler(p.metrics), p.log.Named("http"))
+	s := fleet.Serve(listener, trust.RequireKey(key, trust.MetricsKey, fleet.MetricsHandler(p.metrics)), p.log.Named("http"))
 	p.OnClose(s.Close)
 	p.log.Info("showing metrics", zap.String("url", s.URL()+fleet.MetricsPath))
 	return nil
@@ -215,6 +223,7 @@ func (p *process) serveMetrics(ctx context.Context) error {
 type healthCommand struct {
 	URL     string        `help:"URL to ask." required:"" name:"url"`
 	Timeout time.Duration `help:"How long to wait for the answer." default:"3s"`
+	TLSCA   string        `help:"Certificates of authorities that the process may have its own from, PEM, besides those of the system. On this machine, any certificate is accepted." name:"tls-ca" env:"FULGURITE_TLS_CA" placeholder:"FILE" type:"path"`
 }
 
 // Run fails unless the answer is 200.
@@ -225,7 +234,16 @@ func (c *healthCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make request: %w", err)
 	}
-	response, err := http.DefaultClient.Do(request)
+	trusted, err := trust.Authorities(c.TLSCA)
+	if err != nil {
+		return err
+	}
+	if access.IsLoopback(request.URL.Hostname()) { // certificates are for the names by which others know a process
+		trusted = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // the request has no secret, and does not leave the machine
+	}
+	transport := probe.NewTransport(trusted)
+	defer transport.CloseIdleConnections()
+	response, err := transport.RoundTrip(request)
 	if err != nil {
 		return fmt.Errorf("ask %s: %w", c.URL, err)
 	}

@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -13,7 +14,9 @@ import (
 	"go.uber.org/zap"
 
 	probe "github.com/fulgurite/fulgurite/internal/health"
+	"github.com/fulgurite/fulgurite/internal/trust"
 	"github.com/fulgurite/fulgurite/model/sampler/remote"
+	"github.com/fulgurite/fulgurite/page/access"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 )
@@ -22,6 +25,22 @@ import (
 type listening struct {
 	Listen    string `help:"Address to listen on, host:port (port 0: any)." default:"127.0.0.1:0" env:"FULGURITE_LISTEN"`
 	Advertise string `help:"URL that others are told (default: made of the address)." env:"FULGURITE_ADVERTISE" placeholder:"URL"`
+	Insecure  bool   `help:"Answer other machines although no key is set: whoever reaches the address may use it." env:"FULGURITE_INSECURE"`
+}
+
+// check returns an error if other machines can reach the address and there is no key, unless
+// --insecure allows that.
+func (l listening) check(p *process, variable, key string) error {
+	host, _, err := net.SplitHostPort(l.Listen)
+	switch {
+	case err != nil || key != "" || access.IsLoopback(host):
+		return nil // what is wrong with an address is found when it is listened on
+	case l.Insecure:
+		p.log.Warn("--insecure: whoever reaches this process may use it, because no key is set", zap.String("listen", l.Listen), zap.String("variable", variable))
+		return nil
+	}
+	return fmt.Errorf("--listen %s: other machines can reach it, so a key is needed: set %s, for example to what `openssl rand -hex 32` prints, here and where this process is asked; "+
+		"or give --insecure, and whoever reaches it may use it", l.Listen, variable)
 }
 
 // samplerCommand samples.
@@ -67,6 +86,9 @@ func (c *samplerCommand) Run(ctx context.Context, stderr io.Writer) error {
 }
 
 func (c *samplerCommand) setUp(ctx context.Context, p *process) error {
+	if err := c.check(p, trust.FleetKey, p.peers.Key); err != nil {
+		return err
+	}
 	records, err := p.open(ctx, c.database)
 	if err != nil {
 		return err
@@ -87,7 +109,7 @@ func (c *samplerCommand) setUp(ctx context.Context, p *process) error {
 		p.OnClose(func(context.Context) error { return log.Close() })
 		sampler = log
 	}
-	url, err := p.serveHTTP(ctx, c.listening, remote.NewServer(sampler, p.log.Named("sampler")))
+	url, err := p.serveHTTP(ctx, c.listening, trust.RequireKey(p.peers.Key, trust.FleetKey, remote.NewServer(sampler, p.log.Named("sampler"))))
 	if err != nil {
 		return err
 	}
@@ -97,17 +119,17 @@ func (c *samplerCommand) setUp(ctx context.Context, p *process) error {
 
 // serveHTTP serves HTTP on an address and returns the URL that others are to use.
 func (p *process) serveHTTP(ctx context.Context, l listening, handler http.Handler) (string, error) {
-	listener, err := fleet.Listen(ctx, l.Listen)
+	listener, err := p.listen(ctx, l.Listen)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("--listen: %w", err)
 	}
 	s := fleet.Serve(listener, handler, p.log.Named("http"))
 	p.OnClose(s.Close)
-	if l.Advertise == "" {
-		return s.URL(), nil
+	url := cmp.Or(l.Advertise, s.URL())
+	if l.Advertise != "" || p.certificate != nil { // a certificate may be for another name
+		p.tryAdvertised(ctx, url)
 	}
-	p.tryAdvertised(ctx, l.Advertise)
-	return l.Advertise, nil
+	return url, nil
 }
 
 // advertisedWait is how long this process waits for itself at its advertised address.
@@ -120,7 +142,7 @@ func (p *process) tryAdvertised(ctx context.Context, address string) {
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(address, "/")+"/healthz", nil)
 	if err == nil {
-		transport := probe.NewTransport()
+		transport := probe.NewTransport(p.peers.TLS)
 		defer transport.CloseIdleConnections()
 		var response *http.Response
 		if response, err = transport.RoundTrip(request); err == nil {

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/internal/build"
+	"github.com/fulgurite/fulgurite/internal/trust"
 	"github.com/fulgurite/fulgurite/tasks"
 	"github.com/fulgurite/fulgurite/tasks/retrieval"
 )
@@ -27,6 +28,13 @@ func (c *toolsCommand) Run(ctx context.Context, stderr io.Writer) error {
 }
 
 func (c *toolsCommand) setUp(ctx context.Context, p *process) error {
+	key, err := trust.ReadKey(trust.ToolsKey)
+	if err != nil {
+		return err
+	}
+	if err := c.check(p, trust.ToolsKey, key); err != nil {
+		return err
+	}
 	var corpus []tasks.Paragraph
 	for _, path := range c.Corpus {
 		list, err := tasks.ReadParagraphs(path)
@@ -40,7 +48,7 @@ func (c *toolsCommand) setUp(ctx context.Context, p *process) error {
 		return err
 	}
 	p.OnClose(func(context.Context) error { return index.Close() })
-	url, err := p.serveHTTP(ctx, c.listening, retrieval.NewServer(index, build.This("").Version, p.log.Named("tools")))
+	url, err := p.serveHTTP(ctx, c.listening, trust.RequireKey(key, trust.ToolsKey, retrieval.NewServer(index, build.This("").Version, p.log.Named("tools"))))
 	if err != nil {
 		return err
 	}

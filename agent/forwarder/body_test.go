@@ -200,7 +200,7 @@ func TestExternalSessionIsClosedWhateverItsClientsDo(t *testing.T) {
 	s := openExternal(t, f)
 	dial(t, f).send(head("key") + "01234")
 	awaitRequests(t, s, 1)
-	got, err := forwarder.CloseExternal(t.Context(), s.BaseURL(), "key")
+	got, err := forwarder.CloseExternal(t.Context(), s.BaseURL(), "key", nil)
 	require.NoError(t, err)
 	require.Equal(t, forwarder.SessionReport{}, got)
 	// A request to close the session that never arrives completely does not delay it

@@ -203,7 +203,7 @@ func TestAnExternalSessionReportsTheStreamsThatItsAgentClosed(t *testing.T) {
 	(<-first)()
 	report := make(chan forwarder.SessionReport, 1)
 	go func() {
-		got, err := forwarder.CloseExternal(t.Context(), s.BaseURL(), "key")
+		got, err := forwarder.CloseExternal(t.Context(), s.BaseURL(), "key", nil)
 		if err == nil {
 			report <- got
 		}

@@ -2,6 +2,7 @@ package forwarder
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -113,7 +114,9 @@ func (r awakeReader) Read(b []byte) (int, error) {
 // CloseExternal closes the external session at baseURL. An error means that it can't be
 // known whether the agent saw a fault, for example because the worker that opened the
 // session is gone.
-func CloseExternal(ctx context.Context, baseURL, key string) (SessionReport, error) {
+//
+// trusted says which certificates the worker may have; nil is what the system accepts.
+func CloseExternal(ctx context.Context, baseURL, key string, trusted *tls.Config) (SessionReport, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	silent := time.AfterFunc(closeTimeout, cancel)
@@ -123,7 +126,7 @@ func CloseExternal(ctx context.Context, baseURL, key string) (SessionReport, err
 		return SessionReport{}, fmt.Errorf("settle session: %w", err)
 	}
 	request.Header.Set("Authorization", "Bearer "+key)
-	transport := health.NewTransport()
+	transport := health.NewTransport(trusted)
 	transport.DisableKeepAlives = true
 	response, err := transport.RoundTrip(request)
 	if err != nil {

@@ -27,11 +27,11 @@ func TestExternalSessionStaysOpenUntilItIsClosed(t *testing.T) {
 	f := newForwarder(t, g.at)
 	s := openExternal(t, f)
 	require.Equal(t, "an answer", ask(t.Context(), s, "a question").body)
-	got, err := forwarder.CloseExternal(t.Context(), s.BaseURL(), "key")
+	got, err := forwarder.CloseExternal(t.Context(), s.BaseURL(), "key", nil)
 	require.NoError(t, err)
 	require.Equal(t, forwarder.SessionReport{}, got)
 	require.Equal(t, http.StatusGone, ask(t.Context(), s, "another").status)
-	_, err = forwarder.CloseExternal(t.Context(), s.BaseURL(), "key")
+	_, err = forwarder.CloseExternal(t.Context(), s.BaseURL(), "key", nil)
 	require.ErrorContains(t, err, "404", "what it saw is known once")
 	openExternal(t, f)
 }
@@ -43,14 +43,14 @@ func TestOnlyTheKeyClosesAnExternalSession(t *testing.T) {
 	s := openExternal(t, f)
 	defer s.Close()
 	for _, key := range []string{"", "another"} {
-		_, err := forwarder.CloseExternal(t.Context(), s.BaseURL(), key)
+		_, err := forwarder.CloseExternal(t.Context(), s.BaseURL(), key, nil)
 		require.ErrorContains(t, err, "404")
 	}
 	require.Equal(t, http.StatusOK, ask(t.Context(), s, "a question").status)
 	other, err := f.Open(t.Context(), address("other"), "key")
 	require.NoError(t, err)
 	defer other.Close()
-	_, err = forwarder.CloseExternal(t.Context(), other.BaseURL(), "")
+	_, err = forwarder.CloseExternal(t.Context(), other.BaseURL(), "", nil)
 	require.ErrorContains(t, err, "404", "it is not external")
 	require.Equal(t, http.StatusOK, ask(t.Context(), other, "a question").status)
 }
@@ -74,7 +74,7 @@ func TestReportOfASessionSaysWhatTheAgentSaw(t *testing.T) {
 			for range c.asks {
 				ask(t.Context(), s, "a question")
 			}
-			got, err := forwarder.CloseExternal(t.Context(), s.BaseURL(), "key")
+			got, err := forwarder.CloseExternal(t.Context(), s.BaseURL(), "key", nil)
 			require.NoError(t, err)
 			require.True(t, c.check(got), "%+v", got)
 		})
@@ -87,7 +87,7 @@ func TestSessionOfAWorkerThatIsGoneCanNotBeClosed(t *testing.T) {
 	require.NoError(t, err)
 	s := openExternal(t, f)
 	require.NoError(t, f.Close(context.Background()))
-	_, err = forwarder.CloseExternal(t.Context(), s.BaseURL(), "key")
+	_, err = forwarder.CloseExternal(t.Context(), s.BaseURL(), "key", nil)
 	require.Error(t, err)
 }
 
@@ -104,7 +104,7 @@ func TestExternalSessionEndsByItself(t *testing.T) {
 		}
 		return err == nil
 	}, testTimeout, time.Millisecond, "it is forgotten")
-	_, err = forwarder.CloseExternal(t.Context(), s.BaseURL(), "key")
+	_, err = forwarder.CloseExternal(t.Context(), s.BaseURL(), "key", nil)
 	require.Error(t, err)
 	require.False(t, errors.Is(err, context.DeadlineExceeded))
 }

@@ -28,6 +28,7 @@ package forwarder
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -42,6 +43,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/internal/health"
 	"github.com/fulgurite/fulgurite/internal/protocol"
+	"github.com/fulgurite/fulgurite/internal/trust"
 	"github.com/fulgurite/fulgurite/record"
 )
 
@@ -70,6 +72,7 @@ type Forwarder struct {
 	log       *zap.Logger
 	listener  net.Listener
 	at        string // host and port for agents
+	secure    bool   // agents reach it over TLS
 	server    *http.Server
 	transport *http.Transport
 	served    chan struct{} // closed when the server has ended
@@ -94,7 +97,20 @@ type Option func(*config)
 // Agents on other machines need this. An empty address changes nothing.
 func At(address string) Option { return func(c *config) { c.address = address } }
 
-type config struct{ address string }
+// Trust says which certificates the gateway may have; nil is what the system accepts.
+func Trust(trusted *tls.Config) Option { return func(c *config) { c.trusted = trusted } }
+
+// Over makes a forwarder with external agents serve them over TLS. A nil certificate changes
+// nothing. Without At it changes nothing either, because all agents are on this machine.
+func Over(certificate *trust.Certificate) Option {
+	return func(c *config) { c.certificate = certificate }
+}
+
+type config struct {
+	address     string
+	trusted     *tls.Config
+	certificate *trust.Certificate
+}
 
 // New starts a forwarder to the gateway at target, a URL without the "/r/…" part. It
 // calls target before every try, so that a gateway may move; an empty string means that
@@ -113,12 +129,12 @@ func New(ctx context.Context, target func() string, log *zap.Logger, options ...
 		log:       log,
 		listener:  listener,
 		at:        at,
-		transport: health.NewTransport(),
+		transport: health.NewTransport(c.trusted),
 		served:    make(chan struct{}),
 		sessions:  map[record.Address]*Session{},
 		// An error of the server is no sign of life: the gateway is at fault, or a proxy
 		// has lost it.
-		probing: health.Config{Gone: errSilent, Healthy: func(status int) bool { return status < http.StatusInternalServerError }},
+		probing: health.Config{Gone: errSilent, TLS: c.trusted, Healthy: func(status int) bool { return status < http.StatusInternalServerError }},
 	}
 	f.closing, f.close = context.WithCancel(context.WithoutCancel(ctx))
 	f.broken, f.breakOff = context.WithCancel(context.WithoutCancel(ctx))
@@ -128,9 +144,14 @@ func New(ctx context.Context, target func() string, log *zap.Logger, options ...
 		ErrorLog:          zap.NewStdLog(log),
 		Protocols:         protocol.Versions(),
 	}
+	serve := f.server.Serve
+	if f.secure = c.address != "" && c.certificate != nil; f.secure {
+		f.server.TLSConfig = c.certificate.Config()
+		serve = func(l net.Listener) error { return f.server.ServeTLS(l, "", "") }
+	}
 	go func() {
 		defer close(f.served)
-		if err := f.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("forwarder ended", zap.Error(err))
 		}
 	}()
@@ -166,7 +187,12 @@ func (c config) listen(ctx context.Context) (net.Listener, string, error) {
 }
 
 // URL returns where agents reach the forwarder, without a path.
-func (f *Forwarder) URL() string { return "http://" + f.at }
+func (f *Forwarder) URL() string {
+	if f.secure {
+		return "https://" + f.at
+	}
+	return "http://" + f.at
+}
 
 // Open opens a session: requests to the attempt that have its key are passed on until the
 // session is closed or ctx ends. An attempt has at most one open session.

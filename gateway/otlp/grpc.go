@@ -25,8 +25,8 @@ type Take func(ctx context.Context, key string, b Batch) (rejected int, why stri
 
 // NewServer returns a server of OTLP's trace service. code returns the gRPC code for an
 // error of take.
-func NewServer(take Take, code func(error) codes.Code) *grpc.Server {
-	server := grpc.NewServer(grpc.MaxRecvMsgSize(maxBytes))
+func NewServer(take Take, code func(error) codes.Code, options ...grpc.ServerOption) *grpc.Server {
+	server := grpc.NewServer(append(options, grpc.MaxRecvMsgSize(maxBytes))...)
 	collector.RegisterTraceServiceServer(server, &service{take: take, code: code})
 	return server
 }

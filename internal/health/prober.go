@@ -8,6 +8,7 @@ package health
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -35,6 +36,8 @@ type Config struct {
 	Gone error
 	// Healthy reports whether a status is a sign of life; nil takes any.
 	Healthy func(status int) bool
+	// TLS says which certificates of the peer are accepted; nil is what the system accepts.
+	TLS *tls.Config
 }
 
 // Prober watches one peer for all requests outstanding there. It runs while there
@@ -65,7 +68,7 @@ func New(c Config) *Prober {
 		Config: c, outstanding: map[int]context.CancelCauseFunc{},
 		// A connection that was kept may still work although the peer accepts no new
 		// ones, or it may lead to the peer's earlier address.
-		transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true},
+		transport: &http.Transport{Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, TLSClientConfig: c.TLS.Clone()},
 	}
 }
 
@@ -157,8 +160,9 @@ func (p *Prober) giveUp() {
 }
 
 // NewTransport returns a transport that uses the proxies of the environment, does not
-// change bodies, and notices within half a minute that the other machine is gone.
-func NewTransport() *http.Transport {
+// change bodies, and notices within half a minute that the other machine is gone. trusted
+// says which certificates are accepted; nil is what the system accepts.
+func NewTransport(trusted *tls.Config) *http.Transport {
 	dialer := net.Dialer{
 		Timeout:         10 * time.Second,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
@@ -170,5 +174,6 @@ func NewTransport() *http.Transport {
 		MaxIdleConnsPerHost: 256, // one for each request in flight of a busy process
 		IdleConnTimeout:     time.Minute,
 		TLSHandshakeTimeout: 10 * time.Second,
+		TLSClientConfig:     trusted.Clone(),
 	}
 }

@@ -218,7 +218,7 @@ func (s *testEnv) launch(ctx context.Context, address record.Address) (agent.Res
 	}
 	defer session.Close()
 	command := agent.Command{Args: s.walk.Command, Scratch: filepath.Join(s.scratch, "homes")}
-	result, err := agent.WithToolServers(command, s.tools.probes()).Launch(ctx, agent.Job{
+	result, err := agent.WithToolServers(command, s.tools.probes(), nil).Launch(ctx, agent.Job{
 		Address: address, Task: agent.Task{ID: "walk", Input: s.walk.Input, Metadata: s.walk.Metadata},
 		BaseURL: session.BaseURL(), Key: walkKey, Directory: s.example.Folder, Environment: s.environment(),
 		Limits: agent.Limits{Time: walkTime, OutputBytes: 1 << 20},

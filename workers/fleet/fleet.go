@@ -18,6 +18,7 @@ package fleet
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -208,6 +209,9 @@ type HomeLaunchers struct {
 	Functions agent.Registry
 	// Scratch is that directory; by default agent.Command's.
 	Scratch string
+	// TLS says which certificates services and tool servers may have; nil is what the system
+	// accepts.
+	TLS *tls.Config
 }
 
 // Launcher implements activities.Launchers.
@@ -216,7 +220,7 @@ func (l HomeLaunchers) Launcher(s spec.Spec) (agent.Launcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	inner = agent.WithToolServers(inner, s.Agent.ToolServers)
+	inner = agent.WithToolServers(inner, s.Agent.ToolServers, l.TLS)
 	if s.Grader.Type == spec.GraderHarbor {
 		inner = agent.InWorkspace(inner, workspaces{s}, l.Scratch)
 	}
@@ -231,7 +235,7 @@ func (l HomeLaunchers) inner(a spec.Agent) (agent.Launcher, error) {
 	case a.Func != "":
 		return l.Functions.Launcher(a.Func)
 	case a.Service != nil:
-		return agent.Service{URL: a.Service.URL, Headers: a.Service.Headers, SecretHeaders: a.Service.SecretHeaders}, nil
+		return agent.Service{URL: a.Service.URL, Headers: a.Service.Headers, SecretHeaders: a.Service.SecretHeaders, TLS: l.TLS}, nil
 	case a.Temporal != nil:
 		return nil, errors.New("only the workflow of a rollout can start agent.temporal")
 	}

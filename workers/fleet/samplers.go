@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/fulgurite/fulgurite/internal/trust"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/sampler/remote"
 	"github.com/fulgurite/fulgurite/record"
@@ -25,6 +26,7 @@ var ErrNoSampler = errors.New("no sampler is up")
 // failure as a fault, and the forwarder asks again.
 type Samplers struct {
 	finder *Finder
+	peers  trust.Peers
 	log    *zap.Logger
 
 	mu      sync.Mutex
@@ -47,10 +49,10 @@ type leaseID struct {
 
 var _ remote.Sampler = (*Samplers)(nil)
 
-// NewSamplers returns samplers that are found by their leases.
-func NewSamplers(leases Lister, log *zap.Logger) *Samplers {
+// NewSamplers returns samplers that are found by their leases, and are asked as peers says.
+func NewSamplers(leases Lister, peers trust.Peers, log *zap.Logger) *Samplers {
 	return &Samplers{
-		log:     log,
+		peers: peers, log: log,
 		finder:  NewFinder(leases, record.Sampler, log),
 		clients: map[string]*remote.Client{}, failed: map[leaseID]time.Time{},
 		prompts: newSentPrompts(), running: map[string]int{},
@@ -216,7 +218,7 @@ func (s *Samplers) client(url string) *remote.Client {
 	defer s.mu.Unlock()
 	c, ok := s.clients[url]
 	if !ok {
-		c = remote.NewClient(url, remote.Options{})
+		c = remote.NewClient(url, remote.Options{Peers: s.peers})
 		s.clients[url] = c
 	}
 	return c

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/fulgurite/fulgurite/internal/trust"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/sampler/remote"
 	"github.com/fulgurite/fulgurite/record"
@@ -70,7 +71,7 @@ func serve(t *testing.T, l *leases, name string, token int32) *sampler {
 
 func newSamplers(t *testing.T, l fleet.Lister) *fleet.Samplers {
 	t.Helper()
-	all := fleet.NewSamplers(l, zap.NewNop())
+	all := fleet.NewSamplers(l, trust.Peers{}, zap.NewNop())
 	t.Cleanup(all.Close)
 	return all
 }
@@ -231,7 +232,7 @@ func TestASamplerThatCanNotBeReachedIsLeftOut(t *testing.T) {
 	_, err := l.AcquireLease(t.Context(), record.Lease{Role: record.Sampler, Name: "lost", URL: gone.URL}, time.Hour, false)
 	require.NoError(t, err)
 	watched, logs := observer.New(zap.WarnLevel)
-	all := fleet.NewSamplers(l, zap.New(watched))
+	all := fleet.NewSamplers(l, trust.Peers{}, zap.New(watched))
 	t.Cleanup(all.Close)
 	v := model.VersionID{Run: "demo", Policy: "main", Number: 3}
 	require.NoError(t, all.Publish(t.Context(), v))

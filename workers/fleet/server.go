@@ -11,29 +11,37 @@ import (
 
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/gateway/otlp"
 	"github.com/fulgurite/fulgurite/internal/protocol"
+	"github.com/fulgurite/fulgurite/internal/trust"
 )
 
 // Server serves HTTP on one address until it is closed.
 type Server struct {
+	scheme  string
 	address net.Addr
 	server  *http.Server
 	ended   chan struct{} // closed when serving has ended
 }
 
-// Serve answers on the listener with handler.
+// Serve answers on the listener with handler, over TLS if Secure made the listener.
 func Serve(listener net.Listener, handler http.Handler, log *zap.Logger) *Server {
 	s := &Server{
-		address: listener.Addr(),
-		server:  &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute, ErrorLog: zap.NewStdLog(log), Protocols: protocol.Versions()},
-		ended:   make(chan struct{}),
+		scheme: "http", address: listener.Addr(),
+		server: &http.Server{Handler: handler, ReadHeaderTimeout: time.Minute, ErrorLog: zap.NewStdLog(log), Protocols: protocol.Versions()},
+		ended:  make(chan struct{}),
+	}
+	serve := s.server.Serve
+	if l, ok := listener.(secure); ok {
+		s.scheme, s.server.TLSConfig = "https", l.certificate.Config()
+		serve = func(l net.Listener) error { return s.server.ServeTLS(l, "", "") }
 	}
 	go func() {
 		defer close(s.ended)
-		if err := s.server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			log.Error("server ended", zap.Error(err))
 		}
 	}()
@@ -50,16 +58,31 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	return l, nil
 }
 
+// Secure returns a listener on which servers of this package answer over TLS. Without a
+// certificate it returns l.
+func Secure(l net.Listener, certificate *trust.Certificate) net.Listener {
+	if certificate == nil {
+		return l
+	}
+	return secure{l, certificate}
+}
+
+// secure is a listener whose server has a certificate.
+type secure struct {
+	net.Listener
+	certificate *trust.Certificate
+}
+
 // URL returns where the server can be reached. A server that listens on every address is
 // reached by the machine's name.
 func (s *Server) URL() string {
 	host, port, err := net.SplitHostPort(s.address.String())
 	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
 		if name, err := os.Hostname(); err == nil {
-			return "http://" + net.JoinHostPort(name, port)
+			return s.scheme + "://" + net.JoinHostPort(name, port)
 		}
 	}
-	return "http://" + s.address.String()
+	return s.scheme + "://" + s.address.String()
 }
 
 // Close stops listening, lets requests under way finish until ctx ends, and then
@@ -80,9 +103,14 @@ type TraceServer struct {
 	ended   chan struct{} // closed when serving has ended
 }
 
-// ServeTraces takes the spans of a gateway's attempts on the listener.
+// ServeTraces takes the spans of a gateway's attempts on the listener, over TLS if Secure made
+// the listener.
 func ServeTraces(listener net.Listener, g *gateway.Gateway, log *zap.Logger) *TraceServer {
-	s := &TraceServer{address: listener.Addr(), server: otlp.NewServer(g.RecordSpans, gateway.SpanCode), ended: make(chan struct{})}
+	var options []grpc.ServerOption
+	if l, ok := listener.(secure); ok {
+		options = append(options, grpc.Creds(credentials.NewTLS(l.certificate.Config())))
+	}
+	s := &TraceServer{address: listener.Addr(), server: otlp.NewServer(g.RecordSpans, gateway.SpanCode, options...), ended: make(chan struct{})}
 	go func() {
 		defer close(s.ended)
 		if err := s.server.Serve(listener); err != nil {

@@ -14,6 +14,7 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
+	"github.com/fulgurite/fulgurite/internal/trust"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/sampler/remote"
 	"github.com/fulgurite/fulgurite/page"
@@ -60,6 +61,7 @@ type live struct {
 	dial    Dial
 	gateway func() string
 	loaded  func() []model.VersionID
+	peers   trust.Peers
 
 	mu         sync.Mutex
 	connection Connection // its Client is nil while there is none
@@ -308,5 +310,5 @@ func (l *live) Here() ([]model.VersionID, bool) {
 
 // Loaded implements page.Fleet.
 func (l *live) Loaded(ctx context.Context, sampler record.Lease) ([]model.VersionID, error) {
-	return remote.Loaded(ctx, sampler.URL)
+	return remote.Loaded(ctx, sampler.URL, l.peers)
 }

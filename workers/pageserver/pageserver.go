@@ -8,14 +8,12 @@ package pageserver
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -25,6 +23,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/internal/shell"
+	"github.com/fulgurite/fulgurite/internal/trust"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page"
 	"github.com/fulgurite/fulgurite/page/access"
@@ -36,14 +35,42 @@ import (
 	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
+// Flags are the flags of `fulgurite page`.
+type Flags struct {
+	Listening `embed:""`
+	Files     trust.Files `embed:"" envprefix:"FULGURITE_PAGE_"`
+	TLSCA     string      `help:"Certificates of authorities that gateways and samplers may have theirs from, PEM, besides those of the system." name:"tls-ca" env:"FULGURITE_TLS_CA" placeholder:"FILE" type:"path"`
+}
+
+// Options returns the part of the options that the flags give.
+func (f Flags) Options() Listening {
+	l := f.Listening
+	l.TLS = f.Files
+	return l
+}
+
+// Peers says how the page asks samplers and gateways.
+func (f Flags) Peers() (trust.Peers, error) {
+	trusted, err := trust.Authorities(f.TLSCA)
+	if err != nil {
+		return trust.Peers{}, usage("%w", err)
+	}
+	key, err := trust.ReadKey(trust.FleetKey)
+	if err != nil {
+		return trust.Peers{}, usage("%w", err)
+	}
+	return trust.Peers{Key: key, TLS: trusted}, nil
+}
+
 // Listening has the flags that say where the page is served, and to whom.
 type Listening struct {
 	Listen      string `help:"Address to listen on, host:port, instead of loopback. Needs --tokens, and TLS, --behind-proxy or --insecure." env:"FULGURITE_PAGE_LISTEN" placeholder:"ADDRESS"`
 	Tokens      string `help:"File of tokens (fulgurite token create): everybody has to log in with one." env:"FULGURITE_TOKENS" placeholder:"FILE" type:"path"`
-	TLSCert     string `help:"Certificate to serve over TLS with, PEM." name:"tls-cert" env:"FULGURITE_PAGE_TLS_CERT" placeholder:"FILE" type:"path"`
-	TLSKey      string `help:"Its key, PEM." name:"tls-key" env:"FULGURITE_PAGE_TLS_KEY" placeholder:"FILE" type:"path"`
 	BehindProxy bool   `help:"A proxy in front serves over TLS, and sends the addresses of clients in X-Forwarded-For." env:"FULGURITE_PAGE_BEHIND_PROXY"`
 	Insecure    bool   `help:"Serve other machines without TLS: tokens can be read on the way." env:"FULGURITE_PAGE_INSECURE"`
+
+	// TLS names the certificate, for which each program has its own flags.
+	TLS trust.Files `kong:"-"`
 }
 
 // UsageError is a mistake in the flags, which the error names.
@@ -59,15 +86,15 @@ func (l Listening) Check() error {
 	switch {
 	case l.Listen != "" && err != nil:
 		return usage("--listen %q: want host:port, for example 0.0.0.0:%d", l.Listen, DefaultPort)
-	case (l.TLSCert == "") != (l.TLSKey == ""):
-		return usage("--tls-cert and --tls-key: give both, or neither")
-	case l.BehindProxy && l.TLSCert != "":
+	case l.TLS.Check() != nil:
+		return usage("%w", l.TLS.Check())
+	case l.BehindProxy && l.TLS.Given():
 		return usage("--behind-proxy: the proxy serves over TLS, so --tls-cert has no use")
 	case !local && l.Tokens == "":
 		return usage("--listen %s: other machines can reach it, so --tokens is needed: make the file with `fulgurite token create NAME --file FILE`", l.Listen)
 	case l.BehindProxy && l.Tokens == "":
 		return usage("--behind-proxy: everyone who reaches the proxy reaches the page, so --tokens is needed")
-	case !local && l.TLSCert == "" && !l.BehindProxy && !l.Insecure:
+	case !local && !l.TLS.Given() && !l.BehindProxy && !l.Insecure:
 		return usage("--listen %s: give --tls-cert and --tls-key, or --behind-proxy if a proxy serves over TLS, or --insecure", l.Listen)
 	}
 	if l.Tokens != "" {
@@ -80,22 +107,22 @@ func (l Listening) Check() error {
 
 // open listens on the given port, which must be free. If none is given, it listens on the
 // default port, or on any free port if that is in use.
-func (l Listening) open(ctx context.Context, port *int) (net.Listener, error) {
+func (l Listening) open(ctx context.Context, port *int, log *zap.Logger) (net.Listener, error) {
 	if err := l.Check(); err != nil {
 		return nil, err
 	}
 	if l.Listen != "" && port != nil {
 		return nil, usage("--listen and --port: give one of them")
 	}
-	listener, err := l.listen(ctx, port)
-	if err != nil || l.TLSCert == "" {
-		return listener, err
-	}
-	certificate, err := tls.LoadX509KeyPair(l.TLSCert, l.TLSKey)
+	certificate, err := l.TLS.Open(log)
 	if err != nil {
-		return nil, errors.Join(usage("--tls-cert and --tls-key: %w", err), listener.Close())
+		return nil, usage("%w", err)
 	}
-	return tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"http/1.1"}, MinVersion: tls.VersionTLS12}), nil
+	listener, err := l.listen(ctx, port)
+	if err != nil {
+		return nil, err
+	}
+	return fleet.Secure(listener, certificate), nil
 }
 
 func (l Listening) listen(ctx context.Context, port *int) (net.Listener, error) {
@@ -132,17 +159,9 @@ func (l Listening) guard(at net.Addr, person string) (*access.Guard, error) {
 		return nil, fmt.Errorf("read the address %s: %w", at, err)
 	}
 	return access.New(access.Options{
-		Tokens: access.File(l.Tokens), Anywhere: l.BehindProxy || !access.IsLoopback(host), Secure: l.TLSCert != "" || l.BehindProxy, Proxy: l.BehindProxy,
+		Tokens: access.File(l.Tokens), Anywhere: l.BehindProxy || !access.IsLoopback(host), Secure: l.TLS.Given() || l.BehindProxy, Proxy: l.BehindProxy,
 		Local: person, Cookie: "fulgurite_" + port,
 	})
-}
-
-// url returns the URL of the page, with https if the page is served over TLS.
-func (l Listening) url(at string) string {
-	if l.TLSCert != "" {
-		return "https://" + strings.TrimPrefix(at, "http://")
-	}
-	return at
 }
 
 // DefaultPort is the page's default port. It follows those of the other parts of a stack.
@@ -158,6 +177,10 @@ type Options struct {
 	// Gateway returns the URL at which versions can be asked, ending in "/v1", or "". If
 	// it is nil, the page uses the gateway that holds the lease.
 	Gateway func() string
+	// Peers says how gateways and samplers are asked, and ServingKey is what the gateway's
+	// /v1 wants.
+	Peers      trust.Peers
+	ServingKey string
 	// Loaded returns the versions that this process has in memory. It is nil if this
 	// process samples nothing.
 	Loaded func() []model.VersionID
@@ -184,7 +207,7 @@ type Served struct {
 
 // Serve serves the page.
 func Serve(ctx context.Context, o Options) (*Served, error) {
-	listener, err := o.Listening.open(ctx, o.Port)
+	listener, err := o.Listening.open(ctx, o.Port, o.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -192,10 +215,11 @@ func Serve(ctx context.Context, o Options) (*Served, error) {
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
-	asked := &live{records: o.Records, dial: o.Dial, gateway: o.Gateway, loaded: o.Loaded}
+	asked := &live{records: o.Records, dial: o.Dial, gateway: o.Gateway, loaded: o.Loaded, peers: o.Peers}
 	acts := newOperate(asked)
 	shown := page.Options{
 		Records: o.Records.Store, Blobs: o.Records.Blobs, Codecs: o.Records.Codecs.Named, Live: asked, Fleet: asked, Log: o.Log, Place: o.Place, Guard: guard, Operator: acts, Exporter: &exporter{records: o.Records, operator: acts.Operator},
+		TLS: o.Peers.TLS, ServingKey: o.ServingKey,
 		Why: o.Place.Complete("this page starts no runs: use `fulgurite train SPEC`, or `fulgurite page` on the machine with the files of the spec"),
 	}
 	if o.Starter != nil {
@@ -206,7 +230,7 @@ func Serve(ctx context.Context, o Options) (*Served, error) {
 		return nil, errors.Join(err, listener.Close())
 	}
 	server := fleet.Serve(listener, p, o.Log)
-	return &Served{server, p, asked, o.Listening.url(server.URL())}, nil
+	return &Served{server, p, asked, server.URL()}, nil
 }
 
 // URL returns the URL of the page.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fulgurite/fulgurite/internal/health"
+	"github.com/fulgurite/fulgurite/internal/trust"
 	"github.com/fulgurite/fulgurite/model"
 )
 
@@ -27,11 +28,14 @@ var ErrUnresponsive = errors.New("sampler does not respond")
 type Options struct {
 	Probe    time.Duration // how often a peer is asked whether it is alive; 0 means health.Every
 	Patience time.Duration // how long it may leave that unanswered; 0 means health.Patience
+	// Peers has the key that the sampler wants, and says which certificates it may have.
+	Peers trust.Peers
 }
 
 // Client samples at another process. It is safe for concurrent use.
 type Client struct {
 	base      string
+	key       string
 	transport *http.Transport
 	prober    *health.Prober
 }
@@ -42,15 +46,16 @@ var _ Sampler = (*Client)(nil)
 // connects when it is first asked.
 func NewClient(base string, o Options) *Client {
 	base = strings.TrimSuffix(base, "/")
-	prober := health.New(health.Config{URL: base, Every: o.Probe, Patience: o.Patience, Gone: ErrUnresponsive})
+	prober := health.New(health.Config{URL: base, Every: o.Probe, Patience: o.Patience, Gone: ErrUnresponsive, TLS: o.Peers.TLS})
 	dialer := net.Dialer{Timeout: prober.Patience}
 	return &Client{
-		base: base,
+		base: base, key: o.Peers.Key,
 		transport: &http.Transport{
 			Proxy:               http.ProxyFromEnvironment,
 			DialContext:         dialer.DialContext,
 			MaxIdleConnsPerHost: 256, // one for each call in flight of a busy gateway
 			IdleConnTimeout:     time.Minute,
+			TLSClientConfig:     o.Peers.TLS.Clone(),
 		},
 		prober: prober,
 	}
@@ -101,16 +106,22 @@ func (c *Client) Publish(ctx context.Context, v model.VersionID) error {
 
 // Loaded asks the sampler at a URL which versions it has in memory, the last used first.
 // For a sampler of an earlier release, which has no such path, it returns an error.
-func Loaded(ctx context.Context, base string) ([]model.VersionID, error) {
+func Loaded(ctx context.Context, base string, peers trust.Peers) ([]model.VersionID, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+loadedPath, nil)
 	if err != nil {
 		return nil, fmt.Errorf("ask %s for its versions: %w", base, err)
 	}
-	answer, err := http.DefaultClient.Do(request)
+	present(request, peers.Key)
+	transport := health.NewTransport(peers.TLS)
+	defer transport.CloseIdleConnections()
+	answer, err := transport.RoundTrip(request)
 	if err != nil {
-		return nil, fmt.Errorf("ask for its versions: %w", err)
+		return nil, fmt.Errorf("ask %s for its versions: %w", base, err)
 	}
 	defer func() { _ = answer.Body.Close() }()
+	if answer.StatusCode == http.StatusUnauthorized {
+		return nil, fmt.Errorf("ask %s for its versions: %w", base, refusal(answer))
+	}
 	if answer.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("ask %s for its versions: it answers %s", base, answer.Status)
 	}
@@ -154,6 +165,7 @@ func (c *Client) exchange(ctx context.Context, path string, body []byte, read fu
 		return fmt.Errorf("make request: %w", err)
 	}
 	request.Header.Set("Content-Type", "application/json")
+	present(request, c.key)
 	response, err := c.transport.RoundTrip(request)
 	if err != nil {
 		return fmt.Errorf("ask: %w", err)
@@ -162,6 +174,18 @@ func (c *Client) exchange(ctx context.Context, path string, body []byte, read fu
 	if response.StatusCode == http.StatusOK {
 		return read(response.Body)
 	}
+	return refusal(response)
+}
+
+// present adds the key of the fleet to a request.
+func present(request *http.Request, key string) {
+	if key != "" {
+		request.Header.Set("Authorization", "Bearer "+key)
+	}
+}
+
+// refusal returns the error of a reply that is no success.
+func refusal(response *http.Response) error {
 	reply, err := io.ReadAll(io.LimitReader(response.Body, replyBytes))
 	if err != nil {
 		return fmt.Errorf("read reply: %w", err)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"go.uber.org/zap"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/training"
 	"github.com/fulgurite/fulgurite/internal/memory"
+	"github.com/fulgurite/fulgurite/internal/trust"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/actions"
 	"github.com/fulgurite/fulgurite/record"
@@ -25,22 +27,26 @@ import (
 
 // Command is `fulgurite page`.
 type Command struct {
-	Port                 *int `help:"Port to listen on (0: any; default: 8235, or a free one)." env:"FULGURITE_PAGE_PORT" placeholder:"PORT"`
-	pageserver.Listening `embed:""`
-	Records              state.RecordFlags `embed:""`
+	Port             *int `help:"Port to listen on (0: any; default: 8235, or a free one)." env:"FULGURITE_PAGE_PORT" placeholder:"PORT"`
+	pageserver.Flags `embed:""`
+	Records          state.RecordFlags `embed:""`
 }
 
 // Run serves the page until a signal comes.
 func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
-	if err := flags(c.Check()); err != nil {
+	if err := flags(c.Options().Check()); err != nil {
 		return err
+	}
+	peers, err := c.Peers()
+	if err != nil {
+		return flags(err)
 	}
 	records, err := s.OpenRecords(ctx, t, c.Records)
 	if err != nil {
 		return err
 	}
 	defer records.Close()
-	served, err := Serve(ctx, s, records, Stack{Dial: c.dial(s, t), Gateway: c.gateway(s)}, c.Port, c.Listening, s.Logger(ctx, t.Err))
+	served, err := Serve(ctx, s, records, Stack{Dial: c.dial(s, t), Gateway: c.gateway(s), Peers: peers, ServingKey: strings.TrimSpace(os.Getenv(trust.ServingKey))}, c.Port, c.Options(), s.Logger(ctx, t.Err))
 	if err != nil {
 		return err
 	}
@@ -87,6 +93,10 @@ type Stack struct {
 	// Loaded returns the versions that this process has in memory. It is nil if this
 	// process samples nothing.
 	Loaded func() []model.VersionID
+	// Peers says how samplers and gateways are asked, and ServingKey is what a gateway wants
+	// from those who ask versions.
+	Peers      trust.Peers
+	ServingKey string
 }
 
 // Serve serves the page of records. Actions of local readers are recorded under the name
@@ -97,7 +107,7 @@ func Serve(ctx context.Context, s *state.Flags, records fleet.Records, beside St
 		return nil, fmt.Errorf("find the working directory: %w", err)
 	}
 	served, err := pageserver.Serve(ctx, pageserver.Options{
-		Records: records, Dial: beside.Dial, Gateway: beside.Gateway, Loaded: beside.Loaded, Port: port, Listening: l, Local: state.Person(), Place: s.Place(), Log: log.Named("page"),
+		Records: records, Dial: beside.Dial, Gateway: beside.Gateway, Loaded: beside.Loaded, Peers: beside.Peers, ServingKey: beside.ServingKey, Port: port, Listening: l, Local: state.Person(), Place: s.Place(), Log: log.Named("page"),
 		Starter: func(o pageserver.Operate) actions.Starter { return starter{o, s, folder} },
 	})
 	return served, flags(err)
