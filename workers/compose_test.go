@@ -56,7 +56,9 @@ func ours(t *testing.T) map[string]service {
 
 // unflaggedVariables returns the environment variables that the command reads without a
 // flag.
-func unflaggedVariables() []string { return []string{"PGPASSWORD", trust.ServingKey, trust.FleetKey, trust.MetricsKey} }
+func unflaggedVariables() []string {
+	return []string{"PGPASSWORD", trust.ServingKey, trust.FleetKey, trust.MetricsKey}
+}
 
 func TestComposeRunsCommandsThatExist(t *testing.T) {
 	for name, s := range ours(t) {
@@ -140,7 +142,7 @@ func TestDockerReadsTheComposeFile(t *testing.T) {
 		t.Skip("skipped: docker compose is not installed")
 	}
 	read := exec.CommandContext(t.Context(), "docker", "compose", "-f", "../docker-compose.yml", "config", "--quiet")
-	read.Env = append(os.Environ(), "POSTGRES_PASSWORD=anything")
+	read.Env = append(os.Environ(), "POSTGRES_PASSWORD=anything", "FULGURITE_FLEET_KEY=anything")
 	out, err := read.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }

@@ -151,7 +151,7 @@ func TestAPageForOthersNeedsTokensAndTLS(t *testing.T) {
 		"--tokens is needed":              {"--listen", "0.0.0.0:0"},
 		"or --insecure":                   {"--listen", "0.0.0.0:0", "--tokens", string(tokens)},
 		"want host:port":                  {"--listen", "8235"},
-		"give both, or neither":           {"--tls-cert", "x"},
+		"give --tls-key too, or neither":  {"--tls-cert", "x"},
 		"everyone who reaches the proxy":  {"--behind-proxy"},
 		"make one with `fulgurite token ": {"--tokens", string(tokens) + "x"},
 	} {

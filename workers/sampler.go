@@ -125,6 +125,7 @@ func (p *process) serveHTTP(ctx context.Context, l listening, handler http.Handl
 	}
 	s := fleet.Serve(listener, handler, p.log.Named("http"))
 	p.OnClose(s.Close)
+	p.log.Info("listening", zap.String("url", s.URL()))
 	url := cmp.Or(l.Advertise, s.URL())
 	if l.Advertise != "" || p.certificate != nil { // a certificate may be for another name
 		p.tryAdvertised(ctx, url)
