@@ -67,7 +67,7 @@ func (m *memory) Seal(address record.Address, outcome record.Outcome) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	a := m.attempts[address]
-	a.Outcome = outcome
+	a.Outcome, a.Ended = outcome, start
 	m.attempts[address] = a
 }
 
@@ -80,6 +80,21 @@ func (m *memory) Attempt(_ context.Context, address record.Address) (record.Atte
 		return a, fmt.Errorf("attempt %s: %w", address, record.ErrNotFound)
 	}
 	return a, nil
+}
+
+func (m *memory) AttemptEnd(_ context.Context, address record.Address) (time.Time, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	a, ok := m.attempts[address]
+	later := address
+	later.Attempt++
+	if _, replaced := m.attempts[later]; replaced && a.Outcome == record.OutcomeRunning {
+		return start, nil
+	}
+	if !ok {
+		return time.Time{}, fmt.Errorf("attempt %s: %w", address, record.ErrNotFound)
+	}
+	return a.Ended, nil
 }
 
 // writable reports whether the attempt is the last of its rollout and open.

@@ -160,15 +160,15 @@ func (g *Gateway) routes() {
 			g.route("POST "+base+one.path, one.api, g.inCall(g.ask(one.api)))
 			g.route(base+one.path, one.api, g.inCall(outOfAttempt(postsOnly)))
 		}
-		g.route("POST "+base+"/v1/messages/count_tokens", wire.Messages, g.inCall(g.countTokens))
-		g.route("GET "+base+"/v1/responses/{id}", wire.Responses, g.inCall(recall((*conversation.Call).Body)))
-		g.route("DELETE "+base+"/v1/responses/{id}", wire.Responses, g.inCall(recall(forget)))
-		g.route("GET "+base+"/v1/responses/{id}/input_items", wire.Responses, g.inCall(recall((*conversation.Call).InputItems)))
-		g.route("GET "+base+"/v1/models", "", g.inCall(g.attemptModels))
-		g.route("GET "+base+"/v1/models/{id...}", "", g.inCall(g.attemptModel))
-		g.route("POST "+base+"/v1/embeddings", "", g.inCall(outOfAttempt(g.embeddings)))
-		g.route("GET "+base+"/prompts/{name}", "", g.inCall(prompt))
-		g.route("GET "+base+"/v1/prompts/{name}", "", g.inCall(prompt)) // below what clients know as the base URL
+		g.route("POST "+base+"/v1/messages/count_tokens", wire.Messages, g.inCall(whileOpen(g.countTokens)))
+		g.route("GET "+base+"/v1/responses/{id}", wire.Responses, g.inCall(whileOpen(recall((*conversation.Call).Body))))
+		g.route("DELETE "+base+"/v1/responses/{id}", wire.Responses, g.inCall(whileOpen(recall(forget))))
+		g.route("GET "+base+"/v1/responses/{id}/input_items", wire.Responses, g.inCall(whileOpen(recall((*conversation.Call).InputItems))))
+		g.route("GET "+base+"/v1/models", "", g.inCall(whileOpen(g.attemptModels)))
+		g.route("GET "+base+"/v1/models/{id...}", "", g.inCall(whileOpen(g.attemptModel)))
+		g.route("POST "+base+"/v1/embeddings", "", g.inCall(whileOpen(outOfAttempt(g.embeddings))))
+		g.route("GET "+base+"/prompts/{name}", "", g.inCall(whileOpen(prompt)))
+		g.route("GET "+base+"/v1/prompts/{name}", "", g.inCall(whileOpen(prompt))) // below what clients know as the base URL
 		g.route("POST "+base+"/rewards", "", g.inAttempt(g.reward))
 		g.route("POST "+base+"/events", "", g.inAttempt(g.event))
 		g.exports("POST "+base+"/v1/traces", g.inAttempt(g.spans))
@@ -352,6 +352,21 @@ func (g *Gateway) inAttempt(handle attemptHandler) func(http.ResponseWriter, *ht
 			return err
 		}
 		g.conversations.weigh(address, g.config.Now())
+		return handle(w, r, c)
+	}
+}
+
+// whileOpen refuses requests after the end of the attempt, when its key has expired. It is for
+// handlers that write nothing to the journal, which otherwise refuses.
+func whileOpen(handle attemptHandler) attemptHandler {
+	return func(w http.ResponseWriter, r *http.Request, c *conversation.Conversation) error {
+		end, err := c.End(r.Context())
+		if err != nil {
+			return err
+		}
+		if !end.IsZero() {
+			return fmt.Errorf("attempt %s: %w", c.Address(), record.ErrFenced)
+		}
 		return handle(w, r, c)
 	}
 }

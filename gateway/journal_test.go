@@ -127,6 +127,16 @@ func testJournal(t *testing.T, open func() journalUnderTest) {
 		want := []record.Refusal{{Address: address, Code: "c", Message: "3", Count: 2}, {Address: address, Code: "d", Message: "2", Count: 1}}
 		require.Empty(t, cmp.Diff(want, got, cmpopts.IgnoreFields(record.Refusal{}, "First", "Last")))
 	})
+	t.Run("an open attempt has no end", func(t *testing.T) {
+		t.Parallel()
+		j := open()
+		_, err := j.AttemptEnd(t.Context(), address)
+		require.ErrorIs(t, err, record.ErrNotFound)
+		j.Begin(begun)
+		ended, err := j.AttemptEnd(t.Context(), address)
+		require.NoError(t, err)
+		require.True(t, ended.IsZero())
+	})
 	for name, end := range map[string]func(journalUnderTest){
 		"sealed":   func(j journalUnderTest) { j.Seal(address, record.OutcomeCompleted) },
 		"replaced": func(j journalUnderTest) { j.Begin(second) },
@@ -137,6 +147,9 @@ func testJournal(t *testing.T, open func() journalUnderTest) {
 			j.Begin(begun)
 			require.NoError(t, j.AppendCall(t.Context(), &first))
 			end(j)
+			ended, err := j.AttemptEnd(t.Context(), address)
+			require.NoError(t, err)
+			require.False(t, ended.IsZero())
 			require.ErrorIs(t, j.AppendCall(t.Context(), &next), record.ErrFenced)
 			require.ErrorIs(t, j.PutReward(t.Context(), record.Reward{Address: address, Name: "final"}), record.ErrFenced)
 			require.ErrorIs(t, j.PutEvent(t.Context(), record.Event{Address: address, Name: "x"}), record.ErrFenced)

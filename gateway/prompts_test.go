@@ -287,7 +287,7 @@ func TestAnAgentCanAskForAPrompt(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, get(s.base()+"/prompts/writer", "Authorization", "Bearer wrong").status)
 	s.Seal(address, record.OutcomeCompleted)
 	s.restart(t)
-	require.Equal(t, http.StatusOK, get(s.base()+"/prompts/writer").status, "the prompts of an attempt do not change")
+	requireRefusal(t, get(s.base()+"/prompts/writer"), http.StatusConflict, "attempt_fenced", "")
 
 	plain := newTestEnv(t, nil)
 	a, err := plain.try(t.Context(), http.MethodGet, plain.base()+"/prompts/writer", "")

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -105,9 +106,20 @@ func (g *Gateway) RecordSpans(ctx context.Context, key string, batch otlp.Batch)
 	return g.recordSpans(ctx, c, batch)
 }
 
-// recordSpans records spans and the rewards in them. Spans are accepted even after the
-// end of the attempt, because exporters send late; rewards are not.
+// lateSpans is for how long after the end of an attempt its key still opens the door for
+// spans, because exporters send late.
+const lateSpans = 15 * time.Minute
+
+// recordSpans records spans and the rewards in them. Spans are accepted even some time after
+// the end of the attempt; rewards are not.
 func (g *Gateway) recordSpans(ctx context.Context, c *conversation.Conversation, batch otlp.Batch) (rejected int, why string, err error) {
+	end, err := c.End(ctx)
+	if err != nil {
+		return 0, "", err
+	}
+	if !end.IsZero() && g.config.Now().Sub(end) > lateSpans {
+		return 0, "", fmt.Errorf("spans of attempt %s: %w", c.Address(), record.ErrFenced)
+	}
 	if len(batch.Spans) > 0 {
 		if err := g.config.Journal.PutSpans(ctx, c.Address(), batch.Spans); err != nil {
 			return 0, "", err

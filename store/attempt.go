@@ -27,6 +27,9 @@ ON CONFLICT (run, kind, step, task, sample) DO UPDATE SET attempt = rollouts.att
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, '', '', '', 0, 0, $12, 0)`
 	selectState = `SELECT r.attempt, a.outcome FROM attempts a JOIN rollouts r
 ON r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task AND r.sample = a.sample` + atAttempt
+	selectEnd = `SELECT a.outcome, a.ended, r.attempt, COALESCE(n.begun, 0) FROM attempts a JOIN rollouts r
+ON r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task AND r.sample = a.sample
+LEFT JOIN attempts n ON n.run = a.run AND n.kind = a.kind AND n.step = a.step AND n.task = a.task AND n.sample = a.sample AND n.attempt = a.attempt + 1` + atAttempt
 	lastAttempt = `SELECT a.attempt, a.outcome, a.policy, a.version, a.terms FROM attempts a JOIN rollouts r
 ON r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task AND r.sample = a.sample AND r.attempt = a.attempt` + atRollout
 	selectStatus = `SELECT status FROM runs WHERE name = $1`
@@ -133,6 +136,30 @@ func (s *Store) Attempt(ctx context.Context, address record.Address) (record.Att
 		return record.Attempt{}, fmt.Errorf("read attempt %s: %w", address, notFound(err))
 	}
 	return a, nil
+}
+
+// AttemptEnd returns when the attempt at address was sealed, or when a later one replaced it.
+// The time is zero while the attempt is open.
+func (s *Store) AttemptEnd(ctx context.Context, address record.Address) (time.Time, error) {
+	end, err := database.One(ctx, s.db.Read(), func(row database.Scan) (time.Time, error) {
+		var outcome record.Outcome
+		var latest int
+		var sealed, replaced database.Moment
+		err := row(&outcome, &sealed, &latest, &replaced)
+		switch {
+		case err != nil:
+			return time.Time{}, err
+		case outcome != record.OutcomeRunning:
+			return time.Time(sealed), nil
+		case latest != address.Attempt:
+			return time.Time(replaced), nil
+		}
+		return time.Time{}, nil
+	}, selectEnd, attemptKey(address)...)
+	if err != nil {
+		return end, fmt.Errorf("read the end of attempt %s: %w", address, notFound(err))
+	}
+	return end, nil
 }
 
 // CurrentAttempt returns the latest attempt at a rollout, or record.ErrNotFound.

@@ -95,6 +95,35 @@ func TestNextAttemptFencesTheLast(t *testing.T) {
 	})
 }
 
+func TestAnAttemptEndsWhenItIsSealedOrReplaced(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		before := time.Now()
+		first := begin(t, s, rollout(0, 0))
+		end := func(a record.Address) time.Time {
+			t.Helper()
+			at, err := s.AttemptEnd(t.Context(), a)
+			require.NoError(t, err)
+			return at
+		}
+		require.Zero(t, end(first))
+		second := begin(t, s, rollout(0, 0))
+		replaced := end(first)
+		require.WithinRange(t, replaced, before, time.Now())
+		require.Zero(t, end(second))
+		begin(t, s, rollout(0, 0))
+		require.Equal(t, replaced, end(first), "it ended when the next one began")
+		third := second
+		third.Attempt = 3
+		sealed := time.Now().Add(-time.Minute)
+		require.NoError(t, s.SealAttempt(t.Context(), record.Attempt{Address: third, Outcome: record.OutcomeCompleted, Ended: sealed}))
+		require.WithinDuration(t, sealed, end(third), time.Microsecond)
+		third.Attempt = 4
+		_, err := s.AttemptEnd(t.Context(), third)
+		require.ErrorIs(t, err, record.ErrNotFound)
+	})
+}
+
 // Once BeginAttempt returned, the earlier attempt has all the calls that it
 // will ever have, and exactly those whose writers were told so.
 func TestNoCallSlipsPastTheFence(t *testing.T) {

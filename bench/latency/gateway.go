@@ -68,6 +68,9 @@ type discardJournal struct {
 func (o discardJournal) Attempt(_ context.Context, a record.Address) (record.Attempt, error) {
 	return record.Attempt{Address: a, Terms: o.terms, KeyHash: o.hash}, nil
 }
+func (discardJournal) AttemptEnd(context.Context, record.Address) (time.Time, error) {
+	return time.Time{}, nil
+}
 func (discardJournal) AppendCall(context.Context, *record.Exchange) error { return nil }
 func (discardJournal) Exchanges(context.Context, record.Address) ([]record.Exchange, error) {
 	return nil, nil

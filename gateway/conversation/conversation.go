@@ -45,6 +45,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/prompts"
@@ -62,9 +63,10 @@ type Conversation struct {
 	address record.Address
 
 	mu     sync.Mutex
-	known  bool // the fields that depend on the terms are set; it stays true
-	loaded bool // the fields below agree with the journal
-	fenced bool // the journal accepts no more calls
+	known  bool      // the fields that depend on the terms are set; it stays true
+	loaded bool      // the fields below agree with the journal
+	fenced bool      // the journal accepts no more calls
+	end    time.Time // when the attempt ended, once that is known
 	begun  record.Attempt
 	codec  dialog.Codec
 	ignore patterns
@@ -142,16 +144,41 @@ func (c *Conversation) Enter(ctx context.Context, key string) error {
 		if err != nil {
 			return &Fault{fmt.Errorf("prompts of attempt %s: %w", c.address, err)}
 		}
-		c.begun, c.codec, c.ignore, c.served, c.known, c.fenced = begun, codec, ignore, served, true, begun.Outcome != record.OutcomeRunning
+		end, err := c.maker.config.Journal.AttemptEnd(ctx, c.address)
+		if err != nil {
+			return err
+		}
+		c.begun, c.codec, c.ignore, c.served, c.known, c.end, c.fenced = begun, codec, ignore, served, true, end, !end.IsZero()
 	}
 	sum := sha256.Sum256([]byte(key))
 	if subtle.ConstantTimeCompare([]byte(hex.EncodeToString(sum[:])), []byte(c.begun.KeyHash)) != 1 {
 		return ErrWrongKey
 	}
 	if c.fenced {
-		return nil // there is nothing to continue, but models and events can be asked for
+		return nil // there is nothing to continue, but spans may come late
 	}
 	return c.ready(ctx)
+}
+
+// End returns when the attempt ended: when it was sealed, or replaced by a later one. The time
+// is zero while the attempt is open. Call it only after Enter.
+func (c *Conversation) End(ctx context.Context) (time.Time, error) {
+	c.mu.Lock()
+	end := c.end
+	c.mu.Unlock()
+	if !end.IsZero() {
+		return end, nil
+	}
+	end, err := c.maker.config.Journal.AttemptEnd(ctx, c.address)
+	if err != nil || end.IsZero() {
+		return end, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.end = end; !c.fenced {
+		c.fence()
+	}
+	return end, nil
 }
 
 // Exists reports whether the attempt was found in the journal. It is false until then.

@@ -30,6 +30,10 @@ func (j *journal) Attempt(context.Context, record.Address) (record.Attempt, erro
 	return j.attempt, nil
 }
 
+func (j *journal) AttemptEnd(context.Context, record.Address) (time.Time, error) {
+	return j.attempt.Ended, nil
+}
+
 func (j *journal) AppendCall(_ context.Context, c *record.Exchange) error {
 	j.calls = append(j.calls, *c)
 	return nil

@@ -25,6 +25,9 @@ import (
 // record.ErrFenced and record.ErrConflict; any other is a fault of ours.
 type Journal interface {
 	Attempt(ctx context.Context, address record.Address) (record.Attempt, error)
+	// AttemptEnd returns when the attempt was sealed or replaced by a later one; the time is
+	// zero while it is open.
+	AttemptEnd(ctx context.Context, address record.Address) (time.Time, error)
 	// AppendCall returns once the call is committed.
 	AppendCall(ctx context.Context, call *record.Exchange) error
 	// Exchanges lists an attempt's calls by Seq.

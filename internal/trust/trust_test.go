@@ -1,15 +1,9 @@
 package trust_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -23,46 +17,9 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/fulgurite/fulgurite/internal/certtest"
 	"github.com/fulgurite/fulgurite/internal/trust"
 )
-
-// pair is a certificate for 127.0.0.1 that is its own authority, and its key, both in PEM.
-type pair struct{ cert, key []byte }
-
-// issue makes a certificate with a serial number, that is valid between two times from now.
-func issue(t *testing.T, serial int64, from, until time.Duration) pair {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := x509.Certificate{
-		SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(from), NotAfter: time.Now().Add(until),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-	}
-	public, err := x509.CreateCertificate(rand.Reader, &template, &template, &private.PublicKey, private)
-	require.NoError(t, err)
-	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	require.NoError(t, err)
-	return pair{
-		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: public}),
-		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}),
-	}
-}
-
-// write writes a pair as the two files of a directory, by renaming, as tools that renew
-// certificates do.
-func (p pair) write(t *testing.T, dir string) trust.Files {
-	t.Helper()
-	f := trust.Files{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
-	replace(t, f.Cert, p.cert)
-	replace(t, f.Key, p.key)
-	return f
-}
-
-func replace(t *testing.T, path string, text []byte) {
-	t.Helper()
-	require.NoError(t, os.WriteFile(path+".new", text, 0o600))
-	require.NoError(t, os.Rename(path+".new", path))
-}
 
 // serve serves over TLS and returns a function that connects anew and returns the serial
 // number of the certificate that is presented.
@@ -100,11 +57,11 @@ func listen(t *testing.T, c *trust.Certificate) string {
 	return listener.Addr().String()
 }
 
-func authorities(t *testing.T, pairs ...pair) *tls.Config {
+func authorities(t *testing.T, pairs ...certtest.Pair) *tls.Config {
 	t.Helper()
 	var all []byte
 	for _, p := range pairs {
-		all = append(all, p.cert...)
+		all = append(all, p.Cert...)
 	}
 	file := filepath.Join(t.TempDir(), "ca.pem")
 	require.NoError(t, os.WriteFile(file, all, 0o600))
@@ -115,8 +72,8 @@ func authorities(t *testing.T, pairs ...pair) *tls.Config {
 
 func TestARenewedCertificateIsServedWithoutARestart(t *testing.T) {
 	t.Parallel()
-	first, second := issue(t, 1, -time.Hour, time.Hour), issue(t, 2, -time.Hour, time.Hour)
-	files := first.write(t, t.TempDir())
+	first, second := certtest.Issue(t, 1, -time.Hour, time.Hour), certtest.Issue(t, 2, -time.Hour, time.Hour)
+	files := first.Write(t, t.TempDir())
 	core, logged := observer.New(zap.InfoLevel)
 	c, err := files.Open(zap.New(core))
 	require.NoError(t, err)
@@ -128,25 +85,25 @@ func TestARenewedCertificateIsServedWithoutARestart(t *testing.T) {
 		require.Equal(t, want, got)
 	}
 	requireSerial(1)
-	replace(t, files.Cert, second.cert)
+	certtest.Replace(t, files.Cert, second.Cert)
 	requireSerial(1) // its key is still the one before
 	require.NotZero(t, logged.FilterMessageSnippet("can't be used").Len())
-	replace(t, files.Key, second.key)
+	certtest.Replace(t, files.Key, second.Key)
 	requireSerial(2)
 	require.NoError(t, os.Remove(files.Key))
 	requireSerial(2)
-	first.write(t, filepath.Dir(files.Cert))
+	first.Write(t, filepath.Dir(files.Cert))
 	requireSerial(1)
 }
 
 func TestAnExpiredCertificateDoesNotReplaceTheOneBefore(t *testing.T) {
 	t.Parallel()
-	first := issue(t, 1, -time.Hour, time.Hour)
-	files := first.write(t, t.TempDir())
+	first := certtest.Issue(t, 1, -time.Hour, time.Hour)
+	files := first.Write(t, t.TempDir())
 	c, err := files.Open(zap.NewNop())
 	require.NoError(t, err)
 	serial := serve(t, c, authorities(t, first))
-	issue(t, 2, -2*time.Hour, -time.Hour).write(t, filepath.Dir(files.Cert))
+	certtest.Issue(t, 2, -2*time.Hour, -time.Hour).Write(t, filepath.Dir(files.Cert))
 	got, err := serial()
 	require.NoError(t, err)
 	require.EqualValues(t, 1, got)
@@ -154,8 +111,8 @@ func TestAnExpiredCertificateDoesNotReplaceTheOneBefore(t *testing.T) {
 
 func TestOnlyNamedAuthoritiesAreAccepted(t *testing.T) {
 	t.Parallel()
-	ours, other := issue(t, 1, -time.Hour, time.Hour), issue(t, 2, -time.Hour, time.Hour)
-	c, err := ours.write(t, t.TempDir()).Open(zap.NewNop())
+	ours, other := certtest.Issue(t, 1, -time.Hour, time.Hour), certtest.Issue(t, 2, -time.Hour, time.Hour)
+	c, err := ours.Write(t, t.TempDir()).Open(zap.NewNop())
 	require.NoError(t, err)
 	_, err = serve(t, c, authorities(t, other))()
 	require.ErrorContains(t, err, "certificate")
@@ -169,11 +126,11 @@ func TestOnlyNamedAuthoritiesAreAccepted(t *testing.T) {
 func TestFilesThatCanNotBeUsedAreNamed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	good := issue(t, 1, -time.Hour, time.Hour)
-	files := good.write(t, dir)
-	past := issue(t, 2, -2*time.Hour, -time.Hour).write(t, t.TempDir())
-	future := issue(t, 3, time.Hour, 2*time.Hour).write(t, t.TempDir())
-	other := issue(t, 4, -time.Hour, time.Hour).write(t, t.TempDir())
+	good := certtest.Issue(t, 1, -time.Hour, time.Hour)
+	files := good.Write(t, dir)
+	past := certtest.Issue(t, 2, -2*time.Hour, -time.Hour).Write(t, t.TempDir())
+	future := certtest.Issue(t, 3, time.Hour, 2*time.Hour).Write(t, t.TempDir())
+	other := certtest.Issue(t, 4, -time.Hour, time.Hour).Write(t, t.TempDir())
 	text := filepath.Join(dir, "notes.txt")
 	require.NoError(t, os.WriteFile(text, []byte("no certificate"), 0o600))
 	for want, f := range map[string]trust.Files{
@@ -254,15 +211,15 @@ func TestAKeyIsReadOrRefusedByName(t *testing.T) {
 
 func TestAnsweringGoesOnWhileTheCertificateIsRenewed(t *testing.T) {
 	t.Parallel()
-	first, second := issue(t, 1, -time.Hour, time.Hour), issue(t, 2, -time.Hour, time.Hour)
-	files := first.write(t, t.TempDir())
+	first, second := certtest.Issue(t, 1, -time.Hour, time.Hour), certtest.Issue(t, 2, -time.Hour, time.Hour)
+	files := first.Write(t, t.TempDir())
 	c, err := files.Open(zap.NewNop())
 	require.NoError(t, err)
 	address := listen(t, c)
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: authorities(t, first, second)}}
 	defer client.CloseIdleConnections()
 	for i := range 20 {
-		[]pair{first, second}[i%2].write(t, filepath.Dir(files.Cert))
+		[]certtest.Pair{first, second}[i%2].Write(t, filepath.Dir(files.Cert))
 		if i%3 == 0 {
 			client.CloseIdleConnections()
 		}
