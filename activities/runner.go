@@ -236,6 +236,10 @@ func (r *Runner) launch(ctx context.Context, o begunAttempt) (_ agent.Result, pa
 		return agent.Result{}, nil, err
 	}
 	defer session.Close()
+	environment, err := agent.Variables(v.spec.Agent.Environment, v.spec.Agent.SecretEnvironment)
+	if err != nil {
+		return agent.Result{}, nil, err
+	}
 	limits := limitsOf(v.spec)
 	var signs atomic.Uint64
 	b := beat{progress: func() any { return session.Progress() + signs.Load() }}
@@ -256,7 +260,7 @@ func (r *Runner) launch(ctx context.Context, o begunAttempt) (_ agent.Result, pa
 		result, err := o.launcher.Launch(attempt, agent.Job{
 			Address: o.address, Execution: v.run.ExecutionID,
 			Task:    agentTask(o.task),
-			BaseURL: session.BaseURL(), Key: o.key, Directory: v.spec.Agent.Directory, Environment: v.spec.Agent.Environment,
+			BaseURL: session.BaseURL(), Key: o.key, Directory: v.spec.Agent.Directory, Environment: environment,
 			Limits: limits, Progress: func() { signs.Add(1) }, Waited: session.Waited, Idle: session.Idle,
 		})
 		session.Close() // the session finds no more faults after this

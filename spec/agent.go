@@ -46,6 +46,9 @@ type Agent struct {
 	// Environment holds variables for agent.command. Of the worker's own variables, the
 	// command gets only PATH.
 	Environment map[string]string `json:"environment,omitempty"`
+	// SecretEnvironment holds variables for agent.command, too. Each is given by the name of
+	// an environment variable of the worker that holds its value.
+	SecretEnvironment map[string]string `json:"secret_environment,omitempty"`
 	// Queue is the task queue of the workers that run the agent. Not with agent.temporal.
 	Queue string `json:"queue,omitempty"`
 	// FailureReward is the reward of an attempt whose agent failed by itself: by an error,
@@ -115,6 +118,7 @@ func (a Agent) check(f *Faults) {
 		}[kinds[0]]
 		f.unused("agent.directory", a.Directory != "", why)
 		f.unused("agent.environment", len(a.Environment) > 0, why)
+		f.unused("agent.secret_environment", len(a.SecretEnvironment) > 0, why)
 		f.unused("agent.limits.output_bytes", a.Limits.OutputBytes != 0, why)
 		f.unused("agent.limits.memory_bytes", a.Limits.MemoryBytes != 0, why)
 	}
@@ -153,6 +157,18 @@ func (a Agent) check(f *Faults) {
 	for _, name := range sortedKeys(a.Environment) {
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.ContainsRune(a.Environment[name], 0) {
 			f.add("agent.environment."+name, "names have no '=', and neither names nor values a zero byte", "no environment variable")
+		}
+	}
+	for _, name := range sortedKeys(a.SecretEnvironment) {
+		key := "agent.secret_environment." + name
+		_, twice := a.Environment[name]
+		switch {
+		case !variableName.MatchString(name):
+			f.add(key, "give the name of a variable for the command, such as SEARCH_KEY", "no environment variable")
+		case !variableName.MatchString(a.SecretEnvironment[name]):
+			f.add(key, "give the name of a variable in the worker's environment, such as SEARCH_KEY, and never the secret itself", "no name of an environment variable")
+		case twice:
+			f.add(key, "keep one of both", "agent.environment.%s is the same variable", name)
 		}
 	}
 	if a.Queue != "" {

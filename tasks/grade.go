@@ -234,6 +234,7 @@ func GradeCommand(ctx context.Context, g spec.Grader, in GraderInput) (CommandGr
 	stdout, stderr := subprocess.NewTail(keptOutput), subprocess.NewTail(keptError)
 	command := exec.CommandContext(limited, g.Command[0], g.Command[1:]...)
 	command.Dir, command.Stdin, command.Stdout, command.Stderr = g.Directory, bytes.NewReader(input), stdout, stderr
+	command.Env = subprocess.Environment()
 	subprocess.OwnGroup(command)
 	err = run(command)
 	switch {

@@ -95,6 +95,7 @@ func listTasks(ctx context.Context, t spec.Tasks, split string) ([]Task, error) 
 	stderr := subprocess.NewTail(keptError)
 	command := exec.CommandContext(limited, t.Command[0], t.Command[1:]...)
 	command.Dir, command.Stdin, command.Stdout, command.Stderr = t.Directory, bytes.NewReader(append(request, '\n')), &stdout, stderr
+	command.Env = subprocess.Environment()
 	subprocess.OwnGroup(command)
 	err = run(command)
 	switch {
@@ -287,6 +288,7 @@ type programProcess struct {
 func startProgram(t spec.Tasks) (*programProcess, error) {
 	p := &programProcess{command: exec.Command(t.Command[0], t.Command[1:]...), stderr: subprocess.NewTail(keptError)}
 	p.command.Dir, p.command.Stderr = t.Directory, p.stderr
+	p.command.Env = subprocess.Environment()
 	subprocess.OwnGroup(p.command)
 	p.command.Cancel = nil // the program is not tied to a context
 	in, err := p.command.StdinPipe()

@@ -73,6 +73,7 @@ func (p *program) run(ctx context.Context, input []byte) (Reply, error) {
 	stdout, stderr := &limitedBuffer{exceeded: cancel}, subprocess.NewTail(keptErrors)
 	command := exec.CommandContext(limited, p.command[0], p.command[1:]...)
 	command.Dir, command.Stdin, command.Stdout, command.Stderr = p.dir, bytes.NewReader(input), stdout, stderr
+	command.Env = subprocess.Environment()
 	subprocess.OwnGroup(command)
 	started, err := subprocess.Run(command)
 	switch {

@@ -224,10 +224,20 @@ func (l HomeLaunchers) Launcher(s spec.Spec) (agent.Launcher, error) {
 	if s.Grader.Type == spec.GraderHarbor {
 		inner = agent.InWorkspace(inner, workspaces{s}, l.Scratch)
 	}
-	if len(s.Agent.Before)+len(s.Agent.After) == 0 {
-		return inner, nil
+	if len(s.Agent.Before)+len(s.Agent.After) > 0 {
+		inner = agent.Around(inner, agent.HookCommands(s.Agent.Before, s.Agent.After), l.Scratch)
 	}
-	return agent.Around(inner, agent.HookCommands(s.Agent.Before, s.Agent.After), l.Scratch), nil
+	return agent.HideSecrets(inner, secretVariables(s.Agent)), nil
+}
+
+// secretVariables returns the names of the variables with secrets that the agent is given.
+func secretVariables(a spec.Agent) []string {
+	secret := slices.Collect(maps.Values(a.SecretEnvironment))
+	if a.Service != nil {
+		secret = slices.AppendSeq(secret, maps.Values(a.Service.SecretHeaders))
+	}
+	slices.Sort(secret)
+	return secret
 }
 
 func (l HomeLaunchers) inner(a spec.Agent) (agent.Launcher, error) {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -46,6 +47,8 @@ type Options struct {
 	Arguments map[Role][]string
 	// Environment is added to that of every process, NAME=VALUE.
 	Environment []string
+	// Password is in the store's URL that processes get. The server accepts any.
+	Password string
 	// Work is the working directory of the processes, to which relative paths in
 	// a spec refer; empty is that of this process.
 	Work string
@@ -177,8 +180,12 @@ func (f *Fleet) migrate(ctx context.Context) error {
 }
 
 func (f *Fleet) workerEnvironment() []string {
+	address := f.Store
+	if f.options.Password != "" {
+		address = strings.Replace(address, "postgres@", "postgres:"+f.options.Password+"@", 1)
+	}
 	return []string{
-		"FULGURITE_STORE=" + f.Store, "FULGURITE_BLOBS=" + f.Blobs, "TEMPORAL_ADDRESS=" + f.Temporal, "FULGURITE_LOG_LEVEL=info",
+		"FULGURITE_STORE=" + address, "FULGURITE_BLOBS=" + f.Blobs, "TEMPORAL_ADDRESS=" + f.Temporal, "FULGURITE_LOG_LEVEL=info",
 	}
 }
 

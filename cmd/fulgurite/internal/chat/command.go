@@ -219,6 +219,10 @@ func (c *conversation) ask(ctx context.Context, input string) (agent.Result, err
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(context.Canceled)
 	c.watch.broken = stop
+	environment, err := agent.Variables(c.spec.Agent.Environment, c.spec.Agent.SecretEnvironment)
+	if err != nil {
+		return agent.Result{}, err
+	}
 	session, err := c.forwarder.Open(ctx, address, key)
 	if err != nil {
 		return agent.Result{}, err
@@ -226,7 +230,7 @@ func (c *conversation) ask(ctx context.Context, input string) (agent.Result, err
 	defer session.Close()
 	result, err := c.launcher.Launch(session.Context(), agent.Job{
 		Address: address, Execution: key, Task: agent.Task{ID: "chat", Input: input}, BaseURL: session.BaseURL(), Key: key,
-		Directory: c.spec.Agent.Directory, Environment: c.spec.Agent.Environment,
+		Directory: c.spec.Agent.Directory, Environment: environment,
 		Limits: activities.AttemptLimits(c.spec), Waited: session.Waited, Idle: session.Idle,
 	})
 	if cause := context.Cause(ctx); cause != nil {
