@@ -229,7 +229,17 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		"func with directory":   {func(s *spec.Spec) { s.Agent.Directory = "/" }, "agent.directory: unused key"},
 		"func with output":      {func(s *spec.Spec) { s.Agent.Limits.OutputBytes = 9 }, "agent.limits.output_bytes: "},
 		"func with environment": {func(s *spec.Spec) { s.Agent.Environment = map[string]string{"A": "b"} }, "agent.environment: unused key"},
-		"empty program":         {func(s *spec.Spec) { s.Agent = spec.Agent{Command: []string{""}} }, "agent.command[0]: empty"},
+		"func with a secret":    {func(s *spec.Spec) { s.Agent.SecretEnvironment = map[string]string{"A": "B"} }, "agent.secret_environment: unused key"},
+		"secret variable without a variable": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, SecretEnvironment: map[string]string{"KEY": "sk-hush"}}
+		}, "agent.secret_environment.KEY: no name of an environment variable"},
+		"secret variable with a sign": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, SecretEnvironment: map[string]string{"A=B": "KEY"}}
+		}, "agent.secret_environment.A=B: no environment variable"},
+		"variable twice": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, Environment: map[string]string{"KEY": "c"}, SecretEnvironment: map[string]string{"KEY": "B"}}
+		}, "agent.secret_environment.KEY: agent.environment.KEY is the same variable"},
+		"empty program": {func(s *spec.Spec) { s.Agent = spec.Agent{Command: []string{""}} }, "agent.command[0]: empty"},
 		"bad variable": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Command: []string{"a"}, Environment: map[string]string{"A=B": "c"}}
 		}, "agent.environment.A=B: "},

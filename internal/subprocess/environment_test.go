@@ -1,0 +1,24 @@
+package subprocess_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/internal/subprocess"
+)
+
+func TestCommandsDoNotSeeTheKeysOfTheFleet(t *testing.T) {
+	for _, name := range []string{"FULGURITE_FLEET_KEY", "FULGURITE_SERVING_KEY", "FULGURITE_STORE", "PGPASSWORD"} {
+		t.Setenv(name, "secret")
+	}
+	t.Setenv("GRADER_KEY", "its own")
+	t.Setenv("FULGURITE_FLEET_KEY_FILE", "another variable")
+	got := subprocess.Environment()
+	require.Contains(t, got, "GRADER_KEY=its own")
+	require.Contains(t, got, "FULGURITE_FLEET_KEY_FILE=another variable")
+	require.NotContains(t, got, "FULGURITE_FLEET_KEY=secret")
+	for _, one := range got {
+		require.NotContains(t, one, "=secret")
+	}
+}
