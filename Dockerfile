@@ -22,5 +22,5 @@ WORKDIR /home/fulgurite
 # Processes that answer over HTTP have their own check in docker-compose.yml; this
 # one serves whoever runs the image with another address.
 HEALTHCHECK --interval=5s --timeout=5s --start-period=10s \
-    CMD ["sh", "-c", "exec fulgurite-worker health --url \"http://${FULGURITE_HEALTH_LISTEN:-$FULGURITE_LISTEN}/healthz\""]
+    CMD ["sh", "-c", "exec fulgurite-worker health --url \"http${FULGURITE_TLS_CERT:+s}://${FULGURITE_HEALTH_LISTEN:-$FULGURITE_LISTEN}/healthz\""]
 ENTRYPOINT ["fulgurite-worker"]

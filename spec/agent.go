@@ -170,6 +170,7 @@ func (a Agent) check(f *Faults) {
 		case twice:
 			f.add(key, "keep one of both", "agent.environment.%s is the same variable", name)
 		}
+		f.ofFleet(key, a.SecretEnvironment[name])
 	}
 	if a.Queue != "" {
 		f.queue("agent.queue", a.Queue)
@@ -225,6 +226,7 @@ func (s Service) check(f *Faults) {
 		if variable := s.SecretHeaders[name]; !variableName.MatchString(variable) {
 			f.add("agent.service.secret_headers."+name, "give the name of a variable in the worker's environment, such as AGENT_TOKEN", "no environment variable")
 		}
+		f.ofFleet("agent.service.secret_headers."+name, s.SecretHeaders[name])
 	}
 }
 

@@ -174,6 +174,22 @@ func (f *Faults) variable(key, name string) {
 	if name != "" && !variableName.MatchString(name) {
 		f.add(key, "give the name of an environment variable, such as API_KEY, and never the secret itself", "no name of an environment variable")
 	}
+	f.ofFleet(key, name)
+}
+
+// ofFleet refuses the names of variables that open the fleet itself: a spec would send them to
+// a server or an agent.
+func (f *Faults) ofFleet(key, name string) {
+	if slices.Contains(fleetVariables(), name) {
+		f.add(key, "put what the spec needs into a variable of its own", "%s opens the fleet and its store", name)
+	}
+}
+
+func fleetVariables() []string {
+	return []string{
+		"FULGURITE_FLEET_KEY", "FULGURITE_SERVING_KEY", "FULGURITE_METRICS_KEY", "FULGURITE_EMBEDDINGS_KEY",
+		"FULGURITE_STORE", "FULGURITE_TEMPORAL_DATABASE", "PGPASSWORD", "TEMPORAL_API_KEY",
+	}
 }
 
 // name checks a name that others look up: white space around it is a mistake, and makes
