@@ -46,7 +46,7 @@ func TestEachStepOfACallMayBeOverTLS(t *testing.T) {
 	s, err := f.OpenExternal(address("demo"), "key", time.Minute)
 	require.NoError(t, err)
 	defer s.Close()
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: trusted}}
+	client := &http.Client{Timeout: testTimeout, Transport: &http.Transport{TLSClientConfig: trusted}}
 	defer client.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.BaseURL()+"/chat/completions", strings.NewReader("{}"))
 	require.NoError(t, err)
