@@ -362,6 +362,7 @@ func TestEntriesKeepTheirOrderIfClocksDiffer(t *testing.T) {
 	h.now = begun.Add(-time.Hour) // another machine goes on
 	h.move("a", 1, -1, record.SourceGate, "")
 	h.step(2, map[string]float64{"reward/mean": 1})
+	h.now = begun.Add(-2 * time.Hour)
 	h.move("b", 2, 1, record.SourceGate, "")
 	var has track.Position
 	entries := read(t, h.store, has).Entries

@@ -323,3 +323,29 @@ func BenchmarkANewStep(b *testing.B) {
 		require.NoError(b, track.Follow(b.Context(), r, w, track.Options{}))
 	}
 }
+
+// Whatever a file has, opening and writing it makes a whole one, or is an error.
+func FuzzAnyFileBecomesWhole(f *testing.F) {
+	f.Add([]byte{})
+	f.Add(make([]byte, 40))
+	theirs, err := os.ReadFile("testdata/events.tfevents")
+	require.NoError(f, err)
+	f.Add(theirs)
+	f.Add(theirs[:len(theirs)-3])
+	f.Fuzz(func(t *testing.T, data []byte) {
+		dir := t.TempDir()
+		path := filepath.Join(dir, "demo", "events.out.tfevents.1700000000.fulgurite")
+		require.NoError(t, os.Mkdir(filepath.Dir(path), 0o755))
+		require.NoError(t, os.WriteFile(path, data, 0o644))
+		w, err := tensorboard.Open(dir, demo())
+		if err != nil {
+			return
+		}
+		defer func() { require.NoError(t, w.Close()) }()
+		require.NoError(t, w.Write(t.Context(), entries()))
+		written, err := os.ReadFile(path)
+		require.NoError(t, err)
+		all := records(t, written)
+		require.GreaterOrEqual(t, len(all), 3)
+	})
+}

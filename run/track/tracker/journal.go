@@ -46,6 +46,12 @@ func openJournal(path string) (*journal, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = ErrBusy
+		}
+		return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), file.Close())
+	}
 	j := &journal{path: path, file: file}
 	if err := j.read(); err != nil {
 		return nil, errors.Join(fmt.Errorf("read journal %s: %w", path, err), file.Close())
@@ -54,12 +60,6 @@ func openJournal(path string) (*journal, error) {
 }
 
 func (j *journal) read() error {
-	if err := syscall.Flock(int(j.file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return ErrBusy
-		}
-		return err
-	}
 	size := int64(0)
 	for lines := bufio.NewReader(j.file); ; {
 		text, err := lines.ReadBytes('\n')

@@ -257,7 +257,8 @@ func (w *Writer) receive(ctx context.Context) (reply, error) {
 		w.failed = true
 		return r, ctx.Err()
 	case errors.Is(err, io.EOF):
-		_, w.failed = w.wait(), true // its output says more than its exit code
+		w.failed = true
+		_ = w.wait() // its output says more than its exit code
 		return r, fmt.Errorf("%s ended: %s", name, strings.TrimSpace(w.printed.String()))
 	case err != nil:
 		return r, fmt.Errorf("read the reply of %s: %w", name, err)

@@ -45,7 +45,7 @@ func newPlace(t *testing.T, name string) place {
 // python makes a program that is Python with the test's trackers and some more variables.
 func (p place) python(variables string) string {
 	p.t.Helper()
-	real, err := exec.LookPath("python3")
+	found, err := exec.LookPath("python3")
 	if err != nil {
 		p.t.Skip("no python3")
 	}
@@ -53,7 +53,7 @@ func (p place) python(variables string) string {
 	require.NoError(p.t, err)
 	path := filepath.Join(p.dir, fmt.Sprintf("python-%x", variables))
 	text := fmt.Sprintf("#!/bin/sh\nexec env -u TRACKIO_SPACE_ID -u TRACKIO_SERVER_URL -u WANDB_MODE PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=%q TRACKIO_DIR=%q WANDB_DIR=%q %s %q \"$@\"\n",
-		packages, filepath.Join(p.dir, "trackio"), filepath.Join(p.dir, "wandb"), variables, real)
+		packages, filepath.Join(p.dir, "trackio"), filepath.Join(p.dir, "wandb"), variables, found)
 	require.NoError(p.t, os.WriteFile(path, []byte(text), 0o755))
 	return path
 }
@@ -191,6 +191,19 @@ func TestTrackioGetsEachEntryOnceHoweverOftenItIsOpened(t *testing.T) {
 	require.NoError(t, w.Close())
 	require.Empty(t, cmp.Diff(want(), p.trackio()))
 	require.Contains(t, p.log.String(), "* Trackio project initialized: my project", "what a tracker prints is no reply")
+}
+
+// The thread that writes does so later; a computer may lose its power before.
+func TestWhatIsWrittenToTrackioIsInItsDatabase(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, tracker.Trackio)
+	w := p.open()
+	for range 2 {
+		has := len(want()) - len(missing(w.Position()))
+		require.NoError(t, w.Write(t.Context(), missing(w.Position())[:3]))
+		require.Empty(t, cmp.Diff(want()[:has+3], p.trackio()))
+	}
+	require.NoError(t, w.Close())
 }
 
 func TestTrackioIsAskedWhatItHas(t *testing.T) {

@@ -110,12 +110,12 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	if err != nil {
 		return terminal.Usage(err)
 	}
-	f := follower{Command: c, store: records.Store, sender: sender, journals: filepath.Join(s.Dir, "trackers"), out: t.Out}
+	f := follower{Command: c, store: records.Store, sender: sender, journals: filepath.Join(s.Dir, "trackers"), out: t.Out, errs: t.Err}
 	if c.JSON {
 		f.out = t.Err
 	}
 	if s.Verbose {
-		f.log = t.Err
+		f.log = &f
 	}
 	out, err := f.all(ctx, runs)
 	if err == nil && c.JSON {
@@ -148,8 +148,15 @@ type follower struct {
 	journals string    // folder
 	log      io.Writer // of what trackers print; nil for nothing
 
-	mu  sync.Mutex // guards out
-	out io.Writer
+	mu        sync.Mutex // guards both
+	out, errs io.Writer
+}
+
+// Write writes what a tracker prints.
+func (f *follower) Write(text []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.errs.Write(text)
 }
 
 func (f *follower) say(format string, args ...any) {

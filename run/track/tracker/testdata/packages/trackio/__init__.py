@@ -3,6 +3,7 @@
 import json
 import queue
 import threading
+import time
 import types
 
 from trackio import sqlite_storage
@@ -29,6 +30,7 @@ def log(metrics, step=None):
 
 def write():
     while (entry := entries.get()) is not None:
+        time.sleep(0.05)
         sqlite_storage.insert(current, *entry)
 
 
