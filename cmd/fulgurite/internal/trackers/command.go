@@ -36,7 +36,7 @@ type Command struct {
 	TensorBoard string   `help:"Write event files of TensorBoard to DIR/RUN." name:"tensorboard" placeholder:"DIR" type:"path"`
 	Tracker     string   `help:"Log to trackio or wandb, which are packages of Python." enum:",trackio,wandb" default:""`
 	Project     string   `help:"Project of the tracker." default:"fulgurite"`
-	Python      string   `help:"Python that has the tracker's package." default:"python3" placeholder:"PROGRAM"`
+	Python      string   `help:"Python that has the tracker's package." default:"python3"`
 	OTLP        string   `help:"Send traces to a collector of OpenTelemetry, by OTLP over HTTP. OTEL_EXPORTER_OTLP_HEADERS has headers, such as a key." name:"otlp" placeholder:"URL"`
 	Once        bool     `help:"Write what is on record and end, although runs go on."`
 	JSON        bool     `help:"Print JSON, once all is written." name:"json"`
