@@ -147,24 +147,24 @@ func evaluationOf(name string) (policy string, kind record.Kind, ok bool) {
 
 // Evaluated names an evaluation.
 type Evaluated struct {
-	Policy  string      `json:"policy"`
-	Kind    record.Kind `json:"kind"`
-	Version int         `json:"version"`
+	Policy  string
+	Kind    record.Kind
+	Version int
 }
 
 // Position says which entries of a run a tracker has. The zero value is a tracker without
 // any.
 type Position struct {
 	// Spec is true if it has the spec.
-	Spec bool `json:"spec,omitempty"`
+	Spec bool
 	// Start is true if it has the metrics of version 0, if there are any.
-	Start bool `json:"start,omitempty"`
+	Start bool
 	// Step is the last step whose metrics it has, 0 if there is none. It has those of all
 	// steps before.
-	Step        int         `json:"step,omitempty"`
-	Evaluations []Evaluated `json:"evaluations,omitempty"`
+	Step        int
+	Evaluations []Evaluated
 	// Moves are how many moves of the promoted version it has, by policy.
-	Moves map[string]int `json:"moves,omitempty"`
+	Moves map[string]int
 }
 
 // Add notes that the tracker has the entry with a step and names.
