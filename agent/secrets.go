@@ -41,22 +41,23 @@ func HideSecrets(l Launcher, variables []string) Launcher {
 	if len(variables) == 0 {
 		return l
 	}
-	return discreet{l, variables}
+	return secretHider{l, variables}
 }
 
 // minSecret is the least length of a secret that is hidden. A shorter one is in many texts
 // by chance.
 const minSecret = 6
 
-type discreet struct {
+// secretHider is the launcher of HideSecrets.
+type secretHider struct {
 	inner     Launcher
 	variables []string
 }
 
 // Launch implements Launcher.
-func (d discreet) Launch(ctx context.Context, job Job) (Result, error) {
-	hide := d.replacer()
-	r, err := d.inner.Launch(ctx, job)
+func (h secretHider) Launch(ctx context.Context, job Job) (Result, error) {
+	hide := h.replacer()
+	r, err := h.inner.Launch(ctx, job)
 	for _, text := range []*string{&r.Text, &r.RewardError, &r.Message, &r.Stderr, &r.Output.Stdout, &r.Output.Stderr, &r.Note} {
 		*text = hide.Replace(*text)
 	}
@@ -70,9 +71,9 @@ func (d discreet) Launch(ctx context.Context, job Job) (Result, error) {
 
 // replacer replaces the secrets, and the words of those that have several, such as "Bearer" and
 // a token. Longer ones are replaced first.
-func (d discreet) replacer() *strings.Replacer {
+func (h secretHider) replacer() *strings.Replacer {
 	var secrets []string
-	for _, name := range d.variables {
+	for _, name := range h.variables {
 		value := strings.TrimSpace(os.Getenv(name))
 		for _, s := range append(strings.Fields(value), value) {
 			if len(s) >= minSecret && !strings.EqualFold(s, "Bearer") {

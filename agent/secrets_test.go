@@ -53,7 +53,9 @@ func TestSecretsAreHiddenInWhatIsKept(t *testing.T) {
 	require.ErrorContains(t, err, "the token is [secret]")
 
 	cause := errors.New("no abcdef-123456 here")
-	failing := agent.Func(func(context.Context, agent.Task, agent.Env) (string, error) { return "", errors.Join(agent.ErrRetry, cause) })
+	failing := agent.Func(func(context.Context, agent.Task, agent.Env) (string, error) {
+		return "", errors.Join(agent.ErrRetry, cause)
+	})
 	got, err = agent.HideSecrets(failing, names).Launch(t.Context(), job("demo"))
 	require.NoError(t, err)
 	require.Equal(t, agent.Retry, got.Failure)
@@ -68,4 +70,6 @@ func TestSecretsAreHiddenInWhatIsKept(t *testing.T) {
 // broken is a launcher that fails.
 type broken struct{ err error }
 
-func (b broken) Launch(context.Context, agent.Job) (agent.Result, error) { return agent.Result{}, b.err }
+func (b broken) Launch(context.Context, agent.Job) (agent.Result, error) {
+	return agent.Result{}, b.err
+}

@@ -106,8 +106,8 @@ func (g *Gateway) RecordSpans(ctx context.Context, key string, batch otlp.Batch)
 	return g.recordSpans(ctx, c, batch)
 }
 
-// lateSpans is for how long after the end of an attempt its key still opens the door for
-// spans, because exporters send late.
+// lateSpans is for how long after the end of an attempt spans are accepted with its key,
+// because exporters send late.
 const lateSpans = 15 * time.Minute
 
 // recordSpans records spans and the rewards in them. Spans are accepted even some time after

@@ -177,11 +177,11 @@ func (f *Faults) variable(key, name string) {
 	f.ofFleet(key, name)
 }
 
-// ofFleet refuses the names of variables that open the fleet itself: a spec would send them to
-// a server or an agent.
+// ofFleet refuses the names of variables that give access to the fleet itself: a spec would
+// send their values to a server or an agent.
 func (f *Faults) ofFleet(key, name string) {
 	if slices.Contains(fleetVariables(), name) {
-		f.add(key, "put what the spec needs into a variable of its own", "%s opens the fleet and its store", name)
+		f.add(key, "put what the spec needs into a variable of its own", "%s gives access to the fleet and its store", name)
 	}
 }
 

@@ -238,13 +238,13 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		}, "agent.secret_environment.A=B: no environment variable"},
 		"secret variable of the fleet": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Command: []string{"a"}, SecretEnvironment: map[string]string{"KEY": "FULGURITE_FLEET_KEY"}}
-		}, "agent.secret_environment.KEY: FULGURITE_FLEET_KEY opens the fleet and its store"},
+		}, "agent.secret_environment.KEY: FULGURITE_FLEET_KEY gives access to the fleet and its store"},
 		"secret header of the fleet": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Service: &spec.Service{URL: "http://a/", SecretHeaders: map[string]string{"Authorization": "FULGURITE_STORE"}}}
-		}, "agent.service.secret_headers.Authorization: FULGURITE_STORE opens the fleet and its store"},
+		}, "agent.service.secret_headers.Authorization: FULGURITE_STORE gives access to the fleet and its store"},
 		"key of a server of the fleet": {func(s *spec.Spec) {
 			s.Sampling.Server = &spec.Server{Type: spec.ServerOpenAI, URLs: []string{"http://a"}, Model: "m", Key: "PGPASSWORD"}
-		}, "sampling.server.key: PGPASSWORD opens the fleet and its store"},
+		}, "sampling.server.key: PGPASSWORD gives access to the fleet and its store"},
 		"variable twice": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Command: []string{"a"}, Environment: map[string]string{"KEY": "c"}, SecretEnvironment: map[string]string{"KEY": "B"}}
 		}, "agent.secret_environment.KEY: agent.environment.KEY is the same variable"},

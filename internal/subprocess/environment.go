@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// concealed are the variables of this process that no command needs: they open the fleet, not
-// what a command works with.
+// concealed returns the names of the variables that give access to the fleet and its store. No
+// command needs them.
 func concealed() []string {
 	return []string{
 		"FULGURITE_FLEET_KEY", "FULGURITE_SERVING_KEY", "FULGURITE_METRICS_KEY", "FULGURITE_EMBEDDINGS_KEY",

@@ -63,8 +63,8 @@ func planted() map[string]string {
 }
 
 // TestNoSecretOfAFleetIsKept trains on a fleet whose processes have secrets in their
-// environment and speak TLS, with an agent, a judge and a grader that need secrets, and are
-// careless with them. Then nothing that the fleet wrote contains one of them.
+// environment and speak TLS, with an agent, a judge and a grader that need secrets. The agent
+// and the judge repeat theirs in what they answer and print. Then nothing that the fleet wrote contains one of them.
 func TestNoSecretOfAFleetIsKept(t *testing.T) {
 	for name, sqlite := range map[string]bool{"postgres": false, "sqlite": true} {
 		t.Run(name, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestNoSecretOfAFleetIsKept(t *testing.T) {
 				o.Password = plantedStore
 			}
 			f := start(t, o)
-			c := newCareless(t)
+			c := newQuotingServers(t)
 			temporal, err := client.DialContext(ctx, client.Options{HostPort: f.Temporal, Logger: log.NewStructuredLogger(slog.New(slog.DiscardHandler))})
 			require.NoError(t, err)
 			defer temporal.Close()
@@ -118,8 +118,8 @@ func TestNoSecretOfAFleetIsKept(t *testing.T) {
 	}
 }
 
-// careless are servers that need secrets, and quote them in their errors.
-type careless struct {
+// quotingServers are servers that need secrets, and quote them in their errors.
+type quotingServers struct {
 	url                       string
 	answered, refused, judged atomic.Int64
 	judge                     *randomjudge.Judge
@@ -128,9 +128,9 @@ type careless struct {
 	keys map[string]bool
 }
 
-func newCareless(t *testing.T) *careless {
+func newQuotingServers(t *testing.T) *quotingServers {
 	t.Helper()
-	c := &careless{judge: randomjudge.New(0), keys: map[string]bool{}}
+	c := &quotingServers{judge: randomjudge.New(0), keys: map[string]bool{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /agent", c.answer)
 	mux.HandleFunc("POST /v1/chat/completions", func(w http.ResponseWriter, r *http.Request) {
@@ -151,7 +151,7 @@ func newCareless(t *testing.T) *careless {
 }
 
 // answer is the calculator as a service. It refuses each fourth request and quotes the token.
-func (c *careless) answer(w http.ResponseWriter, r *http.Request) {
+func (c *quotingServers) answer(w http.ResponseWriter, r *http.Request) {
 	var b struct {
 		Input   string `json:"input"`
 		BaseURL string `json:"base_url"`
@@ -184,7 +184,7 @@ func (c *careless) answer(w http.ResponseWriter, r *http.Request) {
 }
 
 // attemptKeys returns the keys of the attempts that the service was asked for.
-func (c *careless) attemptKeys() (all []string) {
+func (c *quotingServers) attemptKeys() (all []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for key := range c.keys {
@@ -202,7 +202,7 @@ func small(t *testing.T) spec.Spec {
 }
 
 // service trains by the service, with the judge.
-func (c *careless) service(t *testing.T) spec.Spec {
+func (c *quotingServers) service(t *testing.T) spec.Spec {
 	s := small(t)
 	s.Agent = spec.Agent{Service: &spec.Service{URL: c.url + "/agent", SecretHeaders: map[string]string{"Authorization": "AGENT_TOKEN"}}}
 	s.Credit = spec.Credit{Assignment: credit.Judge, Judge: &spec.Judge{URL: c.url + "/v1", Model: "random", Key: "JUDGE_KEY"}}
@@ -211,7 +211,7 @@ func (c *careless) service(t *testing.T) spec.Spec {
 
 // command trains by a command that prints its secret, and grades by one that has its own but
 // not the fleet's.
-func (c *careless) command(t *testing.T) spec.Spec {
+func (c *quotingServers) command(t *testing.T) spec.Spec {
 	s := small(t)
 	s.Agent = spec.Agent{
 		Command:           []string{"sh", "-c", `echo "` + plainText + ` $KEY" >&2; echo "$KEY"; env >&2; echo "the key is $KEY"`},

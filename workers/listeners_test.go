@@ -57,7 +57,7 @@ func get(t *testing.T, client *http.Client, url string, headers ...string) (int,
 	return reply.StatusCode, string(text)
 }
 
-func TestADoorForOtherMachinesNeedsAKey(t *testing.T) {
+func TestAnAddressForOtherMachinesNeedsAKey(t *testing.T) {
 	withoutKeys(t)
 	for variable, args := range map[string][]string{trust.FleetKey: {"sampler"}, trust.ToolsKey: {"tools", "--corpus", corpus(t)}} {
 		t.Run(args[0], func(t *testing.T) {
