@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"time"
 
@@ -242,7 +241,23 @@ type Files interface {
 // before the version was on record. The version has to be made again.
 var ErrFileGone = errors.New("a file of the version is gone")
 
-var digests = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
+// haveSplits returns ErrFileGone if the tasks of a split of r are not there. It runs within
+// the transaction that adds r's row, which protects them from then on.
+func (s *Store) haveSplits(ctx context.Context, r record.Run) error {
+	if s.Files == nil {
+		return nil
+	}
+	for kind, split := range r.Splits {
+		has, err := s.Files.Has(ctx, split.Digest)
+		if err != nil {
+			return err
+		}
+		if !has {
+			return fmt.Errorf("%w: the tasks of split %s, %s", ErrFileGone, kind, split.Digest)
+		}
+	}
+	return nil
+}
 
 // complete returns the digests of the files that v's manifest names, or an error if one
 // is missing. The files of a joint version are the manifests of its policies: their rows
@@ -256,12 +271,20 @@ func (s *Store) complete(ctx context.Context, v model.Version) (named []string, 
 	if err != nil {
 		return nil, fmt.Errorf("read the manifest: %w", err)
 	}
+	if v.Scores != "" { // an equal run that was forgotten may have had the same
+		switch has, err := s.Files.Has(ctx, v.Scores); {
+		case err != nil:
+			return nil, err
+		case !has:
+			return nil, fmt.Errorf("%w: %s", ErrFileGone, v.Scores)
+		}
+	}
 	if joint, err := model.ParseJointManifest(text); err == nil {
 		for _, part := range joint.Policies {
 			named = append(named, part.Manifest)
 		}
 	} else {
-		named = digests.FindAllString(string(text), -1)
+		named = digestsIn.FindAllString(string(text), -1)
 	}
 	for _, digest := range named {
 		switch has, err := s.Files.Has(ctx, digest); {

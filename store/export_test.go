@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 
 	"github.com/fulgurite/fulgurite/store/database"
 )
@@ -69,4 +70,27 @@ type recorder struct {
 func (r *recorder) Write(ctx context.Context, d database.Durability, op func(database.Tx) error) error {
 	r.last = d
 	return r.DB.Write(ctx, d, op)
+}
+
+// Dying makes every write of s fail from number left on, counted from 0: before its
+// transaction, or, if committed is true, after it.
+func Dying(s *Store, left int, committed bool, killed error) {
+	s.db = &dying{s.db, left, committed, killed}
+}
+
+type dying struct {
+	database.DB
+	left      int
+	committed bool
+	killed    error
+}
+
+func (d *dying) Write(ctx context.Context, durability database.Durability, op func(database.Tx) error) error {
+	if d.left--; d.left >= 0 {
+		return d.DB.Write(ctx, durability, op)
+	}
+	if d.committed && d.left == -1 {
+		return errors.Join(d.killed, d.DB.Write(ctx, durability, op))
+	}
+	return d.killed
 }

@@ -36,7 +36,9 @@ WHERE r.run = attempts.run AND r.kind = attempts.kind AND r.step = attempts.step
 // CreateRun stores r unless there is a run with its name. It returns the run with that
 // name and whether this call stored it. A refused run is replaced. The caller has to
 // decide, by SpecDigest, whether an earlier run is the same training. An empty Status
-// means record.Running, and a zero Created the current time.
+// means record.Running, and a zero Created the current time. The name of a run that was
+// forgotten is record.ErrForgotten. A split whose tasks are not there is ErrFileGone: they
+// were removed with a run that had the same.
 func (s *Store) CreateRun(ctx context.Context, r record.Run) (record.Run, bool, error) {
 	if err := record.CheckRunName(r.Name); err != nil {
 		return record.Run{}, false, fmt.Errorf("create run: %w", err)
@@ -52,9 +54,15 @@ func (s *Store) CreateRun(ctx context.Context, r record.Run) (record.Run, bool, 
 	var stored record.Run
 	var created bool
 	err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) (err error) {
+		if err := refuseForgotten(t, r.Name); err != nil {
+			return err
+		}
 		stored, created, err = database.InsertOrFind(t, insertRun, args, func() (record.Run, error) {
 			return database.One(t.Ctx, t, readRun, selectRun, r.Name)
 		})
+		if err == nil && created {
+			err = s.haveSplits(t.Ctx, r)
+		}
 		return err
 	})
 	if err != nil {
@@ -63,11 +71,12 @@ func (s *Store) CreateRun(ctx context.Context, r record.Run) (record.Run, bool, 
 	return stored, created, nil
 }
 
-// Run returns the run of that name, or record.ErrNotFound.
+// Run returns the run of that name, or record.ErrNotFound. The error of a run that was
+// forgotten is record.ErrForgotten, too, and says when and by whom.
 func (s *Store) Run(ctx context.Context, name string) (record.Run, error) {
 	r, err := database.One(ctx, s.db.Read(), readRun, selectRun, name)
 	if err != nil {
-		return record.Run{}, fmt.Errorf("read run %q: %w", name, notFound(err))
+		return record.Run{}, fmt.Errorf("read run %q: %w", name, missingRun(ctx, s.db.Read(), name, err))
 	}
 	return r, nil
 }
@@ -167,9 +176,13 @@ func (s *Store) FinishRun(ctx context.Context, name string, status record.Status
 }
 
 // ReopenRun marks a run that ended as running again. It is record.ErrConflict if the run's
-// execution, status or end differ from r by now.
+// execution, status or end differ from r by now, and record.ErrForgotten if something was
+// removed from it.
 func (s *Store) ReopenRun(ctx context.Context, r record.Run) error {
 	return s.swap(ctx, "reopen", r, func(t database.Tx) (int64, error) {
+		if err := refuseChanged(t, r.Name); err != nil {
+			return 0, err
+		}
 		return t.Exec(reopenRun, r.Name, r.ExecutionID, r.Status, database.Nanos(r.Finished))
 	})
 }

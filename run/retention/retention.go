@@ -106,6 +106,11 @@ func (c *Collector) Collect(ctx context.Context, run string) error {
 	if err := c.collectVersions(ctx, run); err != nil {
 		return fmt.Errorf("collect versions of run %s: %w", run, err)
 	}
+	return c.collectRest(ctx)
+}
+
+// collectRest deletes the files that belong to no version, of all runs.
+func (c *Collector) collectRest(ctx context.Context) error {
 	if err := c.Store.CollectSuperseded(ctx, func(superseded, kept []string) error {
 		left, err := c.leftOf(ctx, superseded)
 		if err != nil {

@@ -170,6 +170,22 @@ func (s *Store) Has(_ context.Context, digest string) (bool, error) {
 	return true, nil
 }
 
+// Size returns how many bytes the content of digest has, without reading it, or ErrNotFound.
+func (s *Store) Size(digest string) (int64, error) {
+	path, err := s.Path(digest)
+	if err != nil {
+		return 0, err
+	}
+	stat, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, fmt.Errorf("look for blob %s: %w", digest, ErrNotFound)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look for blob %s: %w", digest, err)
+	}
+	return stat.Size(), nil
+}
+
 // Path returns the absolute path of the file that holds digest, or would hold it. The
 // file must not be written to.
 func (s *Store) Path(digest string) (string, error) {

@@ -33,6 +33,9 @@ type DB interface {
 	// Migrate makes the tables of an empty database, and reports how many migrations that
 	// took: 0 if the tables exist.
 	Migrate(ctx context.Context) (applied int, err error)
+	// Scrub makes the database give up or overwrite the space of removed rows. If whole is
+	// true, all of it is rewritten, and other writers wait.
+	Scrub(ctx context.Context, whole bool) error
 	// Clock returns an SQL expression for the database's current time, in nanoseconds
 	// since 1970.
 	Clock() string

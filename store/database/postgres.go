@@ -104,6 +104,25 @@ func (p *postgres) Migrate(ctx context.Context) (int, error) {
 	return applyMigrations(ctx, p.db, goose.DialectPostgres, goose.WithSessionLocker(locker))
 }
 
+// Scrub implements DB. VACUUM frees the space of removed rows for new ones, and only VACUUM
+// FULL writes tables without them.
+func (p *postgres) Scrub(ctx context.Context, whole bool) error {
+	statement := "VACUUM"
+	if whole {
+		statement = "VACUUM (FULL)"
+	}
+	tables, err := List(ctx, p.db, Scalar[string], `SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = current_schema()`)
+	if err != nil {
+		return fmt.Errorf("list tables: %w", err)
+	}
+	for _, table := range tables {
+		if _, err := p.db.ExecContext(ctx, statement+" "+table); err != nil {
+			return fmt.Errorf("%s %s: %w", statement, table, err)
+		}
+	}
+	return nil
+}
+
 // Clock goes on within a transaction, unlike now().
 func (p *postgres) Clock() string {
 	return `(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000000)::BIGINT`

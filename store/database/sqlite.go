@@ -301,6 +301,38 @@ func (s *sqlite) Migrate(ctx context.Context) (int, error) {
 	return applied, err
 }
 
+// Scrub implements DB. The space of removed rows has been overwritten by then, but pages
+// may keep older copies of rows, which only rewriting the file removes. It empties the log,
+// unless other processes read or write at the moment.
+func (s *sqlite) Scrub(ctx context.Context, whole bool) (err error) {
+	db, err := sql.Open("sqlite", sqliteDSN(s.path, "secure_delete(1)"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	db.SetMaxOpenConns(1)
+	if whole {
+		if _, err := db.ExecContext(ctx, "VACUUM"); err != nil {
+			return fmt.Errorf("rewrite %s: %w", s.path, err)
+		}
+	}
+	var busy, length, copied int
+	if err := db.QueryRowContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)").Scan(&busy, &length, &copied); err != nil {
+		return fmt.Errorf("empty the log of %s: %w", s.path, err)
+	}
+	if busy != 0 {
+		return fmt.Errorf("empty the log of %s: %w", s.path, ErrBusy)
+	}
+	return nil
+}
+
+// ErrBusy means that the log of an SQLite file could not be emptied, because other
+// processes used it all the time.
+var ErrBusy = errors.New("other processes use it: try again when they are less busy, or have ended")
+
+// Scrub implements DB.
+func (r *readOnly) Scrub(context.Context, bool) error { return ErrReadOnly }
+
 // sqliteClock ticks in milliseconds, which is enough for leases.
 const sqliteClock = `CAST(unixepoch('subsec') * 1000 AS INTEGER) * 1000000`
 

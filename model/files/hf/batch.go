@@ -85,6 +85,25 @@ func DecodeBatch(file []byte) (model.Batch, error) {
 	return b, nil
 }
 
+// BatchFiles returns the digests of the files from which a result of EncodeBatch was made:
+// a critic's values, a judge's scores and log-probabilities under version 0.
+func BatchFiles(file []byte) (digests []string, err error) {
+	h, err := readHeader(bytes.NewReader(file), int64(len(file)))
+	if err != nil {
+		return nil, fmt.Errorf("decode batch: %w", err)
+	}
+	var text batchText
+	if err := json.Unmarshal([]byte(h.metadata[batchKey]), &text); err != nil {
+		return nil, fmt.Errorf("decode batch: %w: metadata %q: %w", ErrFormat, batchKey, err)
+	}
+	for _, digest := range []string{text.Values, text.Judgments, text.Reference} {
+		if digest != "" {
+			digests = append(digests, digest)
+		}
+	}
+	return digests, nil
+}
+
 // batchText is the JSON of a batch's file.
 type batchText struct {
 	model.Batch

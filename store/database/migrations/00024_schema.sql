@@ -496,7 +496,24 @@ CREATE TABLE prompt_versions (
     PRIMARY KEY (run, number)
 );
 
+-- What was removed at the request of a person, and why: the tombstones of runs, of tasks
+-- within runs, and of records within runs. what is "run", "task" or "records"; task is the
+-- task's id, or empty. A row is there before anything is removed; ended is 0 until all of it
+-- is gone. report is what was found and removed, as JSON.
+CREATE TABLE forgotten (
+    run    TEXT   NOT NULL,
+    what   TEXT   NOT NULL,
+    task   TEXT   NOT NULL,
+    person TEXT   NOT NULL,
+    reason TEXT   NOT NULL,
+    report TEXT   NOT NULL,
+    begun  BIGINT NOT NULL,
+    ended  BIGINT NOT NULL,
+    PRIMARY KEY (run, what, task)
+);
+
 -- +goose Down
+DROP TABLE forgotten;
 DROP TABLE prompt_versions;
 DROP TABLE reflections;
 DROP TABLE search_answers;

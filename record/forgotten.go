@@ -1,0 +1,99 @@
+package record
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+)
+
+// Forgetting is the status of a run that is being removed: nobody may use it any more, and
+// the removal may have been interrupted.
+const Forgetting Status = "forgetting"
+
+// ErrForgotten says that a run, or what a task left in it, was removed at the request of a
+// person.
+var ErrForgotten = errors.New("forgotten")
+
+// ForgottenKind is the kind of thing that was removed.
+type ForgottenKind string
+
+// The kinds of things that are removed.
+const (
+	ForgottenRun     ForgottenKind = "run"     // a run with all that it left
+	ForgottenTask    ForgottenKind = "task"    // what a task left in a run
+	ForgottenRecords ForgottenKind = "records" // bodies, spans and printed output of a run
+)
+
+// Forgotten is the tombstone of something that was removed. It is on record before
+// anything is removed. Key: Run, What, Task.
+type Forgotten struct {
+	Run  string        `json:"run"`
+	What ForgottenKind `json:"what"`
+	// Task is the id of the task of a ForgottenTask.
+	Task   string    `json:"task,omitempty"`
+	By     string    `json:"by"`
+	Reason string    `json:"reason,omitempty"`
+	Begun  time.Time `json:"begun"`
+	// Ended is zero until everything is gone.
+	Ended time.Time `json:"ended,omitzero"`
+	// Report says what was found before the removal.
+	Report json.RawMessage `json:"report,omitempty"`
+}
+
+// ForgottenTaskReport says what a task had left in a run.
+type ForgottenTaskReport struct {
+	Run    string `json:"run"`
+	Task   string `json:"task"`
+	Splits []Kind `json:"splits"` // those that had the task
+	// Attempts, Calls and Tokens count the attempts at the task, and what they recorded.
+	Attempts int `json:"attempts"`
+	Calls    int `json:"calls"`
+	Tokens   int `json:"tokens"`
+	// Steps are those whose batch had an attempt at the task; their batches are removed
+	// whole.
+	Steps []int `json:"steps"`
+	// Versions are those of this run and of others that were trained on the task, or made
+	// from such a version. They stay.
+	Versions []string `json:"versions"`
+	// Histories is how many workflow executions Temporal was told to delete.
+	Histories int `json:"histories"`
+	// Left says what is not removed although it may tell of the task.
+	Left []string `json:"left"`
+}
+
+// ForgottenSteps returns the steps of a run whose batches were removed with a task, and the
+// tasks, in the order of the tombstones.
+func ForgottenSteps(all []Forgotten) (steps map[int]bool, tasks []string) {
+	steps = map[int]bool{}
+	for _, f := range all {
+		if f.What != ForgottenTask {
+			continue
+		}
+		tasks = append(tasks, f.Task)
+		var r ForgottenTaskReport
+		if json.Unmarshal(f.Report, &r) != nil {
+			continue // the store writes only reports that can be read
+		}
+		for _, s := range r.Steps {
+			steps[s] = true
+		}
+	}
+	return steps, tasks
+}
+
+// NamedFiles are the digests of blobs that rows of runs name.
+type NamedFiles struct {
+	// Manifests are those of versions that keep their files and of saved progress: what they
+	// name is needed, too.
+	Manifests []string
+	Batches   []string
+	// Others are all others: manifests of collected versions, scores, snapshots of tasks,
+	// prompts, codecs, and files of versions that are being made.
+	Others []string
+}
+
+// RowCount is how many rows of a table belong to a run.
+type RowCount struct {
+	Table string `json:"table"`
+	Rows  int    `json:"rows"`
+}

@@ -1,0 +1,176 @@
+package runstate
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.temporal.io/api/common/v1"
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/fulgurite/fulgurite/record"
+)
+
+// Histories deletes the histories of runs that have ended.
+type Histories struct {
+	Client    client.Client
+	Namespace string
+}
+
+// Temporal deletes a moment after it was told to, and its list of executions lags a little.
+const (
+	deletionPoll = 200 * time.Millisecond
+	deletionWait = 30 * time.Second
+)
+
+// ErrOpen is wrapped if a workflow of a run is still under way.
+var ErrOpen = errors.New("a workflow of it is under way")
+
+// Check returns an error that wraps ErrOpen if a workflow of the run is under way.
+func (h Histories) Check(ctx context.Context, run record.Run) error {
+	now, err := Of(ctx, h.Client, run)
+	if err != nil {
+		return err
+	}
+	if now.Status == record.Running {
+		return fmt.Errorf("%w: %s", ErrOpen, run.WorkflowID)
+	}
+	all, err := h.list(ctx, run)
+	if err != nil {
+		return err
+	}
+	for _, e := range all {
+		d, err := h.Client.DescribeWorkflowExecution(ctx, e.WorkflowId, e.RunId)
+		var gone *serviceerror.NotFound
+		switch {
+		case errors.As(err, &gone):
+		case err != nil:
+			return fmt.Errorf("describe workflow %s: %w", e.WorkflowId, err)
+		case underWay(d.WorkflowExecutionInfo.Status):
+			return fmt.Errorf("%w: %s", ErrOpen, e.WorkflowId)
+		}
+	}
+	return nil
+}
+
+// Count returns how many executions belong to a run: its own, and those below it.
+func (h Histories) Count(ctx context.Context, run record.Run) (int, error) {
+	all, err := h.list(ctx, run)
+	return len(all), err
+}
+
+// Delete deletes the executions of a run whose workflow ids select chooses, with their
+// histories, and returns how many it asked Temporal to delete. It waits until Temporal
+// lists none of them any more, at most half a minute. If it is interrupted, the next call
+// continues.
+func (h Histories) Delete(ctx context.Context, run record.Run, chosen func(id string) bool) (int, error) {
+	asked := map[string]bool{}
+	limit := time.NewTimer(deletionWait)
+	defer limit.Stop()
+	for {
+		all, err := h.list(ctx, run)
+		if err != nil {
+			return len(asked), err
+		}
+		all = slices.DeleteFunc(all, func(e *common.WorkflowExecution) bool { return !chosen(e.WorkflowId) })
+		if len(all) == 0 {
+			return len(asked), nil
+		}
+		for _, e := range all {
+			if asked[e.RunId] {
+				continue
+			}
+			_, err := h.Client.WorkflowService().DeleteWorkflowExecution(ctx, &workflowservice.DeleteWorkflowExecutionRequest{Namespace: h.Namespace, WorkflowExecution: e})
+			var gone *serviceerror.NotFound
+			if err != nil && !errors.As(err, &gone) {
+				return len(asked), fmt.Errorf("delete workflow %s (%s): %w", e.WorkflowId, e.RunId, err)
+			}
+			asked[e.RunId] = true
+		}
+		pause := time.NewTimer(deletionPoll)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return len(asked), ctx.Err()
+		case <-limit.C:
+			pause.Stop()
+			return len(asked), fmt.Errorf("Temporal still lists %d workflows of run %s that it was told to delete: try again", len(all), run.Name) //nolint:staticcheck // a name
+		case <-pause.C:
+		}
+	}
+}
+
+// Containing returns the ids of the run's workflows whose histories have one of the texts,
+// as they are or as JSON writes them.
+func (h Histories) Containing(ctx context.Context, run record.Run, texts []string) ([]string, error) {
+	var wanted [][]byte
+	for _, text := range texts {
+		wanted = append(wanted, []byte(text))
+		if quoted, err := json.Marshal(text); err == nil {
+			wanted = append(wanted, quoted[1:len(quoted)-1])
+		}
+	}
+	all, err := h.list(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, e := range all {
+		has, err := h.contains(ctx, e, wanted)
+		if err != nil {
+			return nil, fmt.Errorf("read the history of workflow %s: %w", e.WorkflowId, err)
+		}
+		if has && !slices.Contains(out, e.WorkflowId) {
+			out = append(out, e.WorkflowId)
+		}
+	}
+	return out, nil
+}
+
+func (h Histories) contains(ctx context.Context, e *common.WorkflowExecution, texts [][]byte) (bool, error) {
+	it := h.Client.GetWorkflowHistory(ctx, e.WorkflowId, e.RunId, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	for it.HasNext() {
+		event, err := it.Next()
+		var gone *serviceerror.NotFound
+		if errors.As(err, &gone) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		data, err := proto.Marshal(event)
+		if err != nil {
+			return false, err
+		}
+		if slices.ContainsFunc(texts, func(text []byte) bool { return bytes.Contains(data, text) }) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// list returns the executions of a run, those before a reset or a continuation too, and all
+// that are below it.
+func (h Histories) list(ctx context.Context, run record.Run) (all []*common.WorkflowExecution, err error) {
+	request := &workflowservice.ListWorkflowExecutionsRequest{Namespace: h.Namespace, PageSize: 1000, Query: fmt.Sprintf("RootWorkflowId = '%s'", run.WorkflowID)}
+	for {
+		page, err := h.Client.ListWorkflow(ctx, request)
+		if err != nil {
+			return nil, fmt.Errorf("list the workflows of run %s: %w", run.Name, err)
+		}
+		for _, e := range page.Executions {
+			all = append(all, e.Execution)
+		}
+		if request.NextPageToken = page.NextPageToken; len(page.NextPageToken) == 0 {
+			return all, nil
+		}
+	}
+}

@@ -1,0 +1,512 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fulgurite/fulgurite/internal/readable"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/store/database"
+)
+
+const (
+	insertForgotten = `INSERT INTO forgotten (run, what, task, person, reason, report, begun, ended) VALUES ($1, $2, $3, $4, $5, $6, $7, 0) ON CONFLICT DO NOTHING`
+	selectForgotten = `SELECT run, what, task, person, reason, report, begun, ended FROM forgotten`
+	forgottenOfRun  = selectForgotten + ` WHERE run = $1 ORDER BY what, task`
+	forgottenRun    = selectForgotten + ` WHERE run = $1 AND what = 'run'`
+	endForgotten    = `UPDATE forgotten SET ended = $4, report = $5 WHERE run = $1 AND what = $2 AND task = $3`
+
+	markForgetting = `UPDATE runs SET status = 'forgetting' WHERE name = $1 AND execution_id = $2 AND status = $3`
+	deleteRun      = `DELETE FROM runs WHERE name = $1 AND status = 'forgetting'`
+	updateSplits   = `UPDATE runs SET splits = $2 WHERE name = $1`
+	updateResult   = `UPDATE runs SET result = $2 WHERE name = $1`
+)
+
+// attemptTables hold what an attempt left. Those with texts and tokens come first, so that
+// they are gone first.
+var attemptTables = []string{"exchanges", "calls", "spans", "events", "rewards", "refusals", "grading_failures"}
+
+// runTables are all tables with rows of runs, except for runs and forgotten, in the order
+// in which a run is removed.
+var runTables = slices.Concat(attemptTables, []string{
+	"attempts", "rollouts", "judgments", "nonsense", "reflections", "search_answers", "prompt_versions", "choices", "quarantines",
+	"evaluations", "decisions", "promotions", "promoted", "steps", "batches", "progress", "pending_files", "versions", "actions",
+})
+
+// A removal of rows is divided into transactions, so that other writers don't wait.
+const (
+	firstRows     = 16                    // of the first transaction
+	maxRows       = 4096                  // of any transaction
+	removalTarget = 20 * time.Millisecond // of the operations within a transaction
+)
+
+// BeginForgetting puts a tombstone on record before anything is removed. The run has to be
+// the one on record, and must have ended: otherwise it is record.ErrConflict. From then on
+// a run that is removed has the status record.Forgetting. A tombstone that is on record
+// stays, with its report, and is returned; created says whether this call stored it.
+func (s *Store) BeginForgetting(ctx context.Context, r record.Run, f record.Forgotten) (stored record.Forgotten, created bool, err error) {
+	args := []any{f.Run, string(f.What), f.Task, f.By, f.Reason, string(f.Report), database.Nanos(orNow(f.Begun))}
+	err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
+		now, err := database.One(t.Ctx, t, readRun, selectRun+t.ForUpdate, f.Run)
+		if err != nil {
+			return notFound(err)
+		}
+		if now.Status == record.Running || now.ExecutionID != r.ExecutionID || now.Status != r.Status {
+			return fmt.Errorf("%w: it is %s", record.ErrConflict, now.Status)
+		}
+		stored, created, err = database.InsertOrFind(t, insertForgotten, args, func() (record.Forgotten, error) {
+			return database.One(t.Ctx, t, readForgotten, selectForgotten+` WHERE run = $1 AND what = $2 AND task = $3`, f.Run, string(f.What), f.Task)
+		})
+		if err == nil && f.What == record.ForgottenRun {
+			_, err = t.Exec(markForgetting, r.Name, r.ExecutionID, r.Status)
+		}
+		return err
+	})
+	if err != nil {
+		return stored, false, fmt.Errorf("begin to forget %s of run %s: %w", f.What, f.Run, err)
+	}
+	return stored, created, nil
+}
+
+// EndForgetting records that everything is gone, and what it was. It removes the row of a
+// run that is removed, so its other rows have to be gone.
+func (s *Store) EndForgetting(ctx context.Context, f record.Forgotten) error {
+	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
+		if f.What == record.ForgottenRun {
+			if _, err := t.Exec(deleteRun, f.Run); err != nil {
+				return err
+			}
+		}
+		_, err := t.Exec(endForgotten, f.Run, string(f.What), f.Task, database.Nanos(orNow(f.Ended)), string(f.Report))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("end to forget %s of run %s: %w", f.What, f.Run, err)
+	}
+	return nil
+}
+
+// Forgotten returns the tombstones of a run and of what was removed from it. It is no error
+// if there are none.
+func (s *Store) Forgotten(ctx context.Context, run string) ([]record.Forgotten, error) {
+	all, err := database.List(ctx, s.db.Read(), readForgotten, forgottenOfRun, run)
+	if err != nil {
+		return nil, fmt.Errorf("list what was forgotten of run %s: %w", run, err)
+	}
+	return all, nil
+}
+
+// AllForgotten returns all tombstones, the oldest first.
+func (s *Store) AllForgotten(ctx context.Context) ([]record.Forgotten, error) {
+	all, err := database.List(ctx, s.db.Read(), readForgotten, selectForgotten+` ORDER BY begun, run, what, task`)
+	if err != nil {
+		return nil, fmt.Errorf("list what was forgotten: %w", err)
+	}
+	return all, nil
+}
+
+func readForgotten(row database.Scan) (record.Forgotten, error) {
+	var f record.Forgotten
+	var report string
+	err := row(&f.Run, &f.What, &f.Task, &f.By, &f.Reason, &report, at(&f.Begun), at(&f.Ended))
+	f.Report = raw(report)
+	return f, err
+}
+
+// missingRun returns the error for a run without a row: it says so if the run was
+// forgotten.
+func missingRun(ctx context.Context, q database.Querier, name string, err error) error {
+	if !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	f, failure := database.One(ctx, q, readForgotten, forgottenRun, name)
+	switch {
+	case errors.Is(failure, sql.ErrNoRows):
+		return record.ErrNotFound
+	case failure != nil:
+		return failure
+	}
+	return fmt.Errorf("%w: %w", record.ErrNotFound, forgotten(f))
+}
+
+// forgotten returns the error that says when, by whom and why a run was forgotten.
+func forgotten(f record.Forgotten) error {
+	why := ""
+	if f.Reason != "" {
+		why = ": " + f.Reason
+	}
+	return fmt.Errorf("it was %w on %s by %s%s", record.ErrForgotten, readable.Time(f.Begun), f.By, why)
+}
+
+// refuseForgotten returns an error if the name of a run is that of one that was forgotten.
+func refuseForgotten(t database.Tx, name string) error {
+	f, err := database.One(t.Ctx, t, readForgotten, forgottenRun, name)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil
+	case err != nil:
+		return err
+	}
+	return fmt.Errorf("a run with this name is no longer there: %w; choose another name", forgotten(f))
+}
+
+// refuseChanged returns an error if something was removed from a run, so that it can't go
+// on.
+func refuseChanged(t database.Tx, name string) error {
+	all, err := database.List(t.Ctx, t, readForgotten, forgottenOfRun, name)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	return Changed(all[0])
+}
+
+// Changed returns the error that says why a run from which something was removed can't go
+// on or be computed again. It wraps record.ErrForgotten.
+func Changed(f record.Forgotten) error {
+	switch f.What {
+	case record.ForgottenTask:
+		return fmt.Errorf("its task %q: %w", f.Task, forgotten(f))
+	case record.ForgottenRecords:
+		return fmt.Errorf("the bodies of its calls: %w", forgotten(f))
+	}
+	return forgotten(f)
+}
+
+// RowsOfRun counts the rows of a run in all tables that have some. It reads all of them, so
+// it takes time, and locks nothing.
+func (s *Store) RowsOfRun(ctx context.Context, run string) ([]record.RowCount, error) {
+	var out []record.RowCount
+	for _, table := range runTables {
+		n, err := database.One(ctx, s.db.Read(), database.Scalar[int], `SELECT COUNT(*) FROM `+table+` WHERE run = $1`, run)
+		if err != nil {
+			return nil, fmt.Errorf("count %s of run %s: %w", table, run, err)
+		}
+		if n > 0 {
+			out = append(out, record.RowCount{Table: table, Rows: n})
+		}
+	}
+	return out, nil
+}
+
+// RemoveRows removes all rows of a run but those of the run itself and of its tombstones,
+// in transactions of about 20 ms. If it is interrupted, the next call continues. The run
+// has to have the status record.Forgetting.
+func (s *Store) RemoveRows(ctx context.Context, run string) error {
+	for _, table := range runTables {
+		if err := s.removeRows(ctx, table, `run = $1 AND EXISTS (SELECT 1 FROM runs WHERE name = $1 AND status = 'forgetting')`, run); err != nil {
+			return fmt.Errorf("remove %s of run %s: %w", table, run, err)
+		}
+	}
+	return nil
+}
+
+// removeRows removes the rows of a table for which a condition holds.
+func (s *Store) removeRows(ctx context.Context, table, where string, args ...any) error {
+	limit := fmt.Sprintf("$%d", len(args)+1)
+	bySQLite := `DELETE FROM ` + table + ` WHERE rowid IN (SELECT rowid FROM ` + table + ` WHERE ` + where + ` LIMIT ` + limit + `)`
+	byPostgres := `DELETE FROM ` + table + ` WHERE ctid = ANY (ARRAY(SELECT ctid FROM ` + table + ` WHERE ` + where + ` LIMIT ` + limit + `))`
+	for rows := firstRows; ; {
+		var n int64
+		var took time.Duration
+		err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) (err error) { // the tombstone is repeated until it ends
+			began := time.Now()
+			statement := byPostgres
+			if t.ForUpdate == "" {
+				statement = bySQLite
+				// Only SQLite leaves the bytes of removed rows in its file otherwise.
+				if _, err := t.Exec("PRAGMA secure_delete = ON"); err != nil {
+					return err
+				}
+			}
+			n, err = t.Exec(statement, append(slices.Clone(args), rows)...)
+			took = time.Since(began)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if n < int64(rows) {
+			return nil
+		}
+		switch {
+		case took > removalTarget:
+			rows = max(1, rows/2)
+		case took < removalTarget/2:
+			rows = min(maxRows, 2*rows)
+		}
+	}
+}
+
+// Scrub makes the database overwrite or give up the space of removed rows, as far as it
+// does that without being rewritten. If whole is true, it is rewritten: all other writers
+// wait, and as much free disk is needed as the database has.
+func (s *Store) Scrub(ctx context.Context, whole bool) error {
+	if err := s.db.Scrub(ctx, whole); err != nil {
+		return fmt.Errorf("scrub store: %w", err)
+	}
+	return nil
+}
+
+const (
+	attemptsOnTask = `SELECT kind, step, task, sample, attempt FROM attempts WHERE run = $1 AND task_id = $2 ORDER BY kind, step, task, sample, attempt`
+	runsOnTask     = `SELECT DISTINCT run FROM attempts WHERE task_id = $1 ORDER BY run`
+
+	// A grader's reward may be only in the table of rewards, whose rows go.
+	emptyAttempt = `UPDATE attempts SET reward = COALESCE(reward, (SELECT g.value FROM rewards g WHERE g.run = attempts.run AND g.kind = attempts.kind
+AND g.step = attempts.step AND g.task = attempts.task AND g.sample = attempts.sample AND g.attempt = attempts.attempt AND g.name = 'final' AND g.call_id = '' AND g.source = 'grader')),
+result = '', error = $7, stdout = '', stderr = '', verdict = '' WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND attempt = $6`
+	emptyQuarantine = `UPDATE quarantines SET reason = $5 WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4`
+
+	rowsOfAttempt = `run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND attempt = $6`
+	rowsOfStep    = `run = $1 AND step = $2`
+)
+
+// AttemptsOnTask returns the addresses of all attempts of a run on the task with an id. It
+// is no error if there are none.
+func (s *Store) AttemptsOnTask(ctx context.Context, run, task string) ([]record.Address, error) {
+	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (record.Address, error) {
+		a := addressIn(run)
+		err := row(&a.Kind, &a.Step, &a.Task, &a.Sample, &a.Attempt)
+		return a, err
+	}, attemptsOnTask, run, task)
+	if err != nil {
+		return nil, fmt.Errorf("list attempts of run %s on task %s: %w", run, task, err)
+	}
+	return all, nil
+}
+
+// RunsOnTask returns the names of the runs with an attempt on the task with an id. It reads
+// all attempts.
+func (s *Store) RunsOnTask(ctx context.Context, task string) ([]string, error) {
+	all, err := database.List(ctx, s.db.Read(), database.Scalar[string], runsOnTask, task)
+	if err != nil {
+		return nil, fmt.Errorf("list runs with attempts on task %s: %w", task, err)
+	}
+	return all, nil
+}
+
+// ForgottenError is the error of an attempt whose task was forgotten.
+const ForgottenError = "its task was forgotten"
+
+// EmptyAttempt removes what an attempt left, and all texts of its row. The row stays, with
+// its outcome, reward and counts.
+func (s *Store) EmptyAttempt(ctx context.Context, a record.Address) error {
+	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
+		if t.ForUpdate == "" {
+			if _, err := t.Exec("PRAGMA secure_delete = ON"); err != nil {
+				return err
+			}
+		}
+		if _, err := t.Exec(emptyAttempt, append(attemptKey(a), ForgottenError)...); err != nil {
+			return err
+		}
+		_, err := t.Exec(emptyQuarantine, a.Run, a.Kind, a.Step, a.Task, ForgottenError)
+		return err
+	})
+	for _, table := range attemptTables {
+		if err == nil {
+			err = s.removeRows(ctx, table, rowsOfAttempt, attemptKey(a)...)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("empty attempt %s: %w", a, err)
+	}
+	return nil
+}
+
+// RemoveJudgments removes what judges said of the calls of a step.
+func (s *Store) RemoveJudgments(ctx context.Context, run string, step int) error {
+	for _, table := range []string{"judgments", "nonsense"} {
+		if err := s.removeRows(ctx, table, rowsOfStep, run, step); err != nil {
+			return fmt.Errorf("remove %s of %s step %d: %w", table, run, step, err)
+		}
+	}
+	return nil
+}
+
+// RemoveReflections removes what reflectors replied to a run. Their answers to the search
+// stay.
+func (s *Store) RemoveReflections(ctx context.Context, run string) error {
+	if err := s.removeRows(ctx, "reflections", `run = $1`, run); err != nil {
+		return fmt.Errorf("remove reflections of run %s: %w", run, err)
+	}
+	return nil
+}
+
+// SetSplits changes which snapshots of tasks a run that has ended names.
+func (s *Store) SetSplits(ctx context.Context, run string, splits map[record.Kind]record.Split) error {
+	text, err := encode("splits", splits)
+	if err == nil {
+		err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
+			_, err := t.Exec(updateSplits, run, text)
+			return err
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("change the splits of run %s: %w", run, err)
+	}
+	return nil
+}
+
+// SetResult changes the result of a run that has ended.
+func (s *Store) SetResult(ctx context.Context, run string, result []byte) error {
+	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
+		_, err := t.Exec(updateResult, run, string(result))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("change the result of run %s: %w", run, err)
+	}
+	return nil
+}
+
+// bodyTables hold what explains an attempt and is not trained on.
+var bodyTables = []string{"exchanges", "spans"}
+
+const (
+	emptyOutputs    = `UPDATE attempts SET stdout = '', stderr = '' WHERE run = $1 AND kind = $2 AND step = $3 AND (stdout <> '' OR stderr <> '')`
+	selectKindSteps = `SELECT DISTINCT kind, step FROM attempts WHERE run = $1 ORDER BY kind, step`
+	sumBodies       = `SELECT COALESCE(SUM(LENGTH(request) + LENGTH(response)), 0) FROM exchanges WHERE run = $1`
+	sumSpans        = `SELECT COALESCE(SUM(LENGTH(attributes) + LENGTH(message)), 0) FROM spans WHERE run = $1`
+	sumOutputs      = `SELECT COALESCE(SUM(LENGTH(stdout) + LENGTH(stderr)), 0) FROM attempts WHERE run = $1`
+)
+
+// BodyBytes returns about how many bytes the bodies, spans and printed outputs of a run
+// have. It reads all of them.
+func (s *Store) BodyBytes(ctx context.Context, run string) (sum int64, err error) {
+	for _, query := range []string{sumBodies, sumSpans, sumOutputs} {
+		n, err := database.One(ctx, s.db.Read(), database.Scalar[int64], query, run)
+		if err != nil {
+			return 0, fmt.Errorf("sum up the bodies of run %s: %w", run, err)
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+// RemoveBodies removes the bodies, spans and printed outputs of all attempts of a run.
+// Calls keep their tokens.
+func (s *Store) RemoveBodies(ctx context.Context, run string) error {
+	for _, table := range bodyTables {
+		if err := s.removeRows(ctx, table, `run = $1`, run); err != nil {
+			return fmt.Errorf("remove %s of run %s: %w", table, run, err)
+		}
+	}
+	type step struct {
+		kind record.Kind
+		step int
+	}
+	steps, err := database.List(ctx, s.db.Read(), func(row database.Scan) (one step, err error) {
+		err = row(&one.kind, &one.step)
+		return one, err
+	}, selectKindSteps, run)
+	for _, one := range steps {
+		if err == nil {
+			err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
+				_, err := t.Exec(emptyOutputs, run, one.kind, one.step)
+				return err
+			})
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("remove what agents of run %s printed: %w", run, err)
+	}
+	return nil
+}
+
+const (
+	// OF stands for the condition on the run: the rows of $1, or those of all others.
+	namedManifests = `SELECT manifest FROM versions WHERE OF AND collected = 0 UNION SELECT manifest FROM progress WHERE OF`
+	namedBatches   = `SELECT digest FROM batches WHERE OF UNION SELECT batch FROM versions WHERE OF UNION SELECT batch FROM steps WHERE OF`
+	namedOthers    = `SELECT manifest FROM versions WHERE OF UNION SELECT scores FROM versions WHERE OF UNION SELECT weights FROM versions WHERE OF
+UNION SELECT digest FROM pending_files WHERE OF UNION SELECT prompts FROM prompt_versions WHERE OF`
+	namedInTexts = `SELECT splits || ' ' || spec FROM (SELECT name AS run, splits, spec FROM runs) r WHERE OF`
+	ofOne        = `run = $1`
+	ofOthers     = `run <> $1`
+	// Candidates of a search, and the prompts of a spec, are named only here.
+	termsOfRun    = `SELECT DISTINCT terms FROM attempts WHERE run = $1`
+	termsOfOthers = `SELECT DISTINCT a.terms FROM attempts a JOIN runs r ON r.name = a.run WHERE a.run <> $1 AND r.spec LIKE '%"prompts"%'`
+)
+
+var digestsIn = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
+
+// FilesOf returns the blobs that the rows of a run name.
+func (s *Store) FilesOf(ctx context.Context, run string) (record.NamedFiles, error) {
+	files, err := namedFiles(ctx, s.db.Read(), ofOne, run)
+	if err == nil {
+		err = addTerms(ctx, s.db.Read(), &files, termsOfRun, run)
+	}
+	if err != nil {
+		return files, fmt.Errorf("read which files run %s has: %w", run, err)
+	}
+	return files, nil
+}
+
+// PromptsOfOthers returns the blobs with prompts that attempts of other runs name. It reads
+// all attempts of runs with prompts.
+func (s *Store) PromptsOfOthers(ctx context.Context, run string) ([]string, error) {
+	var files record.NamedFiles
+	if err := addTerms(ctx, s.db.Read(), &files, termsOfOthers, run); err != nil {
+		return nil, fmt.Errorf("read which prompts other runs than %s have: %w", run, err)
+	}
+	return files.Others, nil
+}
+
+// WhileOthersNeed calls f with the blobs that the rows of all runs but one name. Until f
+// returns, no run, version, batch or file is put on record. f should return within some
+// milliseconds.
+func (s *Store) WhileOthersNeed(ctx context.Context, run string, f func(record.NamedFiles) error) error {
+	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
+		if t.ForUpdate != "" {
+			if _, err := t.Exec(`LOCK TABLE runs, versions, batches, steps, progress, pending_files, prompt_versions IN SHARE ROW EXCLUSIVE MODE`); err != nil {
+				return err
+			}
+		}
+		files, err := namedFiles(t.Ctx, t, ofOthers, run)
+		if err != nil {
+			return err
+		}
+		return f(files)
+	})
+	if err != nil {
+		return fmt.Errorf("read which files other runs than %s need: %w", run, err)
+	}
+	return nil
+}
+
+// namedFiles returns the blobs that rows of runs name, under a condition on the run.
+// Manifests name further ones.
+func namedFiles(ctx context.Context, q database.Querier, of, run string) (files record.NamedFiles, err error) {
+	for _, named := range []struct {
+		query string
+		by    *[]string
+	}{
+		{namedManifests, &files.Manifests},
+		{namedBatches, &files.Batches},
+		{namedOthers, &files.Others},
+		{namedInTexts, &files.Others},
+	} {
+		all, err := database.List(ctx, q, database.Scalar[string], strings.ReplaceAll(named.query, "OF", of), run)
+		if err != nil {
+			return files, err
+		}
+		for _, text := range all {
+			*named.by = append(*named.by, digestsIn.FindAllString(text, -1)...)
+		}
+	}
+	return files, nil
+}
+
+func addTerms(ctx context.Context, q database.Querier, files *record.NamedFiles, query, run string) error {
+	texts, err := database.List(ctx, q, database.Scalar[string], query, run)
+	for _, text := range texts {
+		files.Others = append(files.Others, digestsIn.FindAllString(text, -1)...)
+	}
+	return err
+}
