@@ -373,24 +373,25 @@ func (f *Forgetter) removeFiles(ctx context.Context, run string) error {
 		}
 		return 1
 	})
-	for chunk := range slices.Chunk(candidates, filesAtOnce) {
-		if err := f.removeUnneeded(ctx, run, chunk, needed); err != nil {
-			return err
-		}
-	}
-	return nil
+	return f.removeUnneeded(ctx, run, candidates, needed)
 }
 
 // removeUnneeded removes those of some blobs that nothing but the run needs.
 func (f *Forgetter) removeUnneeded(ctx context.Context, run string, digests []string, needed map[string]bool) error {
-	return f.Store.WhileOthersNeed(ctx, run, func(others record.NamedFiles) error {
-		return f.divide(ctx, digests, needed, others, func(digest string, unneeded bool) error {
-			if !unneeded {
-				return nil
-			}
-			return f.Blobs.Remove(ctx, digest)
+	for chunk := range slices.Chunk(digests, filesAtOnce) {
+		err := f.Store.WhileOthersNeed(ctx, run, func(others record.NamedFiles) error {
+			return f.divide(ctx, chunk, needed, others, func(digest string, unneeded bool) error {
+				if !unneeded {
+					return nil
+				}
+				return f.Blobs.Remove(ctx, digest)
+			})
 		})
-	})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Refusal returns an error if something was removed from a run that a step of it is computed

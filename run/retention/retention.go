@@ -154,6 +154,19 @@ func (c *Collector) collectVersions(ctx context.Context, run string) error {
 	return nil
 }
 
+// policiesOf returns the names under which a run has versions.
+func policiesOf(r record.Run) ([]string, error) {
+	s, err := spec.Stored(r.Spec)
+	if err != nil {
+		return nil, fmt.Errorf("spec of run %s: %w", r.Name, err)
+	}
+	names := append([]string{model.DefaultPolicy}, s.PolicyNames()...)
+	if s.Critic != nil {
+		names = append(names, model.CriticPolicy)
+	}
+	return names, nil
+}
+
 // collectParts deletes files of the policies' versions with the numbers of the collected
 // joint versions. A policy's version for which there is no joint version yet is needed.
 func (c *Collector) collectParts(ctx context.Context, run string, policies []string) error {

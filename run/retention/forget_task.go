@@ -1,0 +1,484 @@
+package retention
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/files/hf"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/provenance"
+	"github.com/fulgurite/fulgurite/tasks"
+)
+
+// TaskReport says what a task had left. The keys of its JSON are a public contract.
+type TaskReport struct {
+	Task string `json:"task"`
+	// Runs are those that have ended, the oldest first.
+	Runs []record.ForgottenTaskReport `json:"runs"`
+	// UnderWay are runs that have not ended and have the task. Nothing of them is removed.
+	UnderWay []string `json:"under_way"`
+	// Already are runs from which the task was removed before.
+	Already []string `json:"already"`
+	DryRun  bool     `json:"dry_run"`
+}
+
+// replacedInput is the input of a task that was forgotten, in a snapshot that keeps the
+// places of the other tasks.
+const replacedInput = "forgotten"
+
+// leastText is how many bytes a text of a task needs, so that a history with it is taken for
+// one that tells of the task: shorter ones are anywhere.
+const leastText = 8
+
+// storedTaskReport is what the tombstone of a task holds: the report, and what an interrupted
+// removal needs to go on.
+type storedTaskReport struct {
+	record.ForgottenTaskReport
+	// Replaced has the snapshot without the task for each snapshot that had it.
+	Replaced map[string]string `json:"replaced"`
+	// Files are the blobs that have something of the task.
+	Files []string `json:"files"`
+	// Rewritten says that the result of the run had a text of the task.
+	Rewritten bool `json:"rewritten"`
+	// Workflows are the ids of workflows whose histories are deleted.
+	Workflows []string `json:"workflows"`
+}
+
+// ForgetTask removes what the task with an id left in all runs that have ended, or in one
+// of them. What was removed before is no error. On a dry run it changes nothing.
+func (f *Forgetter) ForgetTask(ctx context.Context, task, in, by, reason string, dryRun bool) (TaskReport, error) {
+	out := TaskReport{Task: task, Runs: []record.ForgottenTaskReport{}, UnderWay: []string{}, Already: []string{}, DryRun: dryRun}
+	found, err := f.runsWith(ctx, task, in)
+	if err != nil {
+		return out, err
+	}
+	var ended []record.Run
+	for _, r := range found {
+		switch done, err := f.forgotten(ctx, r.Name, task); {
+		case err != nil:
+			return out, err
+		case done != nil && !done.Ended.IsZero():
+			out.Already = append(out.Already, r.Name)
+		case r.Status == record.Running:
+			out.UnderWay = append(out.UnderWay, r.Name)
+		default:
+			ended = append(ended, r)
+		}
+	}
+	switch {
+	case len(ended) > 0 || len(out.Already) > 0:
+	case len(out.UnderWay) > 0:
+		return out, fmt.Errorf("%w: task %q is in runs that have not ended (%s): stop them first", ErrRefused, task, strings.Join(out.UnderWay, ", "))
+	case in != "":
+		return out, fmt.Errorf("%w: run %s has no task with the id %q", record.ErrNotFound, in, task)
+	default:
+		return out, fmt.Errorf("%w: no run has a task with the id %q", record.ErrNotFound, task)
+	}
+	for _, r := range ended { // before anything changes
+		if err := f.Histories.Check(ctx, r); err != nil {
+			return out, fmt.Errorf("%w: run %s: %w", ErrRefused, r.Name, err)
+		}
+	}
+	for _, r := range ended {
+		report, err := f.forgetTaskIn(ctx, r, task, by, reason, dryRun)
+		if err != nil {
+			return out, fmt.Errorf("forget task %q in run %s: %w", task, r.Name, err)
+		}
+		out.Runs = append(out.Runs, report)
+	}
+	return out, nil
+}
+
+// runsWith returns the runs with the task, the oldest first: those with attempts on it,
+// those whose snapshots have it, and those in which its removal was interrupted.
+func (f *Forgetter) runsWith(ctx context.Context, task, in string) ([]record.Run, error) {
+	var runs []record.Run
+	var err error
+	if in != "" {
+		var one record.Run
+		one, err = f.Store.Run(ctx, in)
+		runs = []record.Run{one}
+	} else {
+		runs, err = f.Store.Runs(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	attempted, err := f.Store.RunsOnTask(ctx, task)
+	if err != nil {
+		return nil, err
+	}
+	known := map[string]bool{} // by the digest of the snapshot
+	var out []record.Run
+	for _, r := range slices.Backward(runs) {
+		if r.Status == record.Forgetting {
+			continue // all of it goes
+		}
+		has := slices.Contains(attempted, r.Name)
+		if !has {
+			if has, err = f.snapshotsHave(ctx, r, task, known); err != nil {
+				return nil, err
+			}
+		}
+		if !has {
+			begun, err := f.forgotten(ctx, r.Name, task)
+			if err != nil {
+				return nil, err
+			}
+			has = begun != nil
+		}
+		if has {
+			out = append(out, r)
+		}
+	}
+	return out, nil
+}
+
+func (f *Forgetter) snapshotsHave(ctx context.Context, r record.Run, task string, known map[string]bool) (bool, error) {
+	for _, kind := range slices.Sorted(maps.Keys(r.Splits)) {
+		digest := r.Splits[kind].Digest
+		has, ok := known[digest]
+		if !ok {
+			list, err := f.snapshot(ctx, digest)
+			if err != nil && !errors.Is(err, record.ErrNotFound) {
+				return false, fmt.Errorf("tasks of split %s of run %s: %w", kind, r.Name, err)
+			}
+			has = slices.ContainsFunc(list, func(t tasks.Task) bool { return t.ID == task })
+			known[digest] = has
+		}
+		if has {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func (f *Forgetter) snapshot(ctx context.Context, digest string) ([]tasks.Task, error) {
+	data, err := f.Blobs.Get(ctx, digest)
+	if err != nil {
+		return nil, err
+	}
+	return tasks.Decode(data)
+}
+
+// forgotten returns the tombstone of a task in a run, nil if there is none.
+func (f *Forgetter) forgotten(ctx context.Context, run, task string) (*record.Forgotten, error) {
+	all, err := f.Store.Forgotten(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range all {
+		if one.What == record.ForgottenTask && one.Task == task {
+			return &one, nil
+		}
+	}
+	return nil, nil
+}
+
+// forgetTaskIn removes what a task left in a run. The order matters: what is found by the
+// texts of the task comes before these go, and the tombstone has all that is found by
+// something that goes earlier.
+func (f *Forgetter) forgetTaskIn(ctx context.Context, run record.Run, task, by, reason string, dryRun bool) (record.ForgottenTaskReport, error) {
+	stone, err := f.forgotten(ctx, run.Name, task)
+	if err != nil {
+		return record.ForgottenTaskReport{}, err
+	}
+	var plan storedTaskReport
+	attempts, err := f.Store.AttemptsOnTask(ctx, run.Name, task)
+	if err != nil {
+		return plan.ForgottenTaskReport, err
+	}
+	if stone == nil {
+		if plan, err = f.planTask(ctx, run, task, attempts, dryRun); err != nil || dryRun {
+			return plan.ForgottenTaskReport, err
+		}
+		text, err := json.Marshal(plan)
+		if err != nil {
+			return plan.ForgottenTaskReport, fmt.Errorf("encode its report: %w", err)
+		}
+		begun, _, err := f.Store.BeginForgetting(ctx, run, record.Forgotten{Run: run.Name, What: record.ForgottenTask, Task: task, By: by, Reason: reason, Report: text})
+		if err != nil {
+			return plan.ForgottenTaskReport, err
+		}
+		stone = &begun
+	}
+	if err := json.Unmarshal(stone.Report, &plan); err != nil {
+		return plan.ForgottenTaskReport, fmt.Errorf("decode its report: %w", err)
+	}
+	if dryRun {
+		return plan.ForgottenTaskReport, nil
+	}
+	if _, err := f.Histories.Delete(ctx, run, func(id string) bool { return below(id, plan.Workflows) }); err != nil {
+		return plan.ForgottenTaskReport, err
+	}
+	if err := f.removeRecords(ctx, run, plan, attempts); err != nil {
+		return plan.ForgottenTaskReport, err
+	}
+	if err := f.replaceSnapshots(ctx, run, plan); err != nil {
+		return plan.ForgottenTaskReport, err
+	}
+	stone.Ended = time.Now()
+	return plan.ForgottenTaskReport, f.Store.EndForgetting(ctx, *stone)
+}
+
+// below reports whether a workflow is one of those with these ids, or was started by one: its
+// id then begins with theirs. A run's own workflow, whose id has no slash, does not stand for
+// what it has started.
+func below(id string, ids []string) bool {
+	return slices.ContainsFunc(ids, func(of string) bool {
+		return id == of || strings.Contains(of, "/") && strings.HasPrefix(id, of+"/")
+	})
+}
+
+// planTask finds all that a task left in a run. Unless it is a dry run, it stores the
+// snapshots without the task.
+func (f *Forgetter) planTask(ctx context.Context, run record.Run, task string, attempts []record.Address, dryRun bool) (storedTaskReport, error) {
+	p := storedTaskReport{
+		ForgottenTaskReport: record.ForgottenTaskReport{Run: run.Name, Task: task, Splits: []record.Kind{}, Steps: []int{}, Versions: []string{}, Left: []string{}, Attempts: len(attempts)},
+		Replaced:            map[string]string{}, Files: []string{}, Workflows: []string{},
+	}
+	texts, err := f.planSnapshots(ctx, run, task, &p, dryRun)
+	if err != nil {
+		return p, err
+	}
+	for _, address := range attempts {
+		a, err := f.Store.Attempt(ctx, address)
+		if err != nil {
+			return p, err
+		}
+		p.Calls, p.Tokens = p.Calls+a.Calls, p.Tokens+a.Tokens
+		texts = append(texts, textsIn(a.Result)...)
+		if id := fmt.Sprintf("%s/%s-%d/%d", run.Name, address.Kind, address.Step, address.Task); !slices.Contains(p.Workflows, id) { // as TrainingWorkflow names its children
+			p.Workflows = append(p.Workflows, id)
+		}
+	}
+	slices.Sort(texts)
+	texts = slices.Compact(texts)
+	if err := f.planBatches(ctx, run.Name, attempts, &p); err != nil {
+		return p, err
+	}
+	others, err := f.Histories.Containing(ctx, run, texts)
+	if err != nil {
+		return p, err
+	}
+	for _, id := range others {
+		if !below(id, p.Workflows) {
+			p.Workflows = append(p.Workflows, id)
+		}
+	}
+	p.Histories = len(p.Workflows)
+	p.Rewritten = run.Failure().Error != "" && containsAny(string(run.Result), texts)
+	return p, f.planLeft(ctx, run, texts, &p)
+}
+
+// planSnapshots finds the snapshots with the task, and returns the texts of the task.
+func (f *Forgetter) planSnapshots(ctx context.Context, run record.Run, task string, p *storedTaskReport, dryRun bool) (texts []string, err error) {
+	for _, kind := range slices.Sorted(maps.Keys(run.Splits)) {
+		digest := run.Splits[kind].Digest
+		list, err := f.snapshot(ctx, digest)
+		if err != nil {
+			return nil, fmt.Errorf("tasks of split %s: %w", kind, err)
+		}
+		at := slices.IndexFunc(list, func(t tasks.Task) bool { return t.ID == task })
+		if at < 0 {
+			continue
+		}
+		p.Splits = append(p.Splits, kind)
+		texts = append(texts, textsOf(list[at])...)
+		list[at] = tasks.Task{ID: task, Input: replacedInput}
+		data, err := tasks.Encode(list)
+		if err != nil {
+			return nil, err
+		}
+		if !dryRun {
+			if p.Replaced[digest], err = f.Blobs.Put(ctx, data); err != nil {
+				return nil, fmt.Errorf("store the tasks of split %s without it: %w", kind, err)
+			}
+		}
+	}
+	return texts, nil
+}
+
+// planBatches finds the steps whose batches have an attempt on the task, and the files that
+// were made from these attempts.
+func (f *Forgetter) planBatches(ctx context.Context, run string, attempts []record.Address, p *storedTaskReport) error {
+	trained, steps := map[string]bool{}, map[int]bool{}
+	for _, a := range attempts {
+		if a.Kind == record.Train || a.Kind == record.Reserve {
+			trained[a.String()], steps[a.Step] = true, true
+		}
+	}
+	batches, err := f.Store.Batches(ctx, run, model.DefaultPolicy)
+	if err != nil {
+		return err
+	}
+	for _, b := range batches {
+		if !steps[b.Step] {
+			continue
+		}
+		data, err := f.Blobs.Get(ctx, b.Digest)
+		if errors.Is(err, record.ErrNotFound) {
+			continue // it went with another task
+		}
+		if err != nil {
+			return fmt.Errorf("batch of step %d: %w", b.Step, err)
+		}
+		content, err := hf.DecodeBatch(data)
+		if err != nil {
+			return fmt.Errorf("batch of step %d: %w", b.Step, err)
+		}
+		if !slices.ContainsFunc(content.Trajectories, func(t model.BatchTrajectory) bool { return trained[t.Attempt] }) {
+			continue
+		}
+		p.Steps = append(p.Steps, b.Step)
+		derived, err := f.derived(ctx, []string{b.Digest})
+		if err != nil {
+			return err
+		}
+		p.Files = append(append(p.Files, derived...), b.Digest)
+	}
+	if len(p.Steps) == 0 {
+		return nil
+	}
+	if p.Versions, err = (provenance.Walker{Store: f.Store, Blobs: f.Blobs}).MadeFrom(ctx, run, slices.Min(p.Steps)); err != nil {
+		return err
+	}
+	r, err := f.Store.Run(ctx, run)
+	if err != nil {
+		return err
+	}
+	policies, err := policiesOf(r)
+	if err != nil {
+		return err
+	}
+	for _, policy := range policies {
+		versions, err := f.Store.Versions(ctx, run, policy)
+		if err != nil {
+			return err
+		}
+		for _, v := range versions {
+			if v.Scores != "" && slices.Contains(p.Steps, v.Number) { // log-probabilities of the batch
+				p.Files = append(p.Files, v.Scores)
+			}
+		}
+	}
+	return nil
+}
+
+// planLeft finds what is not removed although it may tell of the task.
+func (f *Forgetter) planLeft(ctx context.Context, run record.Run, texts []string, p *storedTaskReport) error {
+	if !p.Rewritten && containsAny(string(run.Result), texts) {
+		p.Left = append(p.Left, "the result of the run has a text of it: forget the whole run")
+	}
+	answers, err := f.Store.SearchAnswers(ctx, run.Name, 0)
+	if err != nil {
+		return err
+	}
+	for _, a := range answers {
+		if containsAny(string(a.Answer), texts) {
+			p.Left = append(p.Left, fmt.Sprintf("the answer to request %s of the search for prompts has a text of it: forget the whole run", a.Request))
+		}
+	}
+	runs, err := f.Store.Runs(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range runs {
+		for _, kind := range slices.Sorted(maps.Keys(r.Splits)) {
+			if _, ok := p.Replaced[r.Splits[kind].Digest]; ok && r.Name != run.Name {
+				p.Left = append(p.Left, fmt.Sprintf("run %s has the same tasks in its split %s, so their snapshot stays until the task is forgotten there, too", r.Name, kind))
+			}
+		}
+	}
+	return nil
+}
+
+// removeRecords removes the files and rows that the task left.
+func (f *Forgetter) removeRecords(ctx context.Context, run record.Run, p storedTaskReport, attempts []record.Address) error {
+	_, needed, err := f.candidates(ctx, run.Name)
+	if err != nil {
+		return err
+	}
+	if err := f.removeUnneeded(ctx, run.Name, p.Files, needed); err != nil {
+		return err
+	}
+	steps, searched := slices.Clone(p.Steps), false
+	for _, a := range attempts {
+		if a.Kind == record.Train || a.Kind == record.Reserve {
+			steps = append(steps, a.Step)
+		}
+		searched = searched || a.Kind == record.Minibatch
+		if err := f.Store.EmptyAttempt(ctx, a); err != nil {
+			return err
+		}
+	}
+	slices.Sort(steps)
+	for _, step := range slices.Compact(steps) {
+		if err := f.Store.RemoveJudgments(ctx, run.Name, step); err != nil {
+			return err
+		}
+	}
+	if searched {
+		if err := f.Store.RemoveReflections(ctx, run.Name); err != nil {
+			return err
+		}
+	}
+	if !p.Rewritten {
+		return nil
+	}
+	failure := run.Failure()
+	failure.Error, failure.Detail = "its text was removed, because it told of a task that was forgotten", ""
+	return f.Store.SetResult(ctx, run.Name, failure.Result())
+}
+
+// replaceSnapshots gives the run snapshots without the task, and removes those with it that
+// no other run has.
+func (f *Forgetter) replaceSnapshots(ctx context.Context, run record.Run, p storedTaskReport) error {
+	splits := maps.Clone(run.Splits)
+	for kind, split := range splits {
+		if digest, ok := p.Replaced[split.Digest]; ok {
+			split.Digest = digest
+			splits[kind] = split
+		}
+	}
+	if err := f.Store.SetSplits(ctx, run.Name, splits); err != nil {
+		return err
+	}
+	return f.removeUnneeded(ctx, run.Name, slices.Sorted(maps.Keys(p.Replaced)), nil)
+}
+
+// textsOf returns the texts by which a history is known to tell of a task.
+func textsOf(t tasks.Task) []string {
+	out := append(textsIn(t.Input), textsIn(t.Answer)...)
+	for _, key := range slices.Sorted(maps.Keys(t.Metadata)) {
+		if text, ok := t.Metadata[key].(string); ok {
+			out = append(out, textsIn(text)...)
+		}
+	}
+	return out
+}
+
+// textsIn returns a text and its lines, those that are long enough.
+func textsIn(text string) (out []string) {
+	for _, one := range append([]string{text}, strings.Split(text, "\n")...) {
+		if one = strings.TrimSpace(one); len(one) >= leastText {
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+// containsAny reports whether JSON has one of the texts.
+func containsAny(data string, texts []string) bool {
+	return slices.ContainsFunc(texts, func(text string) bool {
+		quoted, err := json.Marshal(text)
+		return strings.Contains(data, text) || err == nil && strings.Contains(data, string(quoted[1:len(quoted)-1]))
+	})
+}
