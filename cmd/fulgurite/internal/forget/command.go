@@ -1,0 +1,201 @@
+// Package forget holds the commands that remove what runs have left: all of a run, what one
+// task left, or what is no longer needed.
+package forget
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/readable"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/retention"
+	"github.com/fulgurite/fulgurite/run/runstate"
+	"github.com/fulgurite/fulgurite/workers/fleet"
+)
+
+// Command is `fulgurite forget`.
+type Command struct {
+	Run_    string            `name:"run" help:"Remove this run, which has ended: rows, files and histories." placeholder:"RUN" xor:"what" required:""`
+	Task    string            `help:"Remove what the task with this id left in all runs that have ended: texts, tokens, and the batches that have it." placeholder:"ID" xor:"what" required:""`
+	In      string            `help:"With --task, only in this run." placeholder:"RUN"`
+	Yes     bool              `help:"Remove it. Without this, the command only says what it would remove." xor:"do"`
+	DryRun  bool              `help:"Say what would be removed, and remove nothing, with exit code 0." xor:"do"`
+	Rewrite bool              `help:"Rewrite the database afterwards, so that no page of it keeps a copy of what was removed. Everybody who writes waits meanwhile, and it needs as much free disk as the database has."`
+	Reason  string            `help:"Why; it stays on record." placeholder:"TEXT"`
+	By      string            `help:"Who does it (default: user@host)." placeholder:"NAME"`
+	JSON    bool              `help:"Print JSON." name:"json"`
+	Records state.RecordFlags `embed:""`
+}
+
+// Outputs returns what the command prints as JSON.
+func (*Command) Outputs() []any { return []any{retention.RunReport{}, retention.TaskReport{}} }
+
+// Run removes it, or says what it would remove.
+func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	if c.In != "" && c.Task == "" {
+		return terminal.Usagef("--in says in which run a task is forgotten: give it with --task")
+	}
+	f, close, err := open(ctx, s, t, c.Records)
+	if err != nil {
+		return err
+	}
+	defer close()
+	by := cmp.Or(c.By, state.Person())
+	if c.Task != "" {
+		err = c.task(ctx, t, f, by)
+	} else {
+		err = c.run(ctx, t, f, by)
+	}
+	if errors.Is(err, retention.ErrRefused) {
+		return terminal.Usage(err)
+	}
+	if err != nil {
+		return err
+	}
+	if !c.Yes {
+		if c.DryRun {
+			return nil
+		}
+		return terminal.Usagef("nothing was removed: give --yes to remove it")
+	}
+	return f.scrub(ctx, c.Rewrite)
+}
+
+// forgetter removes things, and knows the records from which it does.
+type forgetter struct {
+	retention.Forgetter
+	records fleet.Records
+}
+
+// open connects to everything that a removal needs.
+func open(ctx context.Context, s *state.Flags, t *terminal.Terminal, flags state.RecordFlags) (*forgetter, func(), error) {
+	if flags.Store != "" && flags.Blobs == "" {
+		return nil, nil, terminal.Usagef("--blobs: missing: give the directory of the blobs that belong to --store, because files are removed, too")
+	}
+	records, err := s.OpenRecords(ctx, t, flags)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, namespace, err := s.DialNamespace(ctx, t)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("ask Temporal, which has histories to remove: %w", err), records.Close())
+	}
+	f := &forgetter{retention.Forgetter{Store: records.Store, Blobs: records.Blobs, Histories: runstate.Histories{Client: c, Namespace: namespace}}, records}
+	return f, func() { c.Close(); _ = records.Close() }, nil
+}
+
+// scrub makes the database overwrite what was removed.
+func (f *forgetter) scrub(ctx context.Context, whole bool) error {
+	if err := f.records.Store.Scrub(ctx, whole); err != nil {
+		return fmt.Errorf("it is removed, but its bytes may still be in the database: %w", err)
+	}
+	return nil
+}
+
+func (c *Command) run(ctx context.Context, t *terminal.Terminal, f *forgetter, by string) error {
+	var report retention.RunReport
+	var err error
+	if c.Yes {
+		report, err = f.ForgetRun(ctx, c.Run_, by, c.Reason)
+	} else {
+		report, err = f.PlanRun(ctx, c.Run_)
+	}
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return t.JSON(report)
+	}
+	rows := 0
+	for _, one := range report.Rows {
+		rows += one.Rows
+	}
+	t.Printf("Run %s, %s, spec %s\n", report.Run, report.Status, report.SpecDigest)
+	t.Printf("  rows       %d in %s\n", rows, readable.Count(len(report.Rows), "table"))
+	t.Printf("  files      %d, %s\n", report.Files, size(report.Bytes))
+	if report.KeptFiles > 0 {
+		t.Printf("             %d more stay, because other runs need them\n", report.KeptFiles)
+	}
+	t.Printf("  histories  %d\n", report.Histories)
+	for _, v := range report.StartedFromIt {
+		t.Printf("  made from it, and staying: %s\n", v)
+	}
+	if report.Forgotten != nil {
+		t.Printf("All of it is removed. Its name can't be used again.\n")
+	}
+	return nil
+}
+
+func (c *Command) task(ctx context.Context, t *terminal.Terminal, f *forgetter, by string) error {
+	report, err := f.ForgetTask(ctx, c.Task, c.In, by, c.Reason, !c.Yes)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return t.JSON(report)
+	}
+	t.Printf("Task %s\n", terminal.Escape(c.Task))
+	for _, r := range report.Runs {
+		t.Printf("\n%s\n", r.Run)
+		t.Printf("  splits     %s\n", joined(r.Splits))
+		t.Printf("  attempts   %d, with %s and %s\n", r.Attempts, readable.Count(r.Calls, "call"), readable.Count(r.Tokens, "token"))
+		t.Printf("  batches    %s\n", steps(r.Steps))
+		t.Printf("  histories  %d\n", r.Histories)
+		for _, v := range r.Versions {
+			t.Printf("  trained on it, and staying: %s\n", v)
+		}
+		for _, left := range r.Left {
+			t.Printf("  not removed: %s\n", terminal.Escape(left))
+		}
+	}
+	for _, run := range report.Already {
+		t.Printf("\n%s: removed before\n", run)
+	}
+	for _, run := range report.UnderWay {
+		t.Printf("\n%s: under way, so nothing of it is removed; forget the task again when the run has ended\n", run)
+	}
+	if c.Yes && len(report.Runs) > 0 {
+		t.Printf("\nAll of it is removed. The versions stay.\n")
+	}
+	return nil
+}
+
+func joined(kinds []record.Kind) string {
+	if len(kinds) == 0 {
+		return "none"
+	}
+	texts := make([]string, len(kinds))
+	for i, k := range kinds {
+		texts[i] = string(k)
+	}
+	return strings.Join(texts, ", ")
+}
+
+func steps(numbers []int) string {
+	if len(numbers) == 0 {
+		return "none"
+	}
+	texts := make([]string, len(numbers))
+	for i, n := range numbers {
+		texts[i] = fmt.Sprint(n)
+	}
+	return fmt.Sprintf("of %s %s", readable.Name(len(numbers), "step"), strings.Join(texts, ", "))
+}
+
+// size returns a number of bytes for people.
+func size(n int64) string {
+	switch {
+	case n < 1<<10:
+		return readable.Count(int(n), "byte")
+	case n < 1<<20:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	case n < 1<<30:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+}
