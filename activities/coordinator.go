@@ -68,6 +68,9 @@ func (c *Coordinator) PrepareRun(ctx context.Context, in PrepareRunInput) (_ Pre
 		return PrepareRunResult{}, fmt.Errorf("list search attributes: %w", err)
 	}
 	run, err := c.Runs.Run(ctx, in.Run)
+	if errors.Is(err, record.ErrForgotten) {
+		return PrepareRunResult{}, update.Final(fmt.Errorf("%w; choose another workflow id", err))
+	}
 	if errors.Is(err, record.ErrNotFound) || err == nil && run.Status == record.Refused {
 		run, err = c.create(ctx, in)
 	}

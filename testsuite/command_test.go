@@ -21,7 +21,9 @@ const agentVariable = "FULGURITE_TEST_AGENT"
 func commandAgent() int {
 	var task agent.Task
 	err := json.NewDecoder(os.Stdin).Decode(&task)
-	if err == nil {
+	if err == nil && os.Getenv(agentVariable) == plantingAgent {
+		err = plant(task)
+	} else if err == nil {
 		var answer string
 		client := calculator.Connect(os.Getenv("OPENAI_BASE_URL"), os.Getenv("OPENAI_API_KEY"))
 		answer, err = calculator.Agent{Client: client, Model: os.Getenv("OPENAI_MODEL_NAME")}.Solve(context.Background(), task.Input)

@@ -60,6 +60,7 @@ type Store interface {
 	Promotions(ctx context.Context, run, policy string) ([]record.Promotion, error)
 	Promote(ctx context.Context, p record.Promotion) error
 	ForgetQuarantines(ctx context.Context, run string) error
+	Forgotten(ctx context.Context, run string) ([]record.Forgotten, error)
 	RebindRun(ctx context.Context, r record.Run, execution string) error
 	BeginAction(ctx context.Context, a record.Action) (record.Action, error)
 	EndAction(ctx context.Context, id string, outcome record.ActionOutcome, r record.ActionResult) error
@@ -280,6 +281,9 @@ func (o Operator) end(ctx context.Context, a record.Action) (out record.ActionRe
 // retry makes the run continue where it ended.
 func (o Operator) retry(ctx context.Context, a record.Action) (out record.ActionResult, err error) {
 	run, err := o.Store.Run(ctx, a.Run)
+	if errors.Is(err, record.ErrForgotten) {
+		return out, Refuse("%s", err)
+	}
 	if errors.Is(err, record.ErrNotFound) {
 		return out, Refuse("there is no run of that name")
 	}

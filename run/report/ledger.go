@@ -153,6 +153,9 @@ func (l *ledger) read(ctx context.Context, blobs Blobs, s record.Step) error {
 	} else if v.Batch != digest {
 		l.fault("version %d was trained on batch %s, but step %d was finished with %s", v.Number, orNone(v.Batch), s.Step, digest)
 	}
+	if l.forgotten[s.Step] {
+		return nil
+	}
 	data, err := blobs.Get(ctx, digest)
 	var batch model.Batch
 	if err == nil {
@@ -205,6 +208,16 @@ func (l *ledger) step(step int) Step {
 	out := Step{Step: step}
 	perStep := l.spec.Training.TasksPerStep
 	if len(l.tasks) == 0 {
+		return out
+	}
+	if l.forgotten[step] {
+		out.Issued, out.Forgotten = perStep, perStep
+		for _, p := range inOrder(l.attempts) {
+			if p.step == step {
+				out.Attempts += l.attempts[p]
+				delete(l.attempts, p)
+			}
+		}
 		return out
 	}
 	for i := range perStep {
@@ -285,7 +298,7 @@ func (l *ledger) account(out *Step, p prompt, task tasks.Task) {
 // Prompts counts the prompts of finished steps. A prompt is a task at a position of a
 // stream. Each has to be trained exactly once with all its samples, or quarantined, or
 // replaced because it was flat, or left out because it could not be given credit:
-// Issued + Refills = Trained + Quarantined + Flat + LeftOut + Skipped + Duplicated.
+// Issued + Refills = Trained + Quarantined + Flat + LeftOut + Skipped + Duplicated + Forgotten.
 type Prompts struct {
 	Issued      int `json:"issued"`  // by the stream of tasks
 	Refills     int `json:"refills"` // from the reserve, one for each quarantined or flat
@@ -302,6 +315,9 @@ type Prompts struct {
 	Trained    int `json:"trained"`    // exactly once
 	Skipped    int `json:"skipped"`    // not trained, or not with all samples
 	Duplicated int `json:"duplicated"` // trained more than once
+	// Forgotten counts the prompts of steps whose batches were removed with a task, so that
+	// nothing tells what became of them.
+	Forgotten int `json:"forgotten"`
 	// Unexpected counts prompts that were trained although no stream issued them.
 	Unexpected int `json:"unexpected"`
 	// UnderWay counts prompts that have begun in steps that are not finished.
@@ -324,6 +340,7 @@ func (p *Prompts) add(q Prompts) {
 	p.Trained += q.Trained
 	p.Skipped += q.Skipped
 	p.Duplicated += q.Duplicated
+	p.Forgotten += q.Forgotten
 	p.Unexpected += q.Unexpected
 }
 

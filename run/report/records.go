@@ -36,6 +36,7 @@ type Store interface {
 	Divergences(ctx context.Context, run string) ([]record.Divergence, error)
 	RefusalsOfRun(ctx context.Context, run, policy string) ([]record.RefusalCount, error)
 	PolicyUsage(ctx context.Context, run, policy string) ([]record.PolicyUsage, error)
+	Forgotten(ctx context.Context, run string) ([]record.Forgotten, error)
 	promptsearch.Store
 }
 
@@ -72,6 +73,8 @@ type records struct {
 	refusals    []record.RefusalCount
 	usage       []record.PolicyUsage // of each of several policies
 	search      *promptsearch.Search // nil unless the run searches for prompts
+	removed     []record.Forgotten   // what was removed from the run
+	forgotten   map[int]bool         // the steps whose batches were removed with a task
 }
 
 func readRecords(ctx context.Context, s Store, blobs Blobs, run, policy string) (m records, err error) {
@@ -112,6 +115,7 @@ func readRecords(ctx context.Context, s Store, blobs Blobs, run, policy string) 
 		func() error { m.quarantines, err = s.Quarantines(ctx, run, policy); return err },
 		func() error { m.actions, err = s.Actions(ctx, run, MaxActions); return err },
 		func() error { choices, err = s.Choices(ctx, run, policy); return err },
+		func() error { m.removed, err = s.Forgotten(ctx, run); return err },
 		func() error { m.trials, err = s.Trials(ctx, run, policy); return err },
 		func() error { m.replays, err = s.Replays(ctx, run, policy); return err },
 		func() error { m.divergences, err = s.Divergences(ctx, run); return err },
@@ -127,6 +131,7 @@ func readRecords(ctx context.Context, s Store, blobs Blobs, run, policy string) 
 			return m, err
 		}
 	}
+	m.forgotten, _ = record.ForgottenSteps(m.removed)
 	m.batches = make(map[int]record.Batch, len(batches))
 	for _, b := range batches {
 		m.batches[b.Step] = b
@@ -214,8 +219,8 @@ func (l *ledger) taskOf(p prompt) tasks.Task {
 // checkChoices makes the choice of each finished step again, from the results on record,
 // and reports the choices that differ.
 func (l *ledger) checkChoices() {
-	if !l.spec.Training.Chooses() {
-		return
+	if !l.spec.Training.Chooses() || len(l.removed) > 0 {
+		return // a choice may depend on the metadata of tasks that were forgotten
 	}
 	scores := l.scores()
 	for _, s := range l.steps {

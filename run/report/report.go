@@ -81,6 +81,8 @@ type Report struct {
 	// Search is the account of a search for prompts; nil for other runs. Versions,
 	// Promotions and Decisions are then of the prompts.
 	Search *Search `json:"search,omitempty"`
+	// Forgotten is what was removed from the run at the request of a person. It is no fault.
+	Forgotten []record.Forgotten `json:"forgotten"`
 	// Faults lists what is wrong with the run, each in one line.
 	Faults []string `json:"faults"`
 
@@ -133,7 +135,7 @@ func Of(ctx context.Context, s Store, blobs Blobs, run, policy string) (Report, 
 	r := Report{
 		Run: run, Policy: policy, Status: m.run.Status, Error: m.run.Failure().Error, Steps: len(m.steps), Planned: PlannedSteps(m.spec.Training.Total(len(m.tasks)), m.actions),
 		Quarantines: m.quarantines, Versions: len(m.versions), Promotions: m.promotions, Decisions: m.decisions, Only: record.Kind(m.spec.Evaluation.Only), Evaluates: evaluation.ModelOf(m.spec),
-		Replies: repliesOf(m.steps), Refusals: Refusals(m.refusals), Pointer: map[record.Source]int{}, ByKind: map[record.Kind]Attempts{},
+		Replies: repliesOf(m.steps), Forgotten: m.removed, Refusals: Refusals(m.refusals), Pointer: map[record.Source]int{}, ByKind: map[record.Kind]Attempts{},
 	}
 	for _, v := range m.versions {
 		if !v.Collected.IsZero() {
@@ -188,6 +190,7 @@ func (r *Report) fill() {
 	r.Promotions = append([]record.Promotion{}, r.Promotions...)
 	r.Decisions = append([]record.Decision{}, r.Decisions...)
 	r.Evaluations = append([]Evaluation{}, r.Evaluations...)
+	r.Forgotten = append([]record.Forgotten{}, r.Forgotten...)
 	r.Faults = append([]string{}, r.Faults...)
 }
 
@@ -230,8 +233,26 @@ func (r Report) WriteText(w io.Writer) error {
 	if r.Time != nil && p.Err == nil {
 		p.Err = r.Time.WriteText(w)
 	}
+	p.writeForgotten(r.Forgotten)
 	p.writeFaults(r)
 	return p.Err
+}
+
+func (p *page) writeForgotten(all []record.Forgotten) {
+	if len(all) == 0 {
+		return
+	}
+	p.Line("\nRemoved at the request of a person")
+	p.lines(len(all), func(i int) {
+		f, what := all[i], "the bodies, spans and printed output of all attempts"
+		if f.What == record.ForgottenTask {
+			what = fmt.Sprintf("task %q", f.Task)
+		}
+		if f.Ended.IsZero() {
+			what += " (the removal was interrupted)"
+		}
+		p.Line("  %s  %s, by %s", readable.Time(f.Begun), what, f.By)
+	})
 }
 
 // page writes the lines of a text.
@@ -265,6 +286,9 @@ func (p *page) writePrompts(r Report) {
 		p.Line("  replies cut off   %8d  (of %d; %d of them not trained: credit.truncated is mask)", c.CutOff, c.Total, c.Masked)
 	} else if c.CutOff > 0 {
 		p.Line("  replies cut off   %8d  (of %d, by a limit of tokens)", c.CutOff, c.Total)
+	}
+	if q.Forgotten > 0 {
+		p.Line("  forgotten         %8d  (the batches of their steps were removed with a task)", q.Forgotten)
 	}
 	p.Line("  skipped           %8d", q.Skipped)
 	p.Line("  duplicated        %8d", q.Duplicated)

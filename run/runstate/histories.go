@@ -25,10 +25,11 @@ type Histories struct {
 	Namespace string
 }
 
-// Temporal deletes a moment after it was told to, and its list of executions lags a little.
+// Temporal deletes at once what closed more than half a minute ago. What closed later waits
+// until the server has noted, every half minute, how far its queues are.
 const (
 	deletionPoll = 200 * time.Millisecond
-	deletionWait = 30 * time.Second
+	deletionWait = 3 * time.Minute
 )
 
 // ErrOpen is wrapped if a workflow of a run is still under way.
@@ -69,7 +70,7 @@ func (h Histories) Count(ctx context.Context, run record.Run) (int, error) {
 
 // Delete deletes the executions of a run whose workflow ids select chooses, with their
 // histories, and returns how many it asked Temporal to delete. It waits until Temporal
-// lists none of them any more, at most half a minute. If it is interrupted, the next call
+// lists none of them any more, at most three minutes. If it is interrupted, the next call
 // continues.
 func (h Histories) Delete(ctx context.Context, run record.Run, chosen func(id string) bool) (int, error) {
 	asked := map[string]bool{}

@@ -92,6 +92,9 @@ func (r Reconciler) reconcile(ctx context.Context, run record.Run) error {
 	if errors.Is(err, record.ErrConflict) {
 		return nil // another process has corrected it
 	}
+	if errors.Is(err, record.ErrForgotten) { // somebody reset a workflow whose records are gone
+		return r.endReset(ctx, run, err)
+	}
 	if err == nil {
 		r.Log.Info("record of a run corrected", zap.String("run", run.Name), zap.String("from", string(run.Status)), zap.String("to", string(now.Status)),
 			zap.String("why", now.Failure().Error))
@@ -133,6 +136,18 @@ func (r Reconciler) close(ctx context.Context, was, now record.Run) error {
 		return err
 	}
 	return r.endChildren(ctx, was)
+}
+
+// endReset terminates the workflow of a run that was reset after something had been removed
+// from the run: it can't do its work again.
+func (r Reconciler) endReset(ctx context.Context, run record.Run, why error) error {
+	r.Log.Warn("a run was reset whose records are gone: its workflow is terminated", zap.String("run", run.Name), zap.Error(why))
+	err := r.Client.TerminateWorkflow(ctx, run.WorkflowID, "", "it can't go on: "+why.Error())
+	var gone *serviceerror.NotFound
+	if err != nil && !errors.As(err, &gone) {
+		return err
+	}
+	return r.endChildren(ctx, run)
 }
 
 // endChildren terminates the workflows that a run left running. Temporal does so itself,

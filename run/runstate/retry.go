@@ -17,6 +17,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/converter"
 
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
@@ -54,6 +55,7 @@ type Retrier struct {
 	Store     interface {
 		Store
 		ForgetQuarantines(ctx context.Context, run string) error
+		Forgotten(ctx context.Context, run string) ([]record.Forgotten, error)
 		RebindRun(ctx context.Context, r record.Run, execution string) error
 	}
 }
@@ -63,6 +65,9 @@ type Retrier struct {
 // has everything that a person decided, and what is on record is not done again. Asking
 // twice gives the same execution. Temporal keeps the reason.
 func (r Retrier) Retry(ctx context.Context, run record.Run, reason string) (execution string, err error) {
+	if err := r.whole(ctx, run.Name); err != nil {
+		return "", err
+	}
 	d, err := closed(ctx, r.Client, run)
 	if err != nil {
 		return "", fmt.Errorf("ask Temporal about run %s: %w", run.Name, err)
@@ -100,6 +105,22 @@ func (r Retrier) Retry(ctx context.Context, run record.Run, reason string) (exec
 		err = nil // it has ended again already, or was never on record
 	}
 	return execution, err
+}
+
+// whole returns an error if something was removed from a run.
+func (r Retrier) whole(ctx context.Context, run string) error {
+	removed, err := r.Store.Forgotten(ctx, run)
+	if err != nil || len(removed) == 0 {
+		return err
+	}
+	what := "the bodies of its calls were removed"
+	switch removed[0].What {
+	case record.ForgottenTask:
+		what = fmt.Sprintf("its task %q was %s", removed[0].Task, record.ErrForgotten)
+	case record.ForgottenRun:
+		what = "its removal was begun"
+	}
+	return fmt.Errorf("%w: %s on %s by %s; start its spec under another name", ErrNotRetried, what, readable.Time(removed[0].Begun), removed[0].By)
 }
 
 // A workflow closes the record of its run a moment before it ends.
@@ -315,6 +336,9 @@ func resumed(started *history.HistoryEvent) int {
 // history has become long. What the unfinished steps have on record is not done again.
 // Asking twice with one id gives the same execution.
 func (r Retrier) RetryWith(ctx context.Context, run record.Run, id string, set workflows.SetInput) (execution string, step int, err error) {
+	if err := r.whole(ctx, run.Name); err != nil {
+		return "", 0, err
+	}
 	d, err := closed(ctx, r.Client, run)
 	if err != nil {
 		return "", 0, fmt.Errorf("ask Temporal about run %s: %w", run.Name, err)
