@@ -158,6 +158,21 @@ func (r *exchangeRow) same(t database.Tx) error {
 	return err
 }
 
+// withoutBodies returns the error for a call that has no bodies: record.ErrForgotten if those
+// of its run were removed.
+func (s *Store) withoutBodies(ctx context.Context, address record.Address, seq int) error {
+	removed, err := s.Forgotten(ctx, address.Run)
+	if err != nil {
+		return err
+	}
+	for _, f := range removed {
+		if f.What != record.ForgottenTask {
+			return fmt.Errorf("read bodies of %s: %w", address, Changed(f))
+		}
+	}
+	return fmt.Errorf("%w: call %d of %s has none", ErrBodies, seq, address)
+}
+
 // Exchanges returns the calls of an attempt with their bodies, in order. It is no error
 // if there are none.
 func (s *Store) Exchanges(ctx context.Context, address record.Address) ([]record.Exchange, error) {
@@ -177,7 +192,7 @@ func (s *Store) Exchanges(ctx context.Context, address record.Address) ([]record
 	for i, c := range calls {
 		b, ok := all[c.Seq]
 		if !ok {
-			return nil, fmt.Errorf("%w: call %d of %s has none", ErrBodies, c.Seq, address)
+			return nil, s.withoutBodies(ctx, address, c.Seq)
 		}
 		out[i] = record.Exchange{Call: c, Request: body(b.request), Response: body(b.response)}
 	}
@@ -215,7 +230,7 @@ func (s *Store) ExchangesBetween(ctx context.Context, address record.Address, fr
 		}
 		b, ok := all[c.Seq]
 		if !ok {
-			return nil, fmt.Errorf("%w: call %d of %s has none", ErrBodies, c.Seq, address)
+			return nil, s.withoutBodies(ctx, address, c.Seq)
 		}
 		out[i] = record.Exchange{Call: c, Request: body(b.request), Response: body(b.response)}
 	}

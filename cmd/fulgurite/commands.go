@@ -69,6 +69,7 @@ type commands struct {
 	Track      trackers.Command   `cmd:"" help:"Write the metrics of runs to TensorBoard's files, trackio or wandb, while the runs go on."`
 	Provenance results.Provenance `cmd:"" help:"Say what a version was made of: steps, tasks, attempts and calls, back to the first model."`
 	Forget     forget.Command     `cmd:"" help:"Remove a run that has ended, or what a task left, from rows, files and histories."`
+	Prune      forget.Prune       `cmd:"" help:"Delete what is no longer needed of runs that have ended: files of versions, bodies of calls."`
 	WarmStart  trial.WarmStart    `cmd:"" help:"Make only the warm start of a spec, as a Hugging Face directory."`
 	Schema     plan.Schema        `cmd:"" help:"Print the JSON Schema of specs, or of what a command prints with --json."`
 	Version    version.Command    `cmd:"" help:"Print what this program was built from and for; so does fulgurite --version."`

@@ -386,6 +386,15 @@ func (p *page) writePointer(r Report) {
 // CollectedText returns a line with the versions whose files were deleted; versions must
 // be in ascending order. It returns "" if there are none.
 func CollectedText(versions []int) string {
+	if len(versions) == 0 {
+		return ""
+	}
+	return "deleted, as training.keep says, so their weights are gone: " + Ranges(versions)
+}
+
+// Ranges lists numbers in ascending order with ranges for those that follow each other, such
+// as "1–3, 7".
+func Ranges(versions []int) string {
 	var ranges []string
 	for i := 0; i < len(versions); {
 		first := i
@@ -397,10 +406,7 @@ func CollectedText(versions []int) string {
 		}
 		ranges = append(ranges, text)
 	}
-	if len(ranges) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("deleted, as training.keep says, so their weights are gone: %s", strings.Join(ranges, ", "))
+	return strings.Join(ranges, ", ")
 }
 
 func (p *page) writeEvaluations(r Report) {

@@ -395,19 +395,25 @@ func (f *Forgetter) removeUnneeded(ctx context.Context, run string, digests []st
 }
 
 // Refusal returns an error if something was removed from a run that a step of it is computed
-// from again; step 0 means any step. It wraps record.ErrForgotten and says when, by whom and
-// why.
+// from again; step 0 means any step. bodies says whether the bodies of calls are needed. The
+// error wraps record.ErrForgotten and says when and by whom.
 func Refusal(ctx context.Context, s interface {
 	Forgotten(ctx context.Context, run string) ([]record.Forgotten, error)
-}, run string, step int,
+}, run string, step int, bodies bool,
 ) error {
 	all, err := s.Forgotten(ctx, run)
 	if err != nil {
 		return err
 	}
 	for _, one := range all {
+		if one.What == record.ForgottenRecords {
+			if bodies {
+				return fmt.Errorf("run %s: the bodies of its calls were %w on %s by %s", run, record.ErrForgotten, readable.Time(one.Begun), one.By)
+			}
+			continue
+		}
 		steps, _ := record.ForgottenSteps([]record.Forgotten{one})
-		if one.What == record.ForgottenRecords || step != 0 && !steps[step] || step == 0 && len(steps) == 0 {
+		if step != 0 && !steps[step] || step == 0 && len(steps) == 0 {
 			continue
 		}
 		numbers := make([]int, 0, len(steps))

@@ -141,7 +141,12 @@ func (c *Collector) collectVersions(ctx context.Context, run string) error {
 	if s.Training.Keep == nil {
 		return nil
 	}
-	unneeded := func(h record.Holdings) []int { return Unneeded(h, *s.Training.Keep, s.Training.Lag) }
+	return c.collectUnder(ctx, run, s, *s.Training.Keep)
+}
+
+// collectUnder deletes the files of a run's versions that keep does not keep.
+func (c *Collector) collectUnder(ctx context.Context, run string, s spec.Spec, keep spec.Keep) error {
+	unneeded := func(h record.Holdings) []int { return Unneeded(h, keep, s.Training.Lag) }
 	if err := c.collectPolicy(ctx, run, model.DefaultPolicy, unneeded); err != nil {
 		return err
 	}

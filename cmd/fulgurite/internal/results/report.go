@@ -3,6 +3,7 @@
 package results
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +23,7 @@ import (
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/run/report/agents"
 	"github.com/fulgurite/fulgurite/run/report/timing"
+	"github.com/fulgurite/fulgurite/run/retention"
 	"github.com/fulgurite/fulgurite/tasks/grading"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 )
@@ -108,6 +110,9 @@ func (c *Data) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) er
 		return err
 	}
 	defer records.Close()
+	if err := refuseRemoved(ctx, records, c.Run_, 0, c.Rows != "sequences"); err != nil {
+		return err
+	}
 	source := dataset.Source{Store: records.Store, Blobs: records.Blobs, Run: c.Run_, Policy: model.DefaultPolicy}
 	var rows int
 	row := strings.TrimSuffix(c.Rows, "s")
@@ -133,6 +138,16 @@ func (c *Data) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) er
 	}
 	fmt.Fprintf(out, "%s of %s %s in %s\n", readable.Count(rows, row), c.Run_, readable.IsOrAre(rows), c.File)
 	return nil
+}
+
+// refuseRemoved returns an error if something was removed from a run that a step is computed
+// from again; step 0 means any step. bodies says whether the bodies of calls are needed.
+func refuseRemoved(ctx context.Context, records fleet.Records, run string, step int, bodies bool) error {
+	err := retention.Refusal(ctx, records.Store, run, step, bodies)
+	if errors.Is(err, record.ErrForgotten) {
+		return terminal.Usage(err)
+	}
+	return err
 }
 
 // Credit is `fulgurite credit`.
@@ -178,6 +193,9 @@ func (c *Credit) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) 
 		return terminal.Usage(err)
 	}
 	if err != nil {
+		return cmp.Or(refuseRemoved(ctx, records, c.Run_, c.Step, false), err)
+	}
+	if err := refuseRemoved(ctx, records, c.Run_, step.Number, true); err != nil {
 		return err
 	}
 	settings, err := compare.Settings(step.Spec, c.With)

@@ -1,0 +1,233 @@
+package retention
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// PruneRule says what is no longer needed of runs that have ended.
+type PruneRule struct {
+	// Selects chooses runs by name.
+	Selects func(run string) bool
+	// OlderThan is how long ago a run has to have ended.
+	OlderThan time.Duration
+	// Weights deletes the files of versions that Keep does not keep, besides those that are
+	// never deleted.
+	Weights bool
+	Keep    spec.Keep
+	// Records removes the bodies of calls, the spans and the printed output of all attempts.
+	Records bool
+}
+
+// PruneReport says what a rule removes. The keys of its JSON are a public contract.
+type PruneReport struct {
+	// Runs are those of which something is removed, the oldest first.
+	Runs []PrunedRun `json:"runs"`
+	// Skipped says why nothing is removed of runs that the rule selects.
+	Skipped []string `json:"skipped"`
+	// Selected counts the runs that the rule selects by name, and Ended those of them that
+	// ended long enough ago.
+	Selected int   `json:"selected"`
+	Ended    int   `json:"ended"`
+	Bytes    int64 `json:"bytes"` // of files and of bodies
+	DryRun   bool  `json:"dry_run"`
+}
+
+// PrunedRun says what is removed of a run.
+type PrunedRun struct {
+	Run      string    `json:"run"`
+	Finished time.Time `json:"finished"`
+	// Versions are those whose files are deleted; of several policies the joint ones.
+	Versions  []int `json:"versions"`
+	Files     int   `json:"files"`
+	FileBytes int64 `json:"file_bytes"`
+	// Records says that the bodies, spans and printed outputs are removed, and BodyBytes is
+	// about how many bytes they have.
+	Records   bool  `json:"records"`
+	BodyBytes int64 `json:"body_bytes"`
+}
+
+// Prune removes what a rule says is no longer needed. It calls before with what it is about
+// to remove; an error ends it with nothing removed. On a dry run it changes nothing. It is
+// safe beside runs under way, and if it is interrupted, the next call continues.
+func (f *Forgetter) Prune(ctx context.Context, rule PruneRule, by string, dryRun bool, before func(PruneReport) error) (PruneReport, error) {
+	out := PruneReport{Runs: []PrunedRun{}, Skipped: []string{}, DryRun: dryRun}
+	runs, err := f.Store.Runs(ctx)
+	if err != nil {
+		return out, err
+	}
+	var ended []record.Run
+	for _, r := range slices.Backward(runs) {
+		if !rule.Selects(r.Name) {
+			continue
+		}
+		out.Selected++
+		if r.Status == record.Running || r.Status == record.Forgetting || r.Finished.IsZero() || time.Since(r.Finished) < rule.OlderThan {
+			continue
+		}
+		out.Ended++
+		if err := f.startsFrom(ctx, r.Name); errors.Is(err, ErrRefused) {
+			out.Skipped = append(out.Skipped, err.Error())
+			continue
+		} else if err != nil {
+			return out, err
+		}
+		one, err := f.planPrune(ctx, r, rule)
+		if err != nil {
+			return out, fmt.Errorf("prune run %s: %w", r.Name, err)
+		}
+		if one.Files > 0 || len(one.Versions) > 0 || one.Records {
+			out.Runs, ended = append(out.Runs, one), append(ended, r)
+			out.Bytes += one.FileBytes + one.BodyBytes
+		}
+	}
+	if err := before(out); err != nil || dryRun {
+		return out, err
+	}
+	for i, r := range ended {
+		if err := f.prune(ctx, r, rule, out.Runs[i], by); err != nil {
+			return out, fmt.Errorf("prune run %s: %w", r.Name, err)
+		}
+	}
+	return out, nil
+}
+
+func (f *Forgetter) prune(ctx context.Context, r record.Run, rule PruneRule, plan PrunedRun, by string) error {
+	if rule.Weights {
+		s, err := spec.Stored(r.Spec)
+		if err != nil {
+			return fmt.Errorf("its spec: %w", err)
+		}
+		if err := f.collector().collectUnder(ctx, r.Name, s, rule.Keep); err != nil {
+			return err
+		}
+	}
+	if !plan.Records {
+		return nil
+	}
+	text, err := json.Marshal(plan)
+	if err != nil {
+		return fmt.Errorf("encode its report: %w", err)
+	}
+	stone, _, err := f.Store.BeginForgetting(ctx, r, record.Forgotten{Run: r.Name, What: record.ForgottenRecords, By: by, Reason: "pruned", Report: text})
+	if errors.Is(err, record.ErrConflict) {
+		return nil // it goes on, so it needs them
+	}
+	if err == nil {
+		err = f.Store.RemoveBodies(ctx, r.Name)
+	}
+	if err == nil {
+		stone.Ended = time.Now()
+		err = f.Store.EndForgetting(ctx, stone)
+	}
+	return err
+}
+
+// planPrune returns what a rule removes of a run.
+func (f *Forgetter) planPrune(ctx context.Context, r record.Run, rule PruneRule) (PrunedRun, error) {
+	out := PrunedRun{Run: r.Name, Finished: r.Finished, Versions: []int{}}
+	if rule.Weights {
+		if err := f.planWeights(ctx, r, rule.Keep, &out); err != nil {
+			return out, err
+		}
+	}
+	if !rule.Records {
+		return out, nil
+	}
+	removed, err := f.Store.Forgotten(ctx, r.Name)
+	if err != nil {
+		return out, err
+	}
+	if slices.ContainsFunc(removed, func(one record.Forgotten) bool { return one.What == record.ForgottenRecords && !one.Ended.IsZero() }) {
+		return out, nil
+	}
+	out.BodyBytes, err = f.Store.BodyBytes(ctx, r.Name)
+	out.Records = out.BodyBytes > 0
+	return out, err
+}
+
+// planWeights finds the files of a run's versions that a rule does not keep and nothing else
+// needs.
+func (f *Forgetter) planWeights(ctx context.Context, r record.Run, keep spec.Keep, out *PrunedRun) error {
+	s, err := spec.Stored(r.Spec)
+	if err != nil {
+		return fmt.Errorf("its spec: %w", err)
+	}
+	policies, err := policiesOf(r)
+	if err != nil {
+		return err
+	}
+	unkept := map[string]bool{} // manifests
+	for _, policy := range policies {
+		var unneeded []int
+		err := f.Store.MarkCollected(ctx, r.Name, policy, func(h record.Holdings) []int {
+			unneeded = Unneeded(h, keep, s.Training.Lag)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if policy == model.DefaultPolicy {
+			out.Versions = append(out.Versions, unneeded...)
+		} else if policy != model.CriticPolicy {
+			unneeded = out.Versions
+		}
+		versions, err := f.Store.Versions(ctx, r.Name, policy)
+		if err != nil {
+			return err
+		}
+		for _, v := range versions {
+			if !v.Collected.IsZero() || slices.Contains(unneeded, v.Number) {
+				unkept[v.Manifest] = true
+			}
+		}
+	}
+	var manifests, kept []string
+	if err := f.Store.WhileUnchanged(ctx, func(all []string) error { kept = all; return nil }); err != nil {
+		return err
+	}
+	others, err := f.othersNeed(ctx, r.Name)
+	if err != nil {
+		return err
+	}
+	needed := map[string]bool{}
+	for _, manifest := range kept {
+		if unkept[manifest] && !slices.Contains(others.Manifests, manifest) {
+			continue
+		}
+		files, err := f.collector().digests(ctx, manifest)
+		if err != nil {
+			return err
+		}
+		for _, digest := range files {
+			needed[digest] = true
+		}
+	}
+	for manifest := range unkept {
+		manifests = append(manifests, manifest)
+	}
+	left, err := f.collector().leftOf(ctx, manifests)
+	if err != nil {
+		return err
+	}
+	slices.Sort(left)
+	for _, digest := range slices.Compact(left) {
+		if needed[digest] {
+			continue
+		}
+		n, err := f.Blobs.Size(digest)
+		if err != nil {
+			return err
+		}
+		out.Files, out.FileBytes = out.Files+1, out.FileBytes+n
+	}
+	return nil
+}
