@@ -2,6 +2,7 @@ package page
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"html/template"
 	"net/http"
@@ -100,7 +101,9 @@ func (s *Server) missing(r *http.Request) view {
 	if name == "" {
 		return failed("There is no such page", "Nothing is at "+format.FirstLine(r.URL.Path)+".")
 	}
-	if _, err := s.Records.Run(r.Context(), name); err != nil {
+	if _, err := s.Records.Run(r.Context(), name); errors.Is(err, record.ErrForgotten) {
+		return failed("Run "+format.FirstLine(name)+" was forgotten", err.Error())
+	} else if err != nil {
 		return failed("There is no run "+format.FirstLine(name), "Its name may be misspelt, or it is in another store.")
 	}
 	there := link{Text: "Run " + format.FirstLine(name), Path: runPath(name)}
