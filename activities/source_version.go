@@ -27,6 +27,9 @@ func (c *Coordinator) sourceModel(ctx context.Context, m spec.Model) (spec.Model
 		return m, invalid(fmt.Errorf("model.version: %w", err))
 	}
 	run, s, err := readSpec(ctx, c.Runs, name.Run)
+	if errors.Is(err, record.ErrForgotten) {
+		return m, invalid(fmt.Errorf("model.version: %w", err))
+	}
 	if errors.Is(err, record.ErrNotFound) || err == nil && run.Status == record.Refused {
 		return m, invalid(fmt.Errorf("model.version: no run %s is on record; `fulgurite runs` lists those that are", name.Run))
 	}
@@ -51,6 +54,8 @@ func (c *Coordinator) sourcePrompts(ctx context.Context, s spec.Spec) (spec.Spec
 	name, number := version.Run, version.Number
 	run, source, err := readSpec(ctx, c.Runs, name)
 	switch {
+	case errors.Is(err, record.ErrForgotten):
+		return s, invalid(fmt.Errorf("prompts.version: %w", err))
 	case errors.Is(err, record.ErrNotFound) || err == nil && run.Status == record.Refused:
 		return s, invalid(fmt.Errorf("prompts.version: no run %s is on record; `fulgurite runs` lists those that are", name))
 	case err != nil:

@@ -63,7 +63,7 @@ func (c Catalog) Find(ctx context.Context, reference string) (model.Version, err
 func (c Catalog) promoted(ctx context.Context, run string) (model.Version, error) {
 	p, err := c.Store.Promoted(ctx, run, model.DefaultPolicy)
 	if err != nil {
-		return model.Version{}, fmt.Errorf("find the promoted version of run %q: %w", run, err)
+		return model.Version{}, fmt.Errorf("find the promoted version of run %q: %w", run, c.forgotten(ctx, run, err))
 	}
 	return c.version(ctx, run, model.DefaultPolicy, p.Version)
 }
@@ -81,9 +81,21 @@ func (c Catalog) version(ctx context.Context, run, policy string, number int) (m
 	id := model.VersionID{Run: run, Policy: policy, Number: number}
 	v, err := c.Store.Version(ctx, id)
 	if err != nil {
-		return v, fmt.Errorf("find version %s: %w", id, err)
+		return v, fmt.Errorf("find version %s: %w", id, c.forgotten(ctx, run, err))
 	}
 	return v, nil
+}
+
+// forgotten returns the error that says when and by whom a run was forgotten, or err if it
+// was not.
+func (c Catalog) forgotten(ctx context.Context, run string, err error) error {
+	if !errors.Is(err, record.ErrNotFound) {
+		return err
+	}
+	if _, gone := c.Store.Run(ctx, run); errors.Is(gone, record.ErrForgotten) {
+		return gone
+	}
+	return err
 }
 
 // jointError says that a version has no weights of its own. It wraps model.ErrJoint.

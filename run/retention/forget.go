@@ -421,7 +421,8 @@ func Refusal(ctx context.Context, s interface {
 			numbers = append(numbers, n)
 		}
 		slices.Sort(numbers)
-		return fmt.Errorf("run %s: task %q was %w on %s by %s, and the batches of steps %s went with it", run, one.Task, record.ErrForgotten, readable.Time(one.Begun), one.By, shownSteps(numbers))
+		return fmt.Errorf("run %s: task %q was %w on %s by %s, and the %s of %s %s went with it", run, one.Task, record.ErrForgotten, readable.Time(one.Begun), one.By,
+			readable.Name(len(numbers), "batch"), readable.Name(len(numbers), "step"), shownSteps(numbers))
 	}
 	return nil
 }
