@@ -240,6 +240,13 @@ func (s *Store) removeRows(ctx context.Context, table, where string, args ...any
 		case took < removalTarget/2:
 			rows = min(maxRows, 2*rows)
 		}
+		pause := time.NewTimer(took) // so that other processes that wait for SQLite's lock get it
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return context.Cause(ctx)
+		case <-pause.C:
+		}
 	}
 }
 
