@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sashabaranov/go-openai"
 	"github.com/stretchr/testify/require"
@@ -161,6 +162,20 @@ func TestNoTextOfAForgottenTaskOrRunIsLeft(t *testing.T) {
 	r, err := report.Of(ctx, st.Store, st.Blobs, "demo", "main")
 	require.NoError(t, err)
 	require.Empty(t, r.Faults)
+
+	// A workflow that somebody resets could only do its work without the records that are gone.
+	ids, _ := points(eventsOf(ctx, t, st.Client, "demo"))
+	again, err := reset(ctx, st.Client, "demo", "", ids[0])
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		d, err := st.Client.DescribeWorkflowExecution(ctx, "demo", again)
+		return err == nil && d.WorkflowExecutionInfo.Status == enums.WORKFLOW_EXECUTION_STATUS_TERMINATED
+	}, time.Minute, 50*time.Millisecond)
+	last := eventsOf(ctx, t, st.Client, "demo")
+	require.Contains(t, last[len(last)-1].GetWorkflowExecutionTerminatedEventAttributes().GetReason(), "forgotten")
+	stored, err := st.Store.Run(ctx, "demo")
+	require.NoError(t, err)
+	require.Equal(t, record.Completed, stored.Status)
 
 	for _, run := range []string{"demo", "later"} {
 		_, err = f.ForgetRun(ctx, run, "me", "")

@@ -198,6 +198,29 @@ func TestAForgottenRunThatWasKilledIsForgottenByTheNext(t *testing.T) {
 	}
 }
 
+// The tasks of a new run may be those of a run that is forgotten at that moment.
+func TestARunOrVersionThatLacksAFileIsNotPutOnRecord(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	ctx := t.Context()
+	digest, err := r.blobs.Put(ctx, []byte(`{"id":"a","input":"x"}`))
+	require.NoError(t, err)
+	require.NoError(t, r.blobs.Remove(ctx, digest))
+	run := record.Run{Name: "demo", Splits: map[record.Kind]record.Split{record.Train: {Digest: digest}}}
+	_, _, err = r.store.CreateRun(ctx, run)
+	require.ErrorIs(t, err, store.ErrFileGone)
+	_, err = r.store.Run(ctx, "demo")
+	require.ErrorIs(t, err, record.ErrNotFound)
+	v := r.version("demo", 0, 0)
+	v.Scores = digest
+	require.ErrorIs(t, r.put(v), store.ErrFileGone)
+	_, err = r.blobs.Put(ctx, []byte(`{"id":"a","input":"x"}`))
+	require.NoError(t, err)
+	_, _, err = r.store.CreateRun(ctx, run)
+	require.NoError(t, err)
+	require.NoError(t, r.put(v))
+}
+
 func TestARunThatHasNotEndedIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	r := open(t)
@@ -260,6 +283,21 @@ func TestAForgottenTaskLeavesCountsAndOtherTasks(t *testing.T) {
 	require.Equal(t, 1, after.Attempts)
 	require.Equal(t, steps[0], left[0], "step 2 is as it was")
 	require.True(t, left[1].Forgotten)
+	gone := record.Address{RolloutID: record.RolloutID{Run: "demo", Kind: record.Train, Step: 1}, Attempt: 1}
+	attempt, err := r.store.Attempt(ctx, gone)
+	require.NoError(t, err)
+	require.Empty(t, attempt.Result)
+	require.Equal(t, 0.5, *attempt.Reward)
+	calls, err := r.store.Calls(ctx, gone)
+	require.NoError(t, err)
+	require.Empty(t, calls)
+	gone.Task = 1
+	calls, err = r.store.Calls(ctx, gone)
+	require.NoError(t, err)
+	require.Len(t, calls, 1, "of the other task")
+	judged, err := r.store.Judged(ctx, "demo", model.DefaultPolicy, 1)
+	require.NoError(t, err)
+	require.Zero(t, judged)
 	nonsense, err := r.store.Nonsense(ctx, "demo", model.DefaultPolicy, 1)
 	require.NoError(t, err)
 	require.Empty(t, nonsense)
