@@ -58,8 +58,8 @@ type ForgetBlobs interface {
 
 // Histories are those of runs in Temporal.
 type Histories interface {
-	// Check returns an error if a workflow of the run is under way.
-	Check(ctx context.Context, run record.Run) error
+	// Open returns the id of a workflow of the run that is under way, or "".
+	Open(ctx context.Context, run record.Run) (id string, err error)
 	Count(ctx context.Context, run record.Run) (int, error)
 	Delete(ctx context.Context, run record.Run, chosen func(id string) bool) (int, error)
 	Containing(ctx context.Context, run record.Run, texts []string) ([]string, error)
@@ -160,10 +160,11 @@ func (f *Forgetter) removable(ctx context.Context, run record.Run) error {
 	if run.Status == record.Running {
 		return fmt.Errorf("%w: run %s has not ended: stop it first", ErrRefused, run.Name)
 	}
-	if err := f.Histories.Check(ctx, run); err != nil {
-		return fmt.Errorf("%w: run %s: %w", ErrRefused, run.Name, err)
+	open, err := f.Histories.Open(ctx, run)
+	if err == nil && open != "" {
+		err = fmt.Errorf("%w: run %s: its workflow %s has not ended: terminate it first", ErrRefused, run.Name, open)
 	}
-	return nil
+	return err
 }
 
 // startsFrom returns an error if a run that is under way has yet to read a version of the

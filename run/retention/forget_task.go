@@ -82,8 +82,8 @@ func (f *Forgetter) ForgetTask(ctx context.Context, task, in, by, reason string,
 		return out, fmt.Errorf("%w: no run has a task with the id %q", record.ErrNotFound, task)
 	}
 	for _, r := range ended { // before anything changes
-		if err := f.Histories.Check(ctx, r); err != nil {
-			return out, fmt.Errorf("%w: run %s: %w", ErrRefused, r.Name, err)
+		if err := f.removable(ctx, r); err != nil {
+			return out, err
 		}
 	}
 	for _, r := range ended {

@@ -32,21 +32,19 @@ const (
 	deletionWait = 3 * time.Minute
 )
 
-// ErrOpen is wrapped if a workflow of a run is still under way.
-var ErrOpen = errors.New("a workflow of it is under way")
-
-// Check returns an error that wraps ErrOpen if a workflow of the run is under way.
-func (h Histories) Check(ctx context.Context, run record.Run) error {
+// Open returns the id of a workflow of the run that is under way, its own or one below it. It
+// is empty if there is none.
+func (h Histories) Open(ctx context.Context, run record.Run) (id string, err error) {
 	now, err := Of(ctx, h.Client, run)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if now.Status == record.Running {
-		return fmt.Errorf("%w: %s", ErrOpen, run.WorkflowID)
+		return run.WorkflowID, nil
 	}
 	all, err := h.list(ctx, run)
 	if err != nil {
-		return err
+		return "", err
 	}
 	for _, e := range all {
 		d, err := h.Client.DescribeWorkflowExecution(ctx, e.WorkflowId, e.RunId)
@@ -54,12 +52,12 @@ func (h Histories) Check(ctx context.Context, run record.Run) error {
 		switch {
 		case errors.As(err, &gone):
 		case err != nil:
-			return fmt.Errorf("describe workflow %s: %w", e.WorkflowId, err)
+			return "", fmt.Errorf("describe workflow %s: %w", e.WorkflowId, err)
 		case underWay(d.WorkflowExecutionInfo.Status):
-			return fmt.Errorf("%w: %s", ErrOpen, e.WorkflowId)
+			return e.WorkflowId, nil
 		}
 	}
-	return nil
+	return "", nil
 }
 
 // Count returns how many executions belong to a run: its own, and those below it.
