@@ -56,7 +56,7 @@ func (r records) files() (out []string) {
 
 // trained makes a run of two steps that has ended, with tasks "a" and "b" in its train split.
 // Step 1 is trained on both, step 2 on "b" alone. source is the version that it starts from,
-// or empty.
+// or empty. All runs but "alone" have equal weights and values.
 func (r records) trained(name, source string) {
 	r.t.Helper()
 	ctx := r.t.Context()
@@ -75,9 +75,13 @@ func (r records) trained(name, source string) {
 		Created: time.Now(), SpecDigest: "digest of " + name,
 	})
 	require.NoError(r.t, err)
-	require.NoError(r.t, r.put(r.version(name, 0, 0)))
+	values, seed := "values of step", uint64(0)
+	if name == "alone" {
+		values, seed = "values of alone in step", 50
+	}
+	require.NoError(r.t, r.put(r.version(name, 0, seed)))
 	for step, ids := range map[int][]string{1: {"a", "b"}, 2: {"b"}} {
-		values, err := r.blobs.Put(ctx, fmt.Appendf(nil, "values of step %d", step)) // equal runs have equal values
+		values, err := r.blobs.Put(ctx, fmt.Appendf(nil, "%s %d", values, step))
 		require.NoError(r.t, err)
 		b := model.Batch{Policy: model.DefaultPolicy, Step: step, VocabSize: 12, Values: values}
 		for i, id := range ids {
@@ -100,7 +104,7 @@ func (r records) trained(name, source string) {
 	batches, err := r.store.Batches(ctx, name, model.DefaultPolicy)
 	require.NoError(r.t, err)
 	for _, b := range batches {
-		v := r.version(name, b.Step, uint64(b.Step))
+		v := r.version(name, b.Step, seed+uint64(b.Step))
 		v.Batch, v.Fingerprint = b.Digest, "f"
 		v.Scores, err = r.blobs.Put(ctx, fmt.Appendf(nil, "scores of %s, %d", name, b.Step))
 		require.NoError(r.t, err)
@@ -179,16 +183,16 @@ func TestAForgottenRunThatWasKilledIsForgottenByTheNext(t *testing.T) {
 		r := open(t)
 		r.trained("other", "")
 		before := r.files()
-		r.trained("demo", "")
+		r.trained("alone", "")
 		f := r.forgetter()
 		f.Blobs = &dying{r.blobs, left}
-		_, err := f.ForgetRun(t.Context(), "demo", "me", "first")
+		_, err := f.ForgetRun(t.Context(), "alone", "me", "first")
 		if ended = err == nil; !ended {
 			require.ErrorIs(t, err, errKilled)
-			run, err := r.store.Run(t.Context(), "demo")
+			run, err := r.store.Run(t.Context(), "alone")
 			require.NoError(t, err)
 			require.Equal(t, record.Forgetting, run.Status)
-			report, err := r.forgetter().ForgetRun(t.Context(), "demo", "other", "second")
+			report, err := r.forgetter().ForgetRun(t.Context(), "alone", "other", "second")
 			require.NoError(t, err)
 			require.Equal(t, "first", report.Forgotten.Reason)
 			require.Equal(t, record.Failed, report.Status, "it is the report of what the run had")
@@ -261,6 +265,8 @@ func TestAForgottenTaskLeavesCountsAndOtherTasks(t *testing.T) {
 	r.trained("demo", "")
 	r.trained("later", "demo@1")
 	r.trained("sooner", "demo@0")
+	had, err := r.store.Run(ctx, "demo")
+	require.NoError(t, err)
 	before, steps := r.walk("demo", 2)
 	require.Equal(t, 2, before.Steps)
 	require.Equal(t, 3, before.Attempts)
@@ -282,6 +288,8 @@ func TestAForgottenTaskLeavesCountsAndOtherTasks(t *testing.T) {
 	run, err := r.store.Run(ctx, "demo")
 	require.NoError(t, err)
 	require.NotContains(t, run.Failure().Error, "answer")
+	_, err = r.blobs.Get(ctx, had.Splits[record.Train].Digest)
+	require.ErrorIs(t, err, record.ErrNotFound)
 	data, err := r.blobs.Get(ctx, run.Splits[record.Train].Digest)
 	require.NoError(t, err)
 	list, err := tasks.Decode(data)
