@@ -167,7 +167,7 @@ func (s *Store) withoutBodies(ctx context.Context, address record.Address, seq i
 	}
 	for _, f := range removed {
 		if f.What != record.ForgottenTask {
-			return fmt.Errorf("read bodies of %s: %w", address, Changed(f))
+			return fmt.Errorf("read bodies of %s: %w", address, changed(f))
 		}
 	}
 	return fmt.Errorf("%w: call %d of %s has none", ErrBodies, seq, address)

@@ -102,15 +102,6 @@ func (s *Store) Forgotten(ctx context.Context, run string) ([]record.Forgotten, 
 	return all, nil
 }
 
-// AllForgotten returns all tombstones, the oldest first.
-func (s *Store) AllForgotten(ctx context.Context) ([]record.Forgotten, error) {
-	all, err := database.List(ctx, s.db.Read(), readForgotten, selectForgotten+` ORDER BY begun, run, what, task`)
-	if err != nil {
-		return nil, fmt.Errorf("list what was forgotten: %w", err)
-	}
-	return all, nil
-}
-
 func readForgotten(row database.Scan) (record.Forgotten, error) {
 	var f record.Forgotten
 	var report string
@@ -163,12 +154,12 @@ func refuseChanged(t database.Tx, name string) error {
 	if err != nil || len(all) == 0 {
 		return err
 	}
-	return Changed(all[0])
+	return changed(all[0])
 }
 
-// Changed returns the error that says why a run from which something was removed can't go
+// changed returns the error that says why a run from which something was removed can't go
 // on or be computed again. It wraps record.ErrForgotten.
-func Changed(f record.Forgotten) error {
+func changed(f record.Forgotten) error {
 	switch f.What {
 	case record.ForgottenTask:
 		return fmt.Errorf("its task %q: %w", f.Task, forgotten(f))

@@ -40,11 +40,11 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	if c.In != "" && c.Task == "" {
 		return terminal.Usagef("--in says in which run a task is forgotten: give it with --task")
 	}
-	f, close, err := open(ctx, s, t, c.Records)
+	f, done, err := open(ctx, s, t, c.Records)
 	if err != nil {
 		return err
 	}
-	defer close()
+	defer done()
 	by := cmp.Or(c.By, state.Person())
 	if c.Task != "" {
 		err = c.task(ctx, t, f, by)
