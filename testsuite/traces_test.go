@@ -87,15 +87,16 @@ func TestTracesHaveWhatTheRecordHas(t *testing.T) {
 	c := &traceCollector{t: t, resource: map[string]string{}}
 	server := httptest.NewServer(c)
 	defer server.Close()
-	waits := 0
-	s := traces.Sender{URL: server.URL, Headers: http.Header{"X-Key": {"secret"}}, First: time.Millisecond, Waiting: func(error) { waits++ }}
+	var away []bool
+	s := traces.Sender{URL: server.URL, Headers: http.Header{"X-Key": {"secret"}}, First: time.Millisecond, Waiting: func(err error) { away = append(away, err != nil) }}
 	dir := t.TempDir()
 	var bodies [2][][]byte
 	for i := range bodies {
 		w, err := traces.OpenWriter(st.Store, "store", run, s, dir)
 		require.NoError(t, err)
+		w.Settle = 0
 		require.NoError(t, track.Follow(ctx, track.NewReader(st.Store, "traced"), w, track.Options{}))
-		require.Equal(t, 2, waits, "the collector is away once")
+		require.Equal(t, []bool{true, true, false}, away, "the collector is away once")
 		require.Equal(t, "traced", c.resource["rl.run.id"])
 		requireTraces(t, c.spans, account)
 		bodies[i] = c.bodies

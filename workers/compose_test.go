@@ -41,6 +41,27 @@ func services(t *testing.T) map[string]service {
 	return file.Services
 }
 
+// Weights of runs have no effect on a server without this.
+func TestTheTemporalOfTheFileSharesQueuesFairly(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../docker-compose.yml")
+	require.NoError(t, err)
+	var file struct {
+		Services map[string]struct {
+			Environment map[string]string `yaml:"environment"`
+			Configs     []struct{ Source, Target string }
+		} `yaml:"services"`
+		Configs map[string]struct{ Content string } `yaml:"configs"`
+	}
+	require.NoError(t, yaml.Unmarshal(text, &file))
+	temporal := file.Services["temporal"]
+	require.Len(t, temporal.Configs, 1)
+	require.Equal(t, temporal.Configs[0].Target, temporal.Environment["DYNAMIC_CONFIG_FILE_PATH"])
+	var values map[string][]struct{ Value bool }
+	require.NoError(t, yaml.Unmarshal([]byte(file.Configs[temporal.Configs[0].Source].Content), &values))
+	require.Equal(t, map[string][]struct{ Value bool }{"matching.enableFairness": {{true}}}, values)
+}
+
 // ours returns the services that run this command.
 func ours(t *testing.T) map[string]service {
 	t.Helper()

@@ -3,9 +3,11 @@ package traces_test
 import (
 	"compress/gzip"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,22 +64,33 @@ func TestRefusedSpansAreNotSentAgain(t *testing.T) {
 	}{
 		"no such path":     {http.StatusNotFound, "text/plain", "404 page not found\nmore", "answers 404 Not Found: 404 page not found"},
 		"no key":           {http.StatusUnauthorized, "text/plain", "who are you?", "answers 401 Unauthorized: who are you?"},
-		"partly, protobuf": {http.StatusOK, "application/x-protobuf", string(partly), "dropped 3 of them: too old"},
-		"partly, JSON":     {http.StatusOK, "application/json", `{"partialSuccess": {"rejectedSpans": "2", "errorMessage": "no"}}`, "dropped 2 of them: no"},
+		"a page":           {http.StatusOK, "text/html", "<html>", `is no collector of traces: its reply is "text/html"`},
+		"another JSON":     {http.StatusOK, "application/json", "[]", "is no collector of traces"},
+		"elsewhere":        {http.StatusFound, "text/plain", "", "answers 302 Found"},
+		"partly, protobuf": {http.StatusOK, "application/x-protobuf", string(partly), ""},
+		"partly, JSON":     {http.StatusOK, "application/json", `{"partialSuccess": {"rejectedSpans": "3", "errorMessage": "too old"}}`, ""},
 		"empty":            {http.StatusOK, "application/x-protobuf", "", ""},
-		"words":            {http.StatusAccepted, "text/plain", "thank you", ""},
+		"empty words":      {http.StatusAccepted, "text/plain", "", ""},
 	} {
 		requests := 0
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			requests++
 			assert.Equal(t, "/otlp", r.URL.Path, name)
 			w.Header().Set("Content-Type", c.mime)
+			w.Header().Set("Location", "/login")
 			w.WriteHeader(c.status)
 			_, _ = io.WriteString(w, c.body)
 		}))
-		err := traces.Sender{URL: server.URL + "/otlp"}.Send(t.Context(), reader(t), []*v1.Span{{}})
+		var dropped []string
+		s := traces.Sender{URL: strings.Replace(server.URL, "http://", "http://ada:secret@", 1) + "/otlp?key=secret", Dropped: func(err error) { dropped = append(dropped, err.Error()) }}
+		err := s.Send(t.Context(), reader(t), []*v1.Span{{}})
 		server.Close()
 		require.Equal(t, 1, requests, name)
+		require.NotContains(t, fmt.Sprint(err, dropped, s.Name()), "secret", name)
+		if strings.HasPrefix(name, "partly") {
+			require.Len(t, dropped, 1, name)
+			require.Contains(t, dropped[0], "dropped 3 spans: too old", name)
+		}
 		if c.want == "" {
 			require.NoError(t, err, name)
 			continue
@@ -87,13 +100,48 @@ func TestRefusedSpansAreNotSentAgain(t *testing.T) {
 	}
 }
 
+func TestARequestThatIsTooLargeIsDivided(t *testing.T) {
+	t.Parallel()
+	var taken []int
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		z, err := gzip.NewReader(r.Body)
+		if !assert.NoError(t, err) {
+			return
+		}
+		data, err := io.ReadAll(z)
+		assert.NoError(t, err)
+		if len(data) > 1<<19 {
+			w.WriteHeader(http.StatusRequestEntityTooLarge)
+			return
+		}
+		var in collector.ExportTraceServiceRequest
+		assert.NoError(t, proto.Unmarshal(data, &in))
+		taken = append(taken, len(in.GetResourceSpans()[0].GetScopeSpans()[0].GetSpans()))
+	}))
+	defer server.Close()
+	spans := make([]*v1.Span, 64)
+	for i := range spans {
+		spans[i] = &v1.Span{Name: strings.Repeat("n", 100<<10)}
+	}
+	require.NoError(t, traces.Sender{URL: server.URL}.Send(t.Context(), reader(t), spans))
+	sum := 0
+	for _, n := range taken {
+		require.LessOrEqual(t, n, 5)
+		sum += n
+	}
+	require.Equal(t, 64, sum)
+	spans = []*v1.Span{{Name: strings.Repeat("n", 1<<20)}}
+	require.ErrorIs(t, traces.Sender{URL: server.URL}.Send(t.Context(), reader(t), spans), traces.ErrRefused, "a span can't be divided")
+}
+
 func TestACollectorThatIsAwayIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	waits := 0
-	err := traces.Sender{URL: server.URL, First: time.Millisecond, Longest: 4 * time.Millisecond, Waiting: func(error) {
+	err := traces.Sender{URL: server.URL, First: time.Millisecond, Longest: 4 * time.Millisecond, Waiting: func(err error) {
+		assert.NotContains(t, err.Error(), "/v1/traces", "the address is named once, without its path and query")
 		if waits++; waits == 5 {
 			cancel()
 		}

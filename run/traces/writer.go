@@ -2,15 +2,19 @@ package traces
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
+	"go.opentelemetry.io/proto/otlp/trace/v1"
+
+	"github.com/fulgurite/fulgurite/internal/wait"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/track"
@@ -27,6 +31,9 @@ type WriterStore interface {
 // file what it has sent. If it is killed in between, the next one sends a trace again, with
 // equal ids.
 type Writer struct {
+	// Settle is how long after a step or an evaluation its trace is made; OpenWriter sets it.
+	Settle time.Duration
+
 	reader *Reader
 	store  WriterStore
 	sender Sender
@@ -46,8 +53,9 @@ func OpenWriter(store WriterStore, id string, run record.Run, s Sender, dir stri
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{reader: reader, store: store, sender: s}
-	w.path = filepath.Join(dir, "otlp", url.PathEscape(s.endpoint()), fmt.Sprintf("%s-%d.json", run.Name, run.Created.Unix()))
+	w := &Writer{Settle: settle, reader: reader, store: store, sender: s}
+	place := digest(s.endpoint()) // which may have a key
+	w.path = filepath.Join(dir, "otlp", hex.EncodeToString(place[:8]), fmt.Sprintf("%s-%d.json", run.Name, run.Created.Unix()))
 	text, err := os.ReadFile(w.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return w, nil
@@ -70,7 +78,12 @@ func (w *Writer) Close() error { return nil }
 // Position returns which entries have been sent.
 func (w *Writer) Position() track.Position { return w.has.Clone() }
 
-// Write sends the traces of entries. It waits for a collector that is away.
+// settle is how long after a step or an evaluation its trace is made. Agents that go on
+// running send their spans some seconds late.
+const settle = 10 * time.Second
+
+// Write sends the traces of entries. It waits for a collector that is away, and until what
+// agents send late has come. The error wraps track.ErrRead if the store can't be read.
 func (w *Writer) Write(ctx context.Context, entries []track.Entry) error {
 	for _, e := range entries {
 		if err := w.write(ctx, e); err != nil {
@@ -85,36 +98,54 @@ func (w *Writer) Write(ctx context.Context, entries []track.Entry) error {
 }
 
 func (w *Writer) write(ctx context.Context, e track.Entry) error {
-	run := w.reader.run.Name
-	if which, ok := e.Evaluation(); ok {
-		all, err := w.store.Evaluations(ctx, run)
-		if err != nil {
-			return err
-		}
-		i := slices.IndexFunc(all, func(e record.Evaluation) bool {
-			return track.Evaluated{Policy: e.Policy, Kind: e.Kind, Version: e.Version} == which
-		})
-		if i < 0 {
-			return fmt.Errorf("evaluation of version %d on the %s split of run %s: %w", which.Version, which.Kind, run, record.ErrNotFound)
-		}
-		spans, err := w.reader.Evaluation(ctx, all[i])
-		if err != nil {
-			return err
-		}
-		return w.sender.Send(ctx, w.reader, spans)
-	}
-	if !e.IsStep() {
+	which, evaluated := e.Evaluation()
+	if !evaluated && !e.IsStep() {
 		return nil
 	}
-	step, err := w.step(ctx, e.Step)
-	if err != nil {
+	if !wait.For(ctx, time.Until(e.Time.Add(w.Settle))) {
+		return ctx.Err()
+	}
+	var spans []*v1.Span
+	var err error
+	if evaluated {
+		spans, err = w.evaluation(ctx, which)
+	} else {
+		spans, err = w.spansOfStep(ctx, e.Step)
+	}
+	if errors.Is(err, record.ErrNotFound) {
 		return err
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", track.ErrRead, err)
+	}
+	return w.sender.Send(ctx, w.reader, spans)
+}
+
+func (w *Writer) evaluation(ctx context.Context, which track.Evaluated) ([]*v1.Span, error) {
+	run := w.reader.run.Name
+	all, err := w.store.Evaluations(ctx, run)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(all, func(e record.Evaluation) bool {
+		return track.Evaluated{Policy: e.Policy, Kind: e.Kind, Version: e.Version} == which
+	})
+	if i < 0 {
+		return nil, fmt.Errorf("evaluation of version %d on the %s split of run %s: %w", which.Version, which.Kind, run, record.ErrNotFound)
+	}
+	return w.reader.Evaluation(ctx, all[i])
+}
+
+func (w *Writer) spansOfStep(ctx context.Context, number int) ([]*v1.Span, error) {
+	step, err := w.step(ctx, number)
+	if err != nil {
+		return nil, err
 	}
 	spans, err := w.reader.Step(ctx, step)
 	if err != nil {
-		return err
+		w.steps = nil // it is asked for again
 	}
-	return w.sender.Send(ctx, w.reader, spans)
+	return spans, err
 }
 
 // step returns a finished step. Steps are asked for in their order, so that all that are on

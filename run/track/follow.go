@@ -2,6 +2,7 @@ package track
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -32,6 +33,9 @@ type Options struct {
 // maxWait is the longest time between two tries to read a store that is away.
 const maxWait = 10 * time.Second
 
+// ErrRead is wrapped by the error of a writer that reads the store itself and can't.
+var ErrRead = errors.New("the store can't be read")
+
 // Follow writes the entries of a run to w, until the run has ended and all are written. A
 // store that is away is waited for, unless the record is only written once: then the error
 // is returned.
@@ -39,27 +43,32 @@ func Follow(ctx context.Context, r *Reader, w Writer, o Options) error {
 	pause := o.Every
 	for away := false; ; {
 		news, err := r.Read(ctx, w.Position())
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err != nil && o.Every == 0:
-			return err
-		case err != nil:
-			if !away && o.Away != nil {
-				o.Away(err)
-			}
-			away, pause = true, min(2*pause, maxWait)
-		default:
+		if err == nil {
 			if away && o.Away != nil {
 				o.Away(nil)
 			}
 			away, pause = false, o.Every
-			if err := write(ctx, w, news.Entries, o.Wrote); err != nil {
-				return fmt.Errorf("track run %s: %w", news.Run.Name, err)
-			}
-			if news.Ended || o.Every == 0 {
+			if err = write(ctx, w, news.Entries, o.Wrote); err == nil && (news.Ended || o.Every == 0) {
 				return nil
 			}
+			if err != nil {
+				err = fmt.Errorf("track run %s: %w", news.Run.Name, err)
+			}
+			if err != nil && !errors.Is(err, ErrRead) {
+				return err
+			}
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			if o.Every == 0 {
+				return err
+			}
+			if !away && o.Away != nil {
+				o.Away(err)
+			}
+			away, pause = true, min(2*pause, maxWait)
 		}
 		if !wait.For(ctx, pause) {
 			return ctx.Err()

@@ -178,7 +178,7 @@ func (f *follower) all(ctx context.Context, runs []record.Run) ([]tracked, error
 			todo = append(todo, tracked{Run: run.Name, Tracker: f.Tracker, Project: f.Project})
 		}
 		if f.OTLP != "" {
-			todo = append(todo, tracked{Run: run.Name, Tracker: otlp, URL: f.OTLP})
+			todo = append(todo, tracked{Run: run.Name, Tracker: otlp, URL: f.sender.Name()})
 		}
 	}
 	group, ctx := errgroup.WithContext(ctx)
@@ -227,7 +227,7 @@ func (f *follower) one(ctx context.Context, run record.Run, t *tracked) (err err
 func (f *follower) open(ctx context.Context, run record.Run, t *tracked) (w writer, place string, err error) {
 	if t.Tracker == otlp {
 		w, err := f.collector(ctx, run)
-		return w, f.OTLP, err
+		return w, f.sender.Name(), err
 	}
 	deadline := time.Now().Add(busyLimit)
 	for said := false; ; said = true {
@@ -281,11 +281,15 @@ func (f *follower) collector(ctx context.Context, run record.Run) (writer, error
 	sender := f.sender
 	away := false
 	sender.Waiting = func(err error) {
-		if !away {
+		switch {
+		case err == nil:
+			f.say("%s: the collector is back", run.Name)
+		case !away:
 			f.say("%s: the collector is away, waiting: %s", run.Name, terminal.Escape(err.Error()))
 		}
-		away = true
+		away = err != nil
 	}
+	sender.Dropped = func(err error) { f.say("%s: %s", run.Name, terminal.Escape(err.Error())) }
 	return traces.OpenWriter(f.store, id, run, sender, f.journals)
 }
 
