@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/fulgurite/fulgurite/agent/process"
 	"github.com/fulgurite/fulgurite/internal/truncate"
@@ -39,6 +41,9 @@ type Command struct {
 	// Scratch is the directory below which each rollout has its home. If it is empty,
 	// that is a directory of the user below the system's directory for temporary files.
 	Scratch string
+	// Isolation puts the program into a sandbox; nil does not. Its hooks and the tests of
+	// a workspace are not in it.
+	Isolation *Isolation
 }
 
 // ShimMain makes this process the supervisor of an agent and doesn't return, if it was
@@ -92,11 +97,15 @@ func (c Command) run(ctx context.Context, job Job, home *process.Home, task []by
 	if err != nil {
 		return Result{}, err
 	}
-	shim, err := process.Start(args, job.Limits.MemoryBytes, home, func(cmd *exec.Cmd) {
-		cmd.Env = environment(job, home.Path, task)
-		if cmd.Dir = job.Directory; cmd.Dir == "" {
-			cmd.Dir = home.Path
+	directory := cmp.Or(job.Directory, home.Path)
+	terms := process.Terms{Memory: job.Limits.MemoryBytes}
+	if c.Isolation != nil {
+		if terms.Sandbox, err = c.Isolation.policy(job, home.Path, directory); err != nil {
+			return Result{}, err
 		}
+	}
+	shim, err := process.Start(args, terms, home, func(cmd *exec.Cmd) {
+		cmd.Env, cmd.Dir = environment(job, home.Path, task), directory
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(task), output.Stdout, output.Stderr
 	})
 	if err != nil {
@@ -130,6 +139,10 @@ func (c Command) run(ctx context.Context, job Job, home *process.Home, task []by
 		return failure(tooMuch.Failure, tooMuch.Message)
 	case report.Memory > 0:
 		return failure(MemoryLimit, fmt.Sprintf("took %d bytes of memory, %d are allowed", report.Memory, job.Limits.MemoryBytes))
+	case report.Processes > 0:
+		return failure(ProcessLimit, fmt.Sprintf("ran %d processes and threads, %d are allowed", report.Processes, terms.Sandbox.Limits.MaxProcesses()))
+	case report.CPU > 0:
+		return failure(CPULimit, fmt.Sprintf("took %s of processor time, %s are allowed", report.CPU.Round(10*time.Millisecond), job.Limits.CPU))
 	case report.Signal != 0:
 		signal := syscall.Signal(report.Signal)
 		return failure(signalFailure(signal), "ended by signal: "+signal.String())

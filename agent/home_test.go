@@ -106,7 +106,7 @@ func TestNoAgentStartsThatALaterAttemptCouldNotEnd(t *testing.T) {
 	started := filepath.Join(t.TempDir(), "started")
 	home, err := process.OpenHome(t.Context(), scratch, process.Owner{Attempt: 1}, rollout)
 	require.NoError(t, err)
-	shim, err := process.Start([]string{"touch", started}, 0, home, func(*exec.Cmd) {})
+	shim, err := process.Start([]string{"touch", started}, process.Terms{}, home, func(*exec.Cmd) {})
 	require.NoError(t, err)
 	later, err := process.OpenHome(t.Context(), scratch, process.Owner{Attempt: 2}, rollout)
 	require.NoError(t, err, "no shim is on record that would have to end first")

@@ -37,6 +37,10 @@ type Limits struct {
 	// MemoryBytes is resident memory of a command and all its descendants. It is measured
 	// ten times a second, and only on Linux.
 	MemoryBytes int64
+	// Processes, CPU and FileBytes hold for isolated commands, as in sandbox.Limits.
+	Processes int
+	CPU       time.Duration
+	FileBytes int64
 	// Reward is the largest magnitude of a reward that a function may report. The gateway
 	// bounds the rewards that commands post.
 	Reward float64

@@ -111,6 +111,12 @@ func play(role []string) {
 		playLaunch()
 	case "concealed", "plain":
 		playConceal(role[0] == "concealed")
+	case "prisoner":
+		playPrisoner(role[1:])
+	case "bomb":
+		playBomb()
+	case "spin":
+		playSpin()
 	case "peek":
 		playPeek(role[1])
 	default:

@@ -23,16 +23,18 @@ type Failure string
 
 // The failures.
 const (
-	Exit        Failure = "exit"                  // a command ended with a code other than 0, or by a signal
-	Error       Failure = "error"                 // a function returned an error
-	Panic       Failure = "panic"                 // a function panicked
-	Timeout     Failure = "timeout"               // Limits.Time went by
-	Hang        Failure = "hang"                  // Limits.Idle went by without a sign of life
-	OutputLimit Failure = "output_limit"          // a command wrote more than Limits.OutputBytes, or a result is too long
-	MemoryLimit Failure = "memory_limit"          // a command took more than Limits.MemoryBytes
-	CallLimit   Failure = protocol.CodeCallLimit  // it went on asking after its last call
-	TokenLimit  Failure = protocol.CodeTokenLimit // it went on asking after its last token
-	Killed      Failure = "killed"                // a command was ended by a signal from outside
+	Exit         Failure = "exit"                  // a command ended with a code other than 0, or by a signal
+	Error        Failure = "error"                 // a function returned an error
+	Panic        Failure = "panic"                 // a function panicked
+	Timeout      Failure = "timeout"               // Limits.Time went by
+	Hang         Failure = "hang"                  // Limits.Idle went by without a sign of life
+	OutputLimit  Failure = "output_limit"          // a command wrote more than Limits.OutputBytes, or a result is too long
+	MemoryLimit  Failure = "memory_limit"          // a command took more than Limits.MemoryBytes
+	ProcessLimit Failure = "process_limit"         // an isolated command had more processes than Limits.Processes
+	CPULimit     Failure = "cpu_limit"             // an isolated command took more processor time than Limits.CPU
+	CallLimit    Failure = protocol.CodeCallLimit  // it went on asking after its last call
+	TokenLimit   Failure = protocol.CodeTokenLimit // it went on asking after its last token
+	Killed       Failure = "killed"                // a command was ended by a signal from outside
 	// Retry means that the agent itself says that the attempt has no valid reward, because
 	// something other than the model failed, and asks for another attempt.
 	Retry Failure = "retry"

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -52,16 +53,50 @@ func childrenAmongAll(parentOf int) []int {
 // parent reads a process's parent from /proc/pid/stat: "pid (name) state ppid …", where
 // the name may hold anything. It returns 0 if the process is gone.
 func parent(pid int) int {
-	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0
-	}
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	fields := statusOf(procOf(pid))
 	if len(fields) < 2 {
 		return 0
 	}
 	ppid, _ := strconv.Atoi(string(fields[1])) // 0 for what isn't a number
 	return ppid
+}
+
+// statusOf returns the fields of a process's stat after its name, none if it is gone.
+func statusOf(process string) [][]byte {
+	stat, err := os.ReadFile(process + "/stat")
+	if err != nil {
+		return nil
+	}
+	return bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+}
+
+// tick is the unit of times in a process's stat (USER_HZ), the same on every machine that
+// Go runs on.
+const tick = time.Second / 100
+
+// processorTime returns the processor time, in nanoseconds, of a process and of those of its
+// children that it has waited for.
+func processorTime(process string) int64 {
+	fields := statusOf(process)
+	if len(fields) < 15 {
+		return 0
+	}
+	sum := int64(0)
+	for _, field := range fields[11:15] { // utime, stime, cutime, cstime
+		ticks, _ := strconv.ParseInt(string(field), 10, 64) // 0 for what isn't a number
+		sum += ticks
+	}
+	return sum * int64(tick)
+}
+
+// threads returns how many threads a process has.
+func threads(process string) int64 {
+	fields := statusOf(process)
+	if len(fields) < 18 {
+		return 0
+	}
+	n, _ := strconv.ParseInt(string(fields[17]), 10, 64) // 0 for what isn't a number
+	return n
 }
 
 // identifiesShims says whether a shim can be distinguished from a later process with the
@@ -100,15 +135,18 @@ func preferForOOM(pid int) {
 	_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(outOfMemory), 0)
 }
 
-// resident returns how many bytes of memory the descendants of a process have, measured
-// by of. Processes that end meanwhile count 0.
-func resident(pid int, of func(process string) int64) int64 {
+// sumOver returns the sum of a figure over the descendants of a process. Processes that end
+// meanwhile count 0.
+func sumOver(pid int, of func(process string) int64) int64 {
 	sum := int64(0)
 	for _, child := range children(pid) {
-		sum += of("/proc/"+strconv.Itoa(child)) + resident(child, of)
+		sum += of(procOf(child)) + sumOver(child, of)
 	}
 	return sum
 }
+
+// procOf returns the directory that describes a process.
+func procOf(pid int) string { return "/proc/" + strconv.Itoa(pid) }
 
 // children returns the processes that the threads of a process started or adopted.
 // Kernels may be built without lists of them; then it looks at all processes.

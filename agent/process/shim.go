@@ -9,13 +9,14 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
-	"strconv"
 	"syscall"
 	"time"
+
+	"github.com/fulgurite/fulgurite/agent/sandbox"
 )
 
 // shimCommand is the hidden subcommand under which an executable is a shim:
-// "fulgurite-shim agent-shim memory program arguments…".
+// "fulgurite-shim agent-shim terms program arguments…", with the terms in JSON.
 const shimCommand = "agent-shim"
 
 // The files that a shim is started with, in addition to the agent's standard ones.
@@ -37,8 +38,19 @@ type Report struct {
 	Ended  bool   `json:"ended,omitempty"`
 	Code   int    `json:"code,omitempty"`   // exit code, if not ended by a signal
 	Signal int    `json:"signal,omitempty"` // signal that ended it
-	// Memory is how much memory the agent took, if it was ended for taking too much.
+	// Memory, Processes and CPU are what the agent took, if it was ended for taking too much
+	// of that.
+	Memory    int64         `json:"memory,omitempty"`
+	Processes int           `json:"processes,omitempty"`
+	CPU       time.Duration `json:"cpu,omitempty"`
+}
+
+// Terms say what a program may take, and whether it is isolated.
+type Terms struct {
+	// Memory is in bytes; 0 is no limit.
 	Memory int64 `json:"memory,omitempty"`
+	// Sandbox isolates the program; nil does not.
+	Sandbox *sandbox.Policy `json:"sandbox,omitempty"`
 }
 
 // ShimMain makes this process a shim and doesn't return, if it was started as
@@ -49,18 +61,22 @@ type Report struct {
 // it. It then starts the agent in a separate process group. It ends the agent with all
 // its descendants when the agent has ended or taken too much memory, or when the worker
 // closes the lifeline, which also happens if the worker dies.
+//
+// An isolated agent is in a sandbox, whose first process takes the agent's place: it is
+// what the shim starts, asks to end and waits for.
 func ShimMain() {
+	sandbox.Main()
 	if len(os.Args) < 4 || os.Args[1] != shimCommand {
 		return
 	}
-	memory, err := strconv.ParseInt(os.Args[2], 10, 64)
-	if err != nil {
+	var terms Terms
+	if err := json.Unmarshal([]byte(os.Args[2]), &terms); err != nil {
 		return
 	}
-	os.Exit(shim(memory, os.Args[3:]))
+	os.Exit(shim(terms, os.Args[3:]))
 }
 
-func shim(memory int64, args []string) int {
+func shim(terms Terms, args []string) int {
 	for _, fd := range []int{lifelineFD, reportFD, lockFD} {
 		syscall.CloseOnExec(fd) // the agent inherits none of them
 	}
@@ -76,18 +92,17 @@ func shim(memory int64, args []string) int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 
-	agent := exec.Command(args[0], args[1:]...)
-	agent.Stdin, agent.Stdout, agent.Stderr = os.Stdin, os.Stdout, os.Stderr
-	agent.SysProcAttr = ownGroup()
-	if err := agent.Start(); err != nil {
+	agent, err := begin(terms, args)
+	if err != nil {
 		_ = reports.Encode(Report{Error: err.Error()})
 		return 1
 	}
-	group := agent.Process.Pid
+	defer agent.close()
+	group := agent.group
 	_ = reports.Encode(Report{Group: group})
 	preferForOOM(group)
 	ended, empty := reap(group)
-	over := overMemory(memory, empty)
+	over := beyond(terms, agent.root, empty)
 	// Only the agent keeps its input and outputs open, so that their ends are noticed.
 	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
 		_ = f.Close()
@@ -101,7 +116,7 @@ func shim(memory int64, args []string) int {
 	var last Report
 	select {
 	case status := <-ended:
-		last = outcome(status)
+		last = agent.outcome(status)
 	case <-released:
 		last = endAgent(group, ended)
 	case <-signals:
@@ -110,13 +125,60 @@ func shim(memory int64, args []string) int {
 		// There may be no memory left in which the agent could end by itself.
 		_ = syscall.Kill(-group, syscall.SIGKILL)
 		last = outcome(<-ended)
-		last.Memory = taken
+		last.Memory, last.Processes, last.CPU = taken.Memory, taken.Processes, taken.CPU
 	}
 	sweep(group, empty)
 	if err := reports.Encode(last); err != nil {
 		return 1 // no one is left to read it
 	}
 	return 0
+}
+
+// running is an agent that a shim has started.
+type running struct {
+	group int // of the agent, or of the first process of its sandbox
+	// root is the process whose descendants are the agent and what it has started.
+	root    int
+	sandbox *sandbox.Sandbox // nil without one
+}
+
+// begin starts the agent.
+func begin(terms Terms, args []string) (running, error) {
+	if terms.Sandbox != nil {
+		s, err := sandbox.Start(*terms.Sandbox, args, os.Stdin, os.Stdout, os.Stderr)
+		if errors.Is(err, sandbox.ErrUnavailable) {
+			err = fmt.Errorf("agent.sandbox: process: %w; `fulgurite doctor` says what it needs", err)
+		}
+		if err != nil {
+			return running{}, err
+		}
+		return running{group: s.Pid, root: s.Pid, sandbox: s}, nil
+	}
+	agent := exec.Command(args[0], args[1:]...)
+	agent.Stdin, agent.Stdout, agent.Stderr = os.Stdin, os.Stdout, os.Stderr
+	agent.SysProcAttr = ownGroup()
+	if err := agent.Start(); err != nil {
+		return running{}, err
+	}
+	return running{group: agent.Process.Pid, root: os.Getpid()}, nil
+}
+
+// outcome returns how an agent ended by itself. The first process of a sandbox can't end
+// by the signal that ended the agent, so it reports that signal.
+func (r running) outcome(status syscall.WaitStatus) Report {
+	out := outcome(status)
+	if r.sandbox != nil && out.Signal == 0 {
+		if out.Signal = r.sandbox.Signal(); out.Signal != 0 {
+			out.Code = 0
+		}
+	}
+	return out
+}
+
+func (r running) close() {
+	if r.sandbox != nil {
+		r.sandbox.Close()
+	}
 }
 
 // reap waits for the agent and for the descendants that the shim adopts. The first

@@ -2,11 +2,11 @@ package process
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -30,10 +30,13 @@ type Shim struct {
 	reports  *os.File // its read end
 }
 
-// Start starts a shim for a program and its arguments. The program may take that many
-// bytes of memory; prepare fills in the rest of the command. The program begins when
-// Home.Record has put the shim on record.
-func Start(args []string, memory int64, home *Home, prepare func(*exec.Cmd)) (*Shim, error) {
+// Start starts a shim for a program and its arguments. prepare fills in the rest of the
+// command. The program begins when Home.Record has put the shim on record.
+func Start(args []string, terms Terms, home *Home, prepare func(*exec.Cmd)) (*Shim, error) {
+	text, err := json.Marshal(terms)
+	if err != nil {
+		return nil, fmt.Errorf("encode terms of a program: %w", err)
+	}
 	program, err := executable()
 	if err != nil {
 		return nil, fmt.Errorf("find own executable: %w", err)
@@ -47,7 +50,7 @@ func Start(args []string, memory int64, home *Home, prepare func(*exec.Cmd)) (*S
 		return nil, errors.Join(fmt.Errorf("make report pipe: %w", err), lifelineIn.Close(), lifeline.Close())
 	}
 	cmd := exec.Command(program)
-	cmd.Args = append([]string{"fulgurite-shim", shimCommand, strconv.FormatInt(memory, 10)}, args...)
+	cmd.Args = append([]string{"fulgurite-shim", shimCommand, string(text)}, args...)
 	cmd.ExtraFiles = []*os.File{lifelineIn, reportsOut, home.lock}
 	// In its own session, the terminal's signals to the worker do not reach the shim.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

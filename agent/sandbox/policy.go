@@ -1,0 +1,194 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// ErrUnavailable is wrapped when this machine can't isolate a program. The program has
+// not been started.
+var ErrUnavailable = errors.New("this machine can't isolate a program")
+
+// Policy says what a program in a sandbox sees and reaches. All paths are absolute.
+type Policy struct {
+	// Home is the directory that the program may write. TMPDIR is usually below it.
+	Home string `json:"home"`
+	// Directory is the working directory. It can be read.
+	Directory string `json:"directory"`
+	// Writable are further paths that the program may write. They must exist.
+	Writable []string `json:"writable,omitempty"`
+	// Hidden are files that look empty and directories without entries. A path that does
+	// not exist is ignored. Home, Directory and Writable stay visible below a hidden path.
+	Hidden []string `json:"hidden,omitempty"`
+	// Routes are the only addresses that the program can reach.
+	Routes []Route `json:"routes,omitempty"`
+	Limits Limits  `json:"limits"`
+}
+
+// Limits bound what a program and its descendants take. Zero is the default.
+type Limits struct {
+	// Processes bounds processes and their threads at one time.
+	Processes int `json:"processes,omitempty"`
+	// CPU bounds the processor time of all processes together. It has no default.
+	CPU time.Duration `json:"cpu,omitempty"`
+	// FileBytes bounds the size of each file that is written.
+	FileBytes int64 `json:"file_bytes,omitempty"`
+}
+
+const (
+	// DefaultProcesses is enough for a browser, and few enough for a laptop.
+	DefaultProcesses = 512
+	// DefaultFileBytes is the default of Limits.FileBytes.
+	DefaultFileBytes = 1 << 30
+	// openFiles is how many files each process may have open.
+	openFiles = 4096
+)
+
+// MaxProcesses returns the limit of processes and threads, which has a default.
+func (l Limits) MaxProcesses() int {
+	if l.Processes == 0 {
+		return DefaultProcesses
+	}
+	return l.Processes
+}
+
+func (l Limits) fileBytes() int64 {
+	if l.FileBytes == 0 {
+		return DefaultFileBytes
+	}
+	return l.FileBytes
+}
+
+// Route is a host and a port that a program can reach. The host is a name, "localhost", or
+// an IPv4 address.
+type Route struct {
+	Host string `json:"host"`
+	Port int    `json:"port"`
+}
+
+// String returns host:port.
+func (r Route) String() string { return net.JoinHostPort(r.Host, strconv.Itoa(r.Port)) }
+
+// ParseRoute reads "host:port".
+func ParseRoute(text string) (Route, error) {
+	host, port, err := net.SplitHostPort(text)
+	if err != nil {
+		return Route{}, fmt.Errorf("%q is not HOST:PORT", text)
+	}
+	return newRoute(text, host, port)
+}
+
+// RouteOf returns the route to a URL's host. Without a port, it is the scheme's.
+func RouteOf(address string) (Route, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return Route{}, errors.New("it is not a URL")
+	}
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return newRoute(u.Host, u.Hostname(), port)
+}
+
+func newRoute(text, host, port string) (Route, error) {
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
+		return Route{}, fmt.Errorf("%q has no port from 1 to 65535", text)
+	}
+	if host == "" || strings.ContainsAny(host, " \t\r\n#/@*") {
+		return Route{}, fmt.Errorf("%q names no host", text)
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && (!ip.Is4() || ip.IsUnspecified() || ip.IsMulticast()) {
+		return Route{}, fmt.Errorf("%q has no IPv4 address of a host: give a name or an IPv4 address", text)
+	}
+	return Route{Host: strings.ToLower(host), Port: int(n)}, nil
+}
+
+// localName is the name of the loopback interface.
+const localName = "localhost"
+
+// addresses returns the address at which the program finds each host of the routes. Names
+// get addresses of the loopback network, which are in the program's /etc/hosts.
+func addresses(routes []Route) map[string]netip.Addr {
+	out := map[string]netip.Addr{localName: netip.AddrFrom4([4]byte{127, 0, 0, 1})}
+	next := 1
+	for _, r := range routes {
+		if _, ok := out[r.Host]; ok {
+			continue
+		}
+		ip, err := netip.ParseAddr(r.Host)
+		if err != nil {
+			ip = netip.AddrFrom4([4]byte{127, 0, byte(64 + next>>8), byte(next)})
+			next++
+		}
+		out[r.Host] = ip
+	}
+	return out
+}
+
+// distinct returns the routes without those whose address and port another one has.
+func distinct(routes []Route) []Route {
+	at := addresses(routes)
+	seen := map[netip.AddrPort]bool{}
+	var out []Route
+	for _, r := range routes {
+		if address := netip.AddrPortFrom(at[r.Host], uint16(r.Port)); !seen[address] { //nolint:gosec // a port
+			seen[address] = true
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// hosts returns the program's /etc/hosts.
+func hosts(routes []Route, machine string) string {
+	at := addresses(routes)
+	text := strings.Builder{}
+	text.WriteString("127.0.0.1 localhost\n")
+	if machine != "" && machine != localName && !at[machine].IsValid() {
+		fmt.Fprintf(&text, "127.0.0.1 %s\n", machine)
+	}
+	seen := []string{localName}
+	for _, r := range routes {
+		if _, err := netip.ParseAddr(r.Host); err != nil && !slices.Contains(seen, r.Host) {
+			seen = append(seen, r.Host)
+			fmt.Fprintf(&text, "%s %s\n", at[r.Host], r.Host)
+		}
+	}
+	return text.String()
+}
+
+// Secrets returns the usual places of keys and passwords that exist: those of a user whose
+// home is given, and those of the machine.
+func Secrets(home string) []string {
+	var out []string
+	add := func(path string) {
+		if _, err := os.Lstat(path); err == nil {
+			out = append(out, path)
+		}
+	}
+	if filepath.IsAbs(home) {
+		for _, name := range []string{
+			".1password", ".aws", ".azure", ".bash_history", ".cargo/credentials", ".cargo/credentials.toml", ".cache/huggingface/token",
+			".config/gcloud", ".config/gh", ".config/hub", ".config/op", ".config/rclone", ".config/temporalio", ".docker", ".git-credentials",
+			".config/git/credentials", ".gnupg", ".huggingface", ".kube", ".my.cnf", ".netrc", ".npmrc", ".password-store", ".pgpass", ".pypirc",
+			".python_history", ".ssh", ".terraform.d", ".vault-token", ".wandb", ".zsh_history", "_netrc",
+		} {
+			add(filepath.Join(home, name))
+		}
+	}
+	for _, path := range []string{"/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-", "/etc/ssh", "/etc/ssl/private", "/etc/krb5.keytab", "/var/run/secrets", "/run/secrets"} {
+		add(path)
+	}
+	return out
+}

@@ -1,0 +1,37 @@
+//go:build unix && !linux
+
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+)
+
+// Main does nothing: sandboxes need Linux.
+func Main() {}
+
+// Check says that this system has no sandboxes.
+func Check(context.Context) error { return unavailable() }
+
+// Fix returns nothing: there is no remedy.
+func Fix(error) []string { return nil }
+
+func unavailable() error {
+	return fmt.Errorf("%w: sandboxes need Linux, and this is %s", ErrUnavailable, runtime.GOOS)
+}
+
+// Sandbox is a program in a sandbox.
+type Sandbox struct{ Pid int }
+
+// Start returns ErrUnavailable.
+func Start(Policy, []string, *os.File, *os.File, *os.File) (*Sandbox, error) {
+	return nil, unavailable()
+}
+
+// Signal returns 0.
+func (*Sandbox) Signal() int { return 0 }
+
+// Close does nothing.
+func (*Sandbox) Close() {}

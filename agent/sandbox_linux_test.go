@@ -1,0 +1,273 @@
+package agent_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/agent/sandbox"
+)
+
+// needSandbox skips a test where the machine can't isolate.
+func needSandbox(t *testing.T) {
+	t.Helper()
+	if err := sandbox.Check(t.Context()); err != nil {
+		t.Skip(err)
+	}
+}
+
+// isolated returns a command in a sandbox.
+func isolated(t *testing.T, i agent.Isolation, role ...string) agent.Command {
+	t.Helper()
+	needSandbox(t)
+	return agent.Command{Args: acting(role...), Scratch: t.TempDir(), Isolation: &i}
+}
+
+// tried returns what came of each try of an isolated agent.
+func tried(t *testing.T, i agent.Isolation, j agent.Job, tries ...string) map[string]string {
+	t.Helper()
+	got := <-start(t.Context(), isolated(t, i, append([]string{"prisoner"}, tries...)...), j)
+	require.NoError(t, got.err)
+	require.False(t, got.result.Failed(), "%+v", got.result)
+	var out map[string]string
+	require.NoError(t, json.Unmarshal([]byte(got.result.Text), &out), got.result.Output)
+	return out
+}
+
+// echoServer answers each connection with a word and the line that it got.
+func echoServer(t *testing.T, network, address, word string) net.Listener {
+	t.Helper()
+	l, err := net.Listen(network, address)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			line, _ := bufio.NewReader(c).ReadString('\n')
+			_, _ = c.Write([]byte(word + " " + line))
+			_ = c.Close()
+		}
+	}()
+	return l
+}
+
+func port(l net.Listener) string { return strconv.Itoa(l.Addr().(*net.TCPAddr).Port) }
+
+func TestAMachineThatCanMakeNamespacesCanIsolate(t *testing.T) {
+	t.Parallel()
+	if err := exec.Command("unshare", "-Urn", "true").Run(); err != nil {
+		t.Skip("this machine makes no namespaces: ", err)
+	}
+	require.NoError(t, sandbox.Check(t.Context()))
+}
+
+func TestAnIsolatedAgentReachesItsModelAndItsServersAndNothingElse(t *testing.T) {
+	t.Parallel()
+	model, tools, named, other := echoServer(t, "tcp", "127.0.0.1:0", "model"), echoServer(t, "tcp", "127.0.0.1:0", "tools"),
+		echoServer(t, "tcp", "127.0.0.1:0", "named"), echoServer(t, "tcp", "127.0.0.1:0", "other")
+	gone := echoServer(t, "tcp", "127.0.0.1:0", "gone")
+	require.NoError(t, gone.Close())
+	j := job("network")
+	j.BaseURL = "http://" + model.Addr().String() + "/r/x/v1"
+	i := agent.Isolation{Servers: []string{"http://" + tools.Addr().String() + "/healthz"}, Reach: []string{"localhost:" + port(named), gone.Addr().String(), "192.0.2.7:9", "hub.example:443"}}
+	out := tried(t, i, j,
+		"dial "+model.Addr().String(), "dial "+tools.Addr().String(), "dial localhost:"+port(named), "dial "+gone.Addr().String(),
+		"dial "+other.Addr().String(), "dial localhost:"+port(other), "dial 192.0.2.7:10", "dial 192.0.2.8:9", "dial [::1]:"+port(model),
+		"lookup hub.example", "lookup elsewhere.example", "read /etc/hosts")
+	require.Equal(t, "model ping", out["dial "+model.Addr().String()])
+	require.Equal(t, "tools ping", out["dial "+tools.Addr().String()])
+	require.Equal(t, "named ping", out["dial localhost:"+port(named)])
+	require.Equal(t, "done", out["lookup hub.example"])
+	require.Contains(t, out["read /etc/hosts"], "127.0.64.1 hub.example\n")
+	for _, try := range []string{
+		"dial " + gone.Addr().String(), "dial " + other.Addr().String(), "dial localhost:" + port(other), "dial 192.0.2.7:10", "dial 192.0.2.8:9",
+		"dial [::1]:" + port(model), "lookup elsewhere.example",
+	} {
+		require.Contains(t, out[try], "error: ", try)
+		require.NotContains(t, out[try], "i/o timeout", "it fails at once: %s", try)
+		require.NotContains(t, out[try], "it took", "it fails at once: %s", try)
+	}
+}
+
+func TestAnIsolatedAgentSeesNoSecretsAndWritesOnlyItsHome(t *testing.T) {
+	t.Parallel()
+	work, state, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "state"), t.TempDir()
+	must(os.MkdirAll(filepath.Join(state, "blobs"), 0o700))
+	must(os.WriteFile(filepath.Join(state, "store.db"), []byte("answers"), 0o600))
+	must(os.WriteFile(filepath.Join(work, "code.py"), []byte("code"), 0o600))
+	must(os.WriteFile(filepath.Join(work, "tasks.jsonl"), []byte("answers"), 0o600))
+	must(os.MkdirAll(filepath.Join(work, ".fulgurite"), 0o700))
+	must(os.WriteFile(filepath.Join(work, ".fulgurite", "store.db"), []byte("answers"), 0o600))
+	must(os.MkdirAll(filepath.Join(work, "logs"), 0o700))
+	must(os.WriteFile(filepath.Join(elsewhere, "note"), []byte("note"), 0o600))
+	socket := filepath.Join("/var/lib", "fulgurite-test-"+strconv.Itoa(os.Getpid())+".sock")
+	tries := []string{
+		"read " + work + "/code.py", "write " + work + "/code.py", "write " + work + "/new", "read " + work + "/tasks.jsonl", "list " + work + "/.fulgurite",
+		"read " + work + "/.fulgurite/store.db", "write " + work + "/logs/log", "list " + state, "read " + state + "/store.db", "read " + elsewhere + "/note",
+		"write /etc/fulgurite-test", "write /usr/bin/sh", "write /dev/null", "write /tmp/mine", "write /proc/sys/kernel/core_pattern", "write /proc/self/oom_score_adj",
+		"read /etc/hostname", "list /run", "read /etc/shadow", "node /tmp/disk", "remount /", "remount " + work, "unmount " + state, "unmount /proc", "namespace",
+		"rights", "uid", "environs secret-of-the-worker", "files",
+	}
+	if os.Getuid() == 0 {
+		echoServer(t, "unix", socket, "engine")
+		tries = append(tries, "unix "+socket)
+	}
+	j := job("files")
+	j.Directory = work
+	i := agent.Isolation{Hidden: []string{state, filepath.Join(work, ".fulgurite"), filepath.Join(work, "tasks.jsonl")}, Writable: []string{"logs"}}
+	i.Hidden = append(i.Hidden, sandbox.Secrets("")...)
+	out := tried(t, i, j, tries...)
+	for _, try := range []string{"write " + work + "/logs/log", "write /dev/null", "write /tmp/mine"} {
+		require.Equal(t, "done", out[try], try)
+	}
+	require.Equal(t, "code", out["read "+work+"/code.py"])
+	for _, try := range []string{"read " + work + "/tasks.jsonl", "list " + work + "/.fulgurite", "read /etc/shadow", "list /run"} {
+		require.Empty(t, out[try], try)
+	}
+	for _, try := range tries {
+		verb, path, _ := strings.Cut(try, " ")
+		switch {
+		case verb == "write" && out[try] == "done":
+			require.Contains(t, []string{work + "/logs/log", "/dev/null", "/tmp/mine"}, path)
+		case verb == "remount", verb == "unmount", verb == "node", verb == "namespace", verb == "unix", verb == "environs", strings.HasSuffix(try, "store.db"), strings.HasSuffix(try, "note"):
+			require.Contains(t, out[try], "error: ", try)
+		}
+	}
+	require.NotContains(t, out["rights"], "1ff", "a right is left")
+	require.Equal(t, "CapInh:0000000000000000 CapPrm:0000000000000000 CapEff:0000000000000000 CapBnd:0000000000000000 CapAmb:0000000000000000 NoNewPrivs:1", out["rights"])
+	require.Equal(t, strconv.Itoa(os.Getuid()), out["uid"], "it is the same user as without a sandbox")
+	require.Equal(t, "4096", out["files"])
+	require.NoFileExists(t, "/tmp/mine")
+	require.FileExists(t, filepath.Join(work, "logs", "log"))
+}
+
+func TestAnIsolatedAgentSeesNoOtherProcess(t *testing.T) {
+	t.Parallel()
+	other := exec.Command("/bin/sleep", "600")
+	other.Env = []string{"SECRET=secret-of-another"}
+	require.NoError(t, other.Start())
+	t.Cleanup(func() { _, _ = other.Process.Kill(), other.Wait() })
+	pid := strconv.Itoa(other.Process.Pid)
+	out := tried(t, agent.Isolation{}, job("processes"), "pids", "kill "+pid, "trace "+pid, "trace 1", "read /proc/1/environ", "list /proc/1/fd", "environs secret-of-another")
+	require.Equal(t, "2", out["pids"], "its own, and the first one of the sandbox")
+	for _, try := range []string{"kill " + pid, "trace " + pid, "trace 1", "read /proc/1/environ", "list /proc/1/fd", "environs secret-of-another"} {
+		require.Contains(t, out[try], "error: ", try)
+	}
+}
+
+func TestAnIsolatedAgentSeesNoOtherHome(t *testing.T) {
+	t.Parallel()
+	w := newLiveness(t)
+	c := isolated(t, agent.Isolation{Reach: []string{w.listener.Addr().String()}}, "hang")
+	j := job("homes")
+	j.Environment, j.Limits.Time = w.environment(), time.Millisecond
+	var up atomic.Bool
+	j.Waited = heldUntil(&up)
+	end := start(t.Context(), c, j)
+	w.await(t, 1)
+	homes, err := filepath.Glob(filepath.Join(c.Scratch, "*2"))
+	require.NoError(t, err)
+	require.Len(t, homes, 1)
+	k := job("homes")
+	k.Address.Sample = 3
+	c.Args = acting("prisoner", "list "+c.Scratch, "list "+homes[0], "write "+homes[0]+"/x", "write "+strings.TrimSuffix(homes[0], "2")+"3/x")
+	got := <-start(t.Context(), c, k)
+	require.NoError(t, got.err)
+	var out map[string]string
+	require.NoError(t, json.Unmarshal([]byte(got.result.Text), &out))
+	require.Equal(t, filepath.Base(strings.TrimSuffix(homes[0], "2")+"3"), out["list "+c.Scratch])
+	require.Contains(t, out["list "+homes[0]], "error: ")
+	require.Contains(t, out["write "+homes[0]+"/x"], "error: ")
+	require.Equal(t, "done", out["write "+strings.TrimSuffix(homes[0], "2")+"3/x"])
+	up.Store(true)
+	require.Equal(t, agent.Timeout, (<-end).result.Failure)
+}
+
+func TestAnIsolatedAgentIsBounded(t *testing.T) {
+	t.Parallel()
+	t.Run("processes", func(t *testing.T) {
+		t.Parallel()
+		j := job("bomb")
+		j.Limits.Processes = 60
+		j.Limits.Time = testTimeout
+		got := <-start(t.Context(), isolated(t, agent.Isolation{}, "bomb"), j)
+		require.NoError(t, got.err)
+		if os.Getuid() == 0 {
+			require.Equal(t, agent.ProcessLimit, got.result.Failure, got.result)
+			require.Regexp(t, `^ran \d+ processes and threads, 60 are allowed$`, got.result.Message)
+		}
+	})
+	t.Run("processor time", func(t *testing.T) {
+		t.Parallel()
+		j := job("spin")
+		j.Limits.CPU = 200 * time.Millisecond
+		j.Limits.Time = testTimeout
+		got := <-start(t.Context(), isolated(t, agent.Isolation{}, "spin"), j)
+		require.NoError(t, got.err)
+		require.Equal(t, agent.CPULimit, got.result.Failure, got.result)
+	})
+	t.Run("memory", func(t *testing.T) {
+		t.Parallel()
+		w := newLiveness(t)
+		j := job("eat")
+		j.Environment, j.Limits.MemoryBytes = w.environment(), 128<<20
+		got := <-start(t.Context(), isolated(t, agent.Isolation{Reach: []string{w.listener.Addr().String()}}, "eat", "4", "48"), j)
+		require.NoError(t, got.err)
+		require.Equal(t, agent.MemoryLimit, got.result.Failure)
+	})
+	t.Run("files", func(t *testing.T) {
+		t.Parallel()
+		j := job("big")
+		j.Limits.FileBytes = 1 << 20
+		out := tried(t, agent.Isolation{}, j, "big 1048576", "big 1048577")
+		require.Equal(t, "done", out["big 1048576"])
+		require.Contains(t, out["big 1048577"], "file too large")
+	})
+}
+
+func TestAnIsolatedAgentEndsAsAnyOther(t *testing.T) {
+	t.Parallel()
+	of := func(role ...string) agent.Result {
+		got := <-start(t.Context(), isolated(t, agent.Isolation{}, role...), job("ends"))
+		require.NoError(t, got.err)
+		return got.result
+	}
+	require.Equal(t, launch(t, job("ends"), "echo"), of("echo"))
+	require.Equal(t, launch(t, job("ends"), "exit", "7"), of("exit", "7"))
+	require.Equal(t, launch(t, job("ends"), "suicide"), of("suicide"))
+	require.Equal(t, launch(t, job("ends"), "flood").Failure, of("flood").Failure)
+	c := isolated(t, agent.Isolation{}, "echo")
+	c.Args = []string{"no-such-program"}
+	got := <-start(t.Context(), c, job("ends"))
+	require.ErrorIs(t, got.err, agent.ErrNotStarted)
+	require.ErrorContains(t, got.err, "no-such-program")
+}
+
+func TestADaemonInASandboxEndsWithItsAgent(t *testing.T) {
+	t.Parallel()
+	w := newLiveness(t)
+	j := job("daemon")
+	j.Environment, j.Limits.Time = w.environment(), time.Millisecond
+	var up atomic.Bool
+	j.Waited = heldUntil(&up)
+	end := start(t.Context(), isolated(t, agent.Isolation{Reach: []string{w.listener.Addr().String()}}, "daemon", "1"), j)
+	living := w.await(t, 2)
+	up.Store(true)
+	require.Equal(t, agent.Timeout, (<-end).result.Failure)
+	living["parent"].requireDead(t)
+	living["daemon"].requireDead(t)
+}
