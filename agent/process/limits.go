@@ -1,9 +1,6 @@
 package process
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // limitsEvery is how often a shim measures what its agent has taken. Between two looks an
 // agent can exceed its limit by the pages that it fills in a tenth of a second, some
@@ -50,18 +47,19 @@ func limitsOf(t Terms) Report {
 	return limits
 }
 
-// exceeded returns what the descendants of root take beyond a limit.
+// exceeded returns what the descendants of root take beyond a limit. Processes come first:
+// with too many of them, the other figures take long.
 func exceeded(limits Report, root int) Report {
+	if limits.Processes > 0 {
+		if taken := threadsUpTo(root, limits.Processes); taken > limits.Processes {
+			return Report{Processes: taken}
+		}
+	}
 	// The quick figure counts shared memory once for each process. Only if it is too high
 	// does the slow and exact figure decide.
 	if limits.Memory > 0 && sumOver(root, residentSet) > limits.Memory {
 		if taken := sumOver(root, proportionalSet); taken > limits.Memory {
 			return Report{Memory: taken}
-		}
-	}
-	if limits.Processes > 0 {
-		if taken := sumOver(root, threads); taken > int64(limits.Processes) {
-			return Report{Processes: int(min(taken, math.MaxInt32))}
 		}
 	}
 	if limits.CPU > 0 {
@@ -70,4 +68,15 @@ func exceeded(limits Report, root int) Report {
 		}
 	}
 	return Report{}
+}
+
+// threadsUpTo counts the threads of the descendants of root, and stops beyond the limit.
+func threadsUpTo(root, limit int) int {
+	count := 0
+	for queue := children(root); len(queue) > 0 && count <= limit; {
+		pid := queue[0]
+		count += threads(procOf(pid))
+		queue = append(queue[1:], children(pid)...)
+	}
+	return count
 }

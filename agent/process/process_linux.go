@@ -90,13 +90,28 @@ func processorTime(process string) int64 {
 }
 
 // threads returns how many threads a process has.
-func threads(process string) int64 {
+func threads(process string) int {
 	fields := statusOf(process)
 	if len(fields) < 18 {
 		return 0
 	}
-	n, _ := strconv.ParseInt(string(fields[17]), 10, 64) // 0 for what isn't a number
+	n, _ := strconv.Atoi(string(fields[17])) // 0 for what isn't a number
 	return n
+}
+
+// shimNice is the priority of the shim of an isolated agent.
+const shimNice = -10
+
+// riseAbove gives this process a higher priority than the agent, so that it can count and
+// end the agent's processes however many there are. Only root may, and only for root does
+// the kernel not bound processes itself.
+func riseAbove() {
+	tasks, _ := filepath.Glob("/proc/self/task/*") // the pattern is good
+	for _, task := range tasks {
+		if id, err := strconv.Atoi(filepath.Base(task)); err == nil {
+			_ = unix.Setpriority(unix.PRIO_PROCESS, id, shimNice)
+		}
+	}
 }
 
 // identifiesShims says whether a shim can be distinguished from a later process with the

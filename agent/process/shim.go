@@ -152,6 +152,7 @@ func begin(terms Terms, args []string) (running, error) {
 		if err != nil {
 			return running{}, err
 		}
+		riseAbove()
 		return running{group: s.Pid, root: s.Pid, sandbox: s}, nil
 	}
 	agent := exec.Command(args[0], args[1:]...)
