@@ -3,8 +3,12 @@ package spec
 import (
 	"fmt"
 	"math"
+	"net"
+	"net/netip"
 	"net/textproto"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/spec/bounds"
@@ -49,6 +53,17 @@ type Agent struct {
 	// SecretEnvironment holds variables for agent.command, too. Each is given by the name of
 	// an environment variable of the worker that holds its value.
 	SecretEnvironment map[string]string `json:"secret_environment,omitempty"`
+	// Sandbox isolates agent.command if it is "process": it sees and signals only its own
+	// processes, reads no secrets of the worker, writes only its home and agent.writable, and
+	// reaches only its model, the hosts of agent.tool_servers, and agent.network. It needs
+	// Linux. Absent means that the agent is not isolated.
+	Sandbox string `json:"sandbox,omitempty"`
+	// Network lists HOST:PORT of what an isolated agent reaches beside its model and the hosts
+	// of agent.tool_servers. A host is a name or an IPv4 address. Only with agent.sandbox.
+	Network []string `json:"network,omitempty"`
+	// Writable lists paths that an isolated agent may write beside its home, relative to
+	// agent.directory. They must exist. Only with agent.sandbox.
+	Writable []string `json:"writable,omitempty"`
 	// Queue is the task queue of the workers that run the agent. Not with agent.temporal.
 	Queue string `json:"queue,omitempty"`
 	// FailureReward is the reward of an attempt whose agent failed by itself: by an error,
@@ -98,6 +113,15 @@ type AgentLimits struct {
 	// MemoryBytes is the largest resident memory, in bytes, of agent.command and all
 	// processes that it starts.
 	MemoryBytes int `json:"memory_bytes,omitempty"`
+	// Processes is the largest number of processes and threads of an isolated agent at one
+	// time. Only with agent.sandbox.
+	Processes int `json:"processes,omitempty"`
+	// CPUSeconds is the most processor time, in seconds, of all processes of an isolated agent
+	// together. 0, the default, means no limit. Only with agent.sandbox.
+	CPUSeconds float64 `json:"cpu_seconds,omitempty"`
+	// FileBytes is the largest size, in bytes, of a file that an isolated agent writes. Only
+	// with agent.sandbox.
+	FileBytes int `json:"file_bytes,omitempty"`
 	// IdleSeconds is the longest time, in seconds, without a model call or output. 0, the
 	// default, means no limit. After the first such hang, the attempt is made again. If
 	// the agent hangs at the same place again, that is the agent's failure. Not with
@@ -121,7 +145,9 @@ func (a Agent) check(f *Faults) {
 		f.unused("agent.secret_environment", len(a.SecretEnvironment) > 0, why)
 		f.unused("agent.limits.output_bytes", a.Limits.OutputBytes != 0, why)
 		f.unused("agent.limits.memory_bytes", a.Limits.MemoryBytes != 0, why)
+		f.unused("agent.sandbox", a.Sandbox != "", why+", and only agent.command can be isolated")
 	}
+	a.checkSandbox(f)
 	f.name("agent.func", a.Func)
 	f.program("agent.command", a.Command)
 	f.program("agent.before", a.Before)
@@ -184,6 +210,54 @@ func (a Agent) check(f *Faults) {
 		f.whole("agent.limits.output_bytes", a.Limits.OutputBytes, 1, 1<<30)
 		f.whole("agent.limits.memory_bytes", a.Limits.MemoryBytes, 1<<20, 1<<50)
 	}
+}
+
+// SandboxProcess is the value of agent.sandbox that isolates an agent.
+const SandboxProcess = "process"
+
+// maxNetwork bounds agent.network: each entry is a listener in each sandbox.
+const maxNetwork = 64
+
+// checkSandbox checks the keys of isolated agents.
+func (a Agent) checkSandbox(f *Faults) {
+	if a.Sandbox == "" {
+		const why = "without agent.sandbox: process the agent is not isolated"
+		f.unused("agent.network", len(a.Network) > 0, why)
+		f.unused("agent.writable", len(a.Writable) > 0, why)
+		f.unused("agent.limits.processes", a.Limits.Processes != 0, why)
+		f.unused("agent.limits.cpu_seconds", a.Limits.CPUSeconds != 0, why)
+		f.unused("agent.limits.file_bytes", a.Limits.FileBytes != 0, why)
+		return
+	}
+	f.choice("agent.sandbox", a.Sandbox)
+	if len(a.Network) > maxNetwork {
+		f.add("agent.network", "give fewer, or one proxy for all", "%d entries, at most %d are possible", len(a.Network), maxNetwork)
+	}
+	for i, text := range a.Network {
+		key := fmt.Sprintf("agent.network[%d]", i)
+		host, port, err := net.SplitHostPort(text)
+		number, bad := strconv.ParseUint(port, 10, 16)
+		ip, notIP := netip.ParseAddr(host)
+		switch {
+		case err != nil || host == "" || bad != nil || number == 0 || strings.ContainsAny(host, " \t\r\n#/@*"):
+			f.add(key, "write HOST:PORT, such as api.example:443", "%q is no host and port", text)
+		case notIP == nil && (!ip.Is4() || ip.IsUnspecified() || ip.IsMulticast()):
+			f.add(key, "give a name or an IPv4 address", "%q has no IPv4 address of a host", text)
+		case slices.Contains(a.Network[:i], text):
+			f.add(key, "remove it", "%s is given twice", text)
+		}
+	}
+	for i, path := range a.Writable {
+		if strings.TrimSpace(path) == "" || strings.ContainsRune(path, 0) || filepath.Clean(path) == "/" {
+			f.add(fmt.Sprintf("agent.writable[%d]", i), "give a file or directory below agent.directory, or an absolute path", "%q is no path to open for an agent", path)
+		}
+	}
+	if a.Sandbox != SandboxProcess {
+		return // its limits have no defaults
+	}
+	f.whole("agent.limits.processes", a.Limits.Processes, 1, 1e6)
+	f.number("agent.limits.cpu_seconds", a.Limits.CPUSeconds, bounds.Between(0, 7*24*3600))
+	f.whole("agent.limits.file_bytes", a.Limits.FileBytes, 1, 1<<50)
 }
 
 // kinds returns the ways to run the agent that the spec gives.

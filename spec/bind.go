@@ -335,7 +335,7 @@ func defaultOf(key string) (any, bool) {
 // exemplar returns a spec with all defaults at once. Fields without a default are empty.
 func exemplar() Spec {
 	s := complete()
-	s.Agent.Command, s.Tasks, s.Grader.Type = nil, Tasks{}, ""
+	s.Agent.Command, s.Agent.Sandbox, s.Tasks, s.Grader.Type = nil, "", Tasks{}, ""
 	s.Optimizer = completeOptimizer()
 	s.Optimizer.GEPA.Merge = false
 	s.Training.Curriculum.Type = "" // the type of a curriculum has no default
@@ -350,7 +350,7 @@ func exemplar() Spec {
 func complete() Spec {
 	return Spec{
 		Model:    Model{LoRA: &LoRA{}, WarmStart: &WarmStart{}},
-		Agent:    Agent{Command: []string{"-"}},
+		Agent:    Agent{Command: []string{"-"}, Sandbox: SandboxProcess},
 		Prompts:  &Prompts{},
 		Tasks:    Tasks{Gate: "-", Test: "-"},
 		Grader:   Grader{Type: GraderCommand, Minimum: new(float64)},

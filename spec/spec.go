@@ -408,6 +408,8 @@ const (
 	defaultQueue       = "rollout-cpu"
 	defaultOutputBytes = 1 << 20
 	defaultMemoryBytes = 2 << 30
+	defaultProcesses   = 512
+	defaultFileBytes   = 1 << 30
 )
 
 // WithDefaults fills in every field that is zero and has a default. It leaves a field
@@ -496,6 +498,10 @@ func (a Agent) withDefaults() Agent {
 		a.Limits.OutputBytes = cmp.Or(a.Limits.OutputBytes, defaultOutputBytes)
 		a.Limits.MemoryBytes = cmp.Or(a.Limits.MemoryBytes, defaultMemoryBytes)
 	}
+	if a.Sandbox == SandboxProcess {
+		a.Limits.Processes = cmp.Or(a.Limits.Processes, defaultProcesses)
+		a.Limits.FileBytes = cmp.Or(a.Limits.FileBytes, defaultFileBytes)
+	}
 	return a
 }
 
@@ -546,6 +552,8 @@ func withoutNewDefaults(s Spec) Spec {
 	omitDefault(&s, func(s *Spec) *int { return &s.Model.Context })
 	omitDefault(&s, func(s *Spec) *string { return &s.Sampling.History })
 	omitDefault(&s, func(s *Spec) *int { return &s.Agent.Limits.MemoryBytes })
+	omitDefault(&s, func(s *Spec) *int { return &s.Agent.Limits.Processes })
+	omitDefault(&s, func(s *Spec) *int { return &s.Agent.Limits.FileBytes })
 	omitDefault(&s, func(s *Spec) *float64 { return &s.Grader.Limit })
 	omitDefault(&s, func(s *Spec) *int { return &s.Training.Passes })
 	omitDefault(&s, func(s *Spec) *int { return &s.Training.Minibatches })

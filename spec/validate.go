@@ -89,6 +89,8 @@ func choices(key string) []string {
 		return []string{VersionsAdapters, VersionsReload, VersionsNone}
 	case "grader.type":
 		return []string{GraderExact, GraderNumeric, GraderContains, GraderQA, GraderSQL, GraderCommand, GraderTasks, GraderHarbor, GraderAgent}
+	case "agent.sandbox":
+		return []string{SandboxProcess}
 	case "tasks.harbor.container":
 		return []string{"docker", "podman"}
 	case "grader.metric":

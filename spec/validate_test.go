@@ -146,6 +146,33 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		}, "agent.service.secret_headers.Authorization: no environment variable"},
 		"fragment of an address": {func(s *spec.Spec) { s.Agent.ToolServers = []string{"http://a/#b"} }, "agent.tool_servers[0]: "},
 		"port of an address":     {func(s *spec.Spec) { s.Agent.ToolServers = []string{"http://a:99999/"} }, "agent.tool_servers[0]: "},
+		"sandbox of a service": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Service: &spec.Service{URL: "http://a"}, Sandbox: "process"}
+		}, "agent.sandbox: "},
+		"sandbox of a function": {func(s *spec.Spec) { s.Agent = spec.Agent{Func: "f", Sandbox: "process"} }, "agent.sandbox: "},
+		"sandbox of a workflow": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Temporal: &spec.Temporal{Workflow: "w", Queue: "q"}, Sandbox: "process"}
+		}, "agent.sandbox: "},
+		"unknown sandbox":           {func(s *spec.Spec) { s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "container"} }, "agent.sandbox: "},
+		"network without a sandbox": {func(s *spec.Spec) { s.Agent = spec.Agent{Command: []string{"a"}, Network: []string{"a:1"}} }, "agent.network: "},
+		"limit without a sandbox": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, Limits: spec.AgentLimits{CPUSeconds: 1}}
+		}, "agent.limits.cpu_seconds: "},
+		"network without a port": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "process", Network: []string{"a:1", "api.example"}}
+		}, "agent.network[1]: "},
+		"network of an IPv6 address": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "process", Network: []string{"[2001:db8::1]:443"}}
+		}, "agent.network[0]: "},
+		"network twice": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "process", Network: []string{"a:1", "a:1"}}
+		}, "agent.network[1]: "},
+		"everything writable": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "process", Writable: []string{"//"}}
+		}, "agent.writable[0]: "},
+		"negative processes": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "process", Limits: spec.AgentLimits{Processes: -1}}
+		}, "agent.limits.processes: "},
 		"tool server twice":      {func(s *spec.Spec) { s.Agent.ToolServers = []string{"http://a/", "http://a/"} }, "agent.tool_servers[1]: "},
 		"function with a space":  {func(s *spec.Spec) { s.Agent.Func = "calculator " }, "agent.func: "},
 		"workflow with a space": {func(s *spec.Spec) { s.Agent = spec.Agent{Temporal: &spec.Temporal{Workflow: " a", Queue: "b"}} },
