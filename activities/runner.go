@@ -292,6 +292,7 @@ func limitsOf(s spec.Spec) agent.Limits {
 	return agent.Limits{
 		Time: seconds(l.Seconds), Idle: seconds(l.IdleSeconds),
 		OutputBytes: int64(l.OutputBytes), MemoryBytes: int64(l.MemoryBytes), Reward: s.Grader.Limit,
+		Processes: l.Processes, CPU: seconds(l.CPUSeconds), FileBytes: int64(l.FileBytes),
 	}
 }
 

@@ -63,6 +63,9 @@ func program(args []string) []string {
 	return out
 }
 
+// impossible is an error of a policy, not of the machine.
+type impossible struct{ error }
+
 // places returns the places of a policy, ordered so that each comes after those above it.
 func places(p Policy, programs []string) ([]place, error) {
 	var out []place
@@ -106,7 +109,7 @@ func places(p Policy, programs []string) ([]place, error) {
 	}
 	for _, path := range append([]string{p.Home}, p.Writable...) {
 		if err := add(path, writable, true); err != nil {
-			return nil, err
+			return nil, fmt.Errorf("make %s writable for the agent: %w", path, err)
 		}
 	}
 	slices.SortStableFunc(out, func(a, b place) int {
@@ -154,7 +157,7 @@ func files(p Policy, programs []string, hosts string) error {
 	}
 	all, err := places(p, programs)
 	if err != nil {
-		return err
+		return impossible{err}
 	}
 	for i, one := range all {
 		if one.kind < readable {

@@ -48,6 +48,9 @@ func (f first) run(args []string) int {
 		return f.fail(message{Unavailable: fmt.Sprintf("read policy: %v", err)})
 	}
 	listeners, err := f.prepare(p, args)
+	if bad := (impossible{}); errors.As(err, &bad) {
+		return f.fail(message{Error: bad.Error()})
+	}
 	if err != nil {
 		return f.fail(message{Unavailable: err.Error()})
 	}

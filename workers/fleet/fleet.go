@@ -24,6 +24,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -34,6 +35,7 @@ import (
 	"go.temporal.io/sdk/contrib/envconfig"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/agent/sandbox"
 	"github.com/fulgurite/fulgurite/internal/truncate"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
@@ -195,16 +197,8 @@ func (c *Closers) Close(ctx context.Context) error {
 	return errors.Join(all...)
 }
 
-// Launchers makes the launcher that a spec's agent section asks for. The functions of
-// this process can be named by a spec.
-type Launchers agent.Registry
-
-// Launcher implements activities.Launchers.
-func (l Launchers) Launcher(s spec.Spec) (agent.Launcher, error) {
-	return HomeLaunchers{Functions: agent.Registry(l)}.Launcher(s)
-}
-
-// HomeLaunchers are Launchers whose rollouts have their homes below a directory.
+// HomeLaunchers makes the launcher that a spec's agent section asks for. A spec can name the
+// functions of this process. Rollouts have their homes below a directory.
 type HomeLaunchers struct {
 	Functions agent.Registry
 	// Scratch is that directory; by default agent.Command's.
@@ -212,11 +206,13 @@ type HomeLaunchers struct {
 	// TLS says which certificates services and tool servers may have; nil is what the system
 	// accepts.
 	TLS *tls.Config
+	// Hidden lists what isolated agents must not see of this process: absolute paths.
+	Hidden []string
 }
 
 // Launcher implements activities.Launchers.
 func (l HomeLaunchers) Launcher(s spec.Spec) (agent.Launcher, error) {
-	inner, err := l.inner(s.Agent)
+	inner, err := l.inner(s)
 	if err != nil {
 		return nil, err
 	}
@@ -240,8 +236,8 @@ func secretVariables(a spec.Agent) []string {
 	return secret
 }
 
-func (l HomeLaunchers) inner(a spec.Agent) (agent.Launcher, error) {
-	switch {
+func (l HomeLaunchers) inner(s spec.Spec) (agent.Launcher, error) {
+	switch a := s.Agent; {
 	case a.Func != "":
 		return l.Functions.Launcher(a.Func)
 	case a.Service != nil:
@@ -249,7 +245,26 @@ func (l HomeLaunchers) inner(a spec.Agent) (agent.Launcher, error) {
 	case a.Temporal != nil:
 		return nil, errors.New("only the workflow of a rollout can start agent.temporal")
 	}
-	return agent.Command{Args: a.Command, Scratch: l.Scratch}, nil
+	c := agent.Command{Args: s.Agent.Command, Scratch: l.Scratch}
+	if s.Agent.Sandbox == spec.SandboxProcess {
+		c.Isolation = l.isolation(s)
+	}
+	return c, nil
+}
+
+// isolation returns what an isolated agent sees and reaches. Tasks have their answers in
+// them.
+func (l HomeLaunchers) isolation(s spec.Spec) *agent.Isolation {
+	out := &agent.Isolation{Reach: s.Agent.Network, Servers: s.Agent.ToolServers, Writable: s.Agent.Writable, Hidden: slices.Clone(l.Hidden)}
+	for _, split := range spec.SplitNames() {
+		text, _ := s.Tasks.Split(split)
+		if source, err := spec.ParseSource(text); err == nil && filepath.IsAbs(source.Path) {
+			out.Hidden = append(out.Hidden, source.Path)
+		}
+	}
+	home, _ := os.UserHomeDir() // without one, there are no secrets in it
+	out.Hidden = append(out.Hidden, sandbox.Secrets(home)...)
+	return out
 }
 
 // workspaces makes the workspaces of tasks in Harbor's format.

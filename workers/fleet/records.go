@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 
@@ -37,6 +38,8 @@ type Records struct {
 	Prompts *Prompts
 	// Metrics counts what the parts do; nil counts nothing.
 	Metrics *metrics.Metrics
+	// private are the directories of store and blobs on this machine.
+	private []string
 	// engine samples and trains in this process. It keeps one copy of a base that
 	// adapters share, so there is one engine.
 	engine *native.Engine
@@ -68,8 +71,18 @@ func Connect(ctx context.Context, storeURL, blobs string, log *zap.Logger) (Reco
 		return Records{}, errors.Join(err, s.Close())
 	}
 	s.Files = b
+	private := []string{b.Directory()}
+	if file, err := store.FilePath(storeURL); err == nil && file != "" {
+		private = append(private, filepath.Dir(file)) // SQLite makes more files beside it
+	}
+	for i, path := range private {
+		if private[i], err = filepath.Abs(path); err != nil {
+			return Records{}, errors.Join(fmt.Errorf("find %s: %w", path, err), s.Close())
+		}
+	}
 	return Records{
-		Store: s, Blobs: b, Catalog: catalog.Catalog{Store: s, Blobs: b}, Codecs: NewCodecs(b), Prompts: NewPrompts(b),
+		private: private,
+		Store:   s, Blobs: b, Catalog: catalog.Catalog{Store: s, Blobs: b}, Codecs: NewCodecs(b), Prompts: NewPrompts(b),
 		engine: native.New(native.Options{}), engines: &opened{engines: map[string]model.Engine{}},
 	}, nil
 }
@@ -113,8 +126,13 @@ func (r Records) Coordinator(c client.Client, namespace string, publisher activi
 // Runner returns the activities of the rollout queues.
 func (r Records) Runner(forwarder activities.Forwarder, functions agent.Registry) *activities.Runner {
 	return &activities.Runner{
-		Runs: r.Store, Attempts: r.Store, Blobs: r.Blobs, Forwarder: forwarder, Launchers: Launchers(functions),
+		Runs: r.Store, Attempts: r.Store, Blobs: r.Blobs, Forwarder: forwarder, Launchers: r.Launchers(functions),
 	}
+}
+
+// Launchers returns launchers whose isolated agents see neither store nor blobs.
+func (r Records) Launchers(functions agent.Registry) HomeLaunchers {
+	return HomeLaunchers{Functions: functions, Hidden: r.private}
 }
 
 // Trainer returns the activities of the queue "train-gpu".

@@ -254,7 +254,13 @@ func (s *Stack) startWorkers(ctx context.Context, o Options) error {
 	}
 	list := []worker.Worker{workers.Training(s.Client, coordinator, tuning), workers.TrainGPU(s.Client, trainer, tuning)}
 	runner := s.Runner(forwarder, o.Agents)
-	runner.Workers, runner.Launchers = fleet.Workers{Client: s.Client}, fleet.HomeLaunchers{Functions: o.Agents, Scratch: o.Scratch}
+	launchers := s.Launchers(o.Agents)
+	directory, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return fmt.Errorf("find the state directory: %w", err)
+	}
+	launchers.Scratch, launchers.Hidden = o.Scratch, append(launchers.Hidden, directory)
+	runner.Workers, runner.Launchers = fleet.Workers{Client: s.Client}, launchers
 	s.closers.OnClose(func(context.Context) error { runner.Close(); return nil })
 	for _, queue := range append([]string{workflows.QueueRollout}, o.Queues...) {
 		list = append(list, workers.Rollout(s.Client, queue, runner, tuning))

@@ -157,7 +157,7 @@ func newConversation(ctx context.Context, records fleet.Records, sp spec.Spec, v
 	if _, err := records.Codecs.Named(sp.Model.Codec); err != nil {
 		return nil, err
 	}
-	if c.launcher, err = fleet.Launchers(builtin.Agents()).Launcher(sp); err != nil {
+	if c.launcher, err = records.Launchers(builtin.Agents()).Launcher(sp); err != nil {
 		return nil, err
 	}
 	if err := c.openJournal(ctx, log); err != nil {
