@@ -197,6 +197,15 @@ func Check(ctx context.Context) error {
 	return nil
 }
 
+// LimitedBy says what enforces limits on this machine for this user. The kernel does not
+// bound the number of root's processes.
+func LimitedBy() string {
+	if os.Geteuid() == 0 {
+		return "rlimits and a look ten times a second, since the kernel bounds no number of processes for root"
+	}
+	return "rlimits and a look ten times a second"
+}
+
 // Fix returns what may let a machine isolate programs for which Check returned err, with
 // commands for its administrator.
 func Fix(err error) []string {

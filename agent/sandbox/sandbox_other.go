@@ -15,6 +15,9 @@ func Main() {}
 // Check says that this system has no sandboxes.
 func Check(context.Context) error { return unavailable() }
 
+// LimitedBy returns nothing.
+func LimitedBy() string { return "" }
+
 // Fix returns nothing: there is no remedy.
 func Fix(error) []string { return nil }
 

@@ -82,7 +82,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 // markAbsent marks as absent what is missing here but belongs on another machine.
 func (c *Command) markAbsent(findings []Finding) []Finding {
 	for i, f := range findings {
-		others := c.For == "gpu" && (f.Subject == "server" || f.Subject == "agent" || strings.HasPrefix(f.Text, "agent.") || strings.HasPrefix(f.Text, "grader."))
+		others := c.For == "gpu" && (f.Subject == "server" || f.Subject == "agent" || f.Subject == "sandbox" || strings.HasPrefix(f.Text, "agent.") || strings.HasPrefix(f.Text, "grader."))
 		if others && f.State == Missing {
 			findings[i].State = Absent
 		}
@@ -94,12 +94,13 @@ func (c *Command) markAbsent(findings []Finding) []Finding {
 func (c *Command) probes(s *state.Flags, sp *spec.Spec) []probe {
 	agents := queue{workflows.QueueRollout, enums.TASK_QUEUE_TYPE_ACTIVITY}
 	var programs []string
-	computes := false // in PyTorch
+	computes, isolates := false, false
 	if sp != nil {
 		if whole, err := update.WithAdapter(*sp); err == nil { // findSpec says what is wrong
 			sp = &whole
 		}
 		agents, programs, computes = agentQueue(*sp), programNames(*sp), usesTorch(*sp) && c.For != "stack"
+		isolates = sp.Agent.Sandbox != ""
 	}
 	install := s.Command("doctor", "--install-torch")
 	engine := torchProbe{needed: computes, install: install, limit: c.Limit}
@@ -111,6 +112,7 @@ func (c *Command) probes(s *state.Flags, sp *spec.Spec) []probe {
 		{"python", false, findPythons(programs)},
 		{"torch", computes, engine.find},
 		{"vllm", false, findVLLM},
+		{"sandbox", isolates && c.For != "gpu", findSandbox(isolates)},
 		{"temporal", false, findTemporal(s, agents)},
 		{"store", c.Records.Store != "", findStore(s, c.Records)},
 	}
@@ -165,7 +167,7 @@ const (
 // Finding is the result of one check.
 type Finding struct {
 	// Subject is the subject of the check: cpu, memory, disk, gpu, python, torch, vllm,
-	// server, temporal, store, agent, spec or room.
+	// sandbox, server, temporal, store, agent, spec or room.
 	Subject string `json:"subject"`
 	State   State  `json:"state"`
 	// Text describes the result in words.

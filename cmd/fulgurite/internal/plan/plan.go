@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/fulgurite/fulgurite/agent/sandbox"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/output"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/dialog"
@@ -205,6 +206,11 @@ func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 	if sp.Evaluation.Only == "" {
 		p.Warnings = append(p.Warnings, p.warnings()...)
 	}
+	if sp.Agent.Sandbox != "" {
+		if err := sandbox.Check(ctx); err != nil {
+			p.Warnings = append(p.Warnings, fmt.Sprintf("agent.sandbox: %v: workers here run no attempt of it; `fulgurite doctor` says what it needs", err))
+		}
+	}
 	return p, nil
 }
 
@@ -306,6 +312,9 @@ func (p Plan) Print(t *terminal.Terminal) {
 		line("tasks", "train %d, gate %d, test %d", p.Tasks[record.Train], p.Tasks[record.Gate], p.Tasks[record.Test])
 	}
 	line("agent", "%s; at most %s", agentOf(s.Agent), limitsOf(s.Agent.Limits))
+	if len(s.Agent.Command) > 0 {
+		line("sandbox", "%s", sandboxOf(s.Agent))
+	}
 	for _, l := range promptsOf(s) {
 		line(l.label, "%s", l.text)
 	}
@@ -384,6 +393,20 @@ func agentOf(a spec.Agent) string {
 		return "function " + a.Func
 	}
 	return "command " + strings.Join(a.Command, " ")
+}
+
+// sandboxOf says what isolates an agent that is a command.
+func sandboxOf(a spec.Agent) string {
+	if a.Sandbox == "" {
+		return "none: agents are not isolated; agent.sandbox: process isolates them"
+	}
+	reach := append([]string{"its model"}, a.ToolServers...)
+	out := fmt.Sprintf("%s: reaches only %s; at most %d processes and threads, files of %d MiB", a.Sandbox, strings.Join(append(reach, a.Network...), ", "),
+		a.Limits.Processes, a.Limits.FileBytes>>20)
+	if a.Limits.CPUSeconds > 0 {
+		out += fmt.Sprintf(", %g s of processor time", a.Limits.CPUSeconds)
+	}
+	return out
 }
 
 // templateOf names a chat template that is not the model's own.
