@@ -115,6 +115,8 @@ func play(role []string) {
 		playPrisoner(role[1:])
 	case "bomb":
 		playBomb()
+	case "unable":
+		playUnable(role[1], role[2])
 	case "spin":
 		playSpin()
 	case "peek":
@@ -216,6 +218,9 @@ func share(path string) {
 // playWorker launches an agent that hangs, and is killed while it does.
 func playWorker(scratch string) {
 	c := agent.Command{Args: acting("parent", "hang"), Scratch: scratch}
+	if os.Getenv("ISOLATED") != "" {
+		c.Isolation = &agent.Isolation{Reach: []string{os.Getenv("LIVENESS")}}
+	}
 	j := job("worker")
 	j.Environment = map[string]string{"LIVENESS": os.Getenv("LIVENESS")}
 	_, err := c.Launch(context.Background(), j)

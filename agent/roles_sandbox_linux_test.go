@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -17,6 +18,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/agent/sandbox"
 )
 
 // playPrisoner tries each "verb argument" and prints as JSON what came of it: "done", or
@@ -162,6 +166,15 @@ func playBomb() {
 			select {}
 		}
 	}
+}
+
+// playUnable is a worker on a machine that can't isolate. It prints what came of an isolated
+// agent, which would make a file, and what would help.
+func playUnable(scratch, file string) {
+	c := agent.Command{Args: []string{"touch", file}, Scratch: scratch, Isolation: &agent.Isolation{}}
+	_, err := c.Launch(context.Background(), job("unable"))
+	fmt.Println(err)
+	fmt.Println(sandbox.Fix(sandbox.Check(context.Background())))
 }
 
 // playSpin uses a processor in two processes.

@@ -271,3 +271,81 @@ func TestADaemonInASandboxEndsWithItsAgent(t *testing.T) {
 	living["parent"].requireDead(t)
 	living["daemon"].requireDead(t)
 }
+
+func TestADeadWorkerLeavesNothingOfASandbox(t *testing.T) {
+	t.Parallel()
+	needSandbox(t)
+	w := newLiveness(t)
+	args := acting("worker", t.TempDir())
+	worker := exec.Command(args[0], args[1:]...)
+	worker.Env = append(os.Environ(), "LIVENESS="+w.listener.Addr().String(), "ISOLATED=1")
+	require.NoError(t, worker.Start())
+	t.Cleanup(func() { _, _ = worker.Process.Kill(), worker.Wait() })
+	living := w.await(t, 3)
+	require.NoError(t, worker.Process.Kill())
+	for _, l := range living {
+		l.requireDead(t)
+	}
+}
+
+func TestALaterAttemptTakesTheHomeOfAnIsolatedOne(t *testing.T) {
+	t.Parallel()
+	w := newLiveness(t)
+	i := agent.Isolation{Reach: []string{w.listener.Addr().String()}}
+	c := isolated(t, i, "parent", "hang")
+	j := job("retry")
+	j.Execution, j.Environment = "x", w.environment()
+	first := start(t.Context(), c, j)
+	living := w.await(t, 3)
+	j.Address.Attempt = 2
+	c.Args = acting("litter")
+	second := <-start(t.Context(), c, j)
+	require.NoError(t, second.err)
+	require.Equal(t, "1", second.result.Text, "the home is new, with its directory for temporary files")
+	for _, l := range living {
+		l.requireDead(t)
+	}
+	one := <-first
+	require.True(t, one.err != nil || one.result.Failed(), "it was ended")
+}
+
+// It is not the machine that is at fault, and doctor could not help.
+func TestAnIsolatedAgentMustSeeItsDirectory(t *testing.T) {
+	t.Parallel()
+	j := job("hidden")
+	j.Directory = t.TempDir()
+	got := <-start(t.Context(), isolated(t, agent.Isolation{Hidden: []string{j.Directory}}, "echo"), j)
+	require.ErrorIs(t, got.err, agent.ErrNotStarted)
+	require.ErrorContains(t, got.err, j.Directory+" has to be visible and is hidden at the same time")
+	require.NotContains(t, got.err.Error(), "can't isolate")
+	j.Directory = ""
+	got = <-start(t.Context(), isolated(t, agent.Isolation{Writable: []string{"/no/such/place"}}, "echo"), j)
+	require.ErrorContains(t, got.err, "make /no/such/place writable for the agent")
+}
+
+func TestAMachineThatCannotIsolateRunsNoAgent(t *testing.T) {
+	t.Parallel()
+	needSandbox(t)
+	ran := filepath.Join(t.TempDir(), "ran")
+	args := acting("unable", t.TempDir(), ran)
+	// In this namespace, no further ones can be made.
+	worker := exec.Command("unshare", append([]string{"-Ur", "sh", "-c", `echo 0 > /proc/sys/user/max_user_namespaces; exec "$0" "$@"`}, args...)...)
+	out, err := worker.CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.Contains(t, string(out), "agent.sandbox: process: this machine can't isolate a program")
+	require.Contains(t, string(out), "user.max_user_namespaces")
+	require.NoFileExists(t, ran)
+}
+
+func BenchmarkLaunch(b *testing.B) {
+	for name, isolation := range map[string]*agent.Isolation{"plain": nil, "isolated": {}} {
+		b.Run(name, func(b *testing.B) {
+			c := agent.Command{Args: []string{"/bin/true"}, Scratch: b.TempDir(), Isolation: isolation}
+			for b.Loop() {
+				if _, err := c.Launch(b.Context(), job("bench")); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
