@@ -115,6 +115,8 @@ func play(role []string) {
 		playPrisoner(role[1:])
 	case "bomb":
 		playBomb()
+	case "stream":
+		playStream(role[1])
 	case "unable":
 		playUnable(role[1], role[2])
 	case "spin":

@@ -1,12 +1,14 @@
 package agent_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -175,6 +177,26 @@ func playUnable(scratch, file string) {
 	_, err := c.Launch(context.Background(), job("unable"))
 	fmt.Println(err)
 	fmt.Println(sandbox.Fix(sandbox.Check(context.Background())))
+}
+
+// playStream reads the first line of a streamed reply, says so to the server, and then
+// reads the rest or closes the connection.
+func playStream(then string) {
+	reply, err := http.Get(os.Getenv("OPENAI_BASE_URL") + "/stream")
+	must(err)
+	lines := bufio.NewReader(reply.Body)
+	first, err := lines.ReadString('\n')
+	must(err)
+	if then == "close" {
+		must(reply.Body.Close())
+		return
+	}
+	seen, err := http.Post(os.Getenv("OPENAI_BASE_URL")+"/seen", "text/plain", strings.NewReader(first))
+	must(err)
+	must(seen.Body.Close())
+	rest, err := io.ReadAll(lines)
+	must(err)
+	fmt.Println(strings.TrimSpace(first), len(rest))
 }
 
 // playSpin uses a processor in two processes.

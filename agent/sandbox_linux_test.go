@@ -3,7 +3,10 @@ package agent_test
 import (
 	"bufio"
 	"encoding/json"
+	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -270,6 +273,45 @@ func TestADaemonInASandboxEndsWithItsAgent(t *testing.T) {
 	require.Equal(t, agent.Timeout, (<-end).result.Failure)
 	living["parent"].requireDead(t)
 	living["daemon"].requireDead(t)
+}
+
+// streamer is a model that streams a line, waits until the agent has it, and streams a MiB.
+type streamer struct{ seen, closed chan string }
+
+func (s streamer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if strings.HasSuffix(r.URL.Path, "/seen") {
+		line, _ := io.ReadAll(r.Body)
+		s.seen <- string(line)
+		return
+	}
+	_, _ = io.WriteString(w, "first\n")
+	w.(http.Flusher).Flush()
+	select {
+	case <-s.seen:
+		_, _ = w.Write(make([]byte, 1<<20))
+	case <-r.Context().Done():
+		s.closed <- r.URL.Path
+	}
+}
+
+func TestAnIsolatedAgentReadsAStreamAsItComes(t *testing.T) {
+	t.Parallel()
+	s := streamer{make(chan string, 1), make(chan string, 1)}
+	server := httptest.NewServer(s)
+	t.Cleanup(server.Close)
+	j := job("stream")
+	j.BaseURL = server.URL + "/r/x/v1"
+	j.Limits.Time = testTimeout
+	got := <-start(t.Context(), isolated(t, agent.Isolation{}, "stream", "read"), j)
+	require.NoError(t, got.err)
+	require.Equal(t, "first 1048576", got.result.Text, got.result)
+	got = <-start(t.Context(), isolated(t, agent.Isolation{}, "stream", "close"), j)
+	require.NoError(t, got.err)
+	select {
+	case <-s.closed: // the model notices that nobody reads
+	case <-time.After(testTimeout):
+		t.Fatal("the model still streams")
+	}
 }
 
 func TestADeadWorkerLeavesNothingOfASandbox(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/agent/sandbox"
 	"github.com/fulgurite/fulgurite/examples/calc/calculator"
 	"github.com/fulgurite/fulgurite/spec"
 )
@@ -51,4 +52,12 @@ func TestAnAgentTrainsTheSameAsFunctionAndAsCommand(t *testing.T) {
 	asCommand, err := train(ctx, st, "as-command", s.WithDefaults())
 	require.NoError(t, err)
 	require.Equal(t, asFunction.Weights, asCommand.Weights)
+
+	if err := sandbox.Check(ctx); err != nil {
+		t.Skip(err)
+	}
+	s.Agent.Sandbox = spec.SandboxProcess
+	isolated, err := train(ctx, st, "isolated", s.WithDefaults())
+	require.NoError(t, err)
+	require.Equal(t, asFunction.Weights, isolated.Weights, "a sandbox changes nothing that is learned")
 }
