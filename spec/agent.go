@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net"
@@ -214,6 +215,15 @@ func (a Agent) check(f *Faults) {
 
 // SandboxProcess is the value of agent.sandbox that isolates an agent.
 const SandboxProcess = "process"
+
+// Isolation returns what isolates an agent that is a command: SandboxProcess, or "none". For
+// other agents it returns "", because they run elsewhere.
+func (a Agent) Isolation() string {
+	if len(a.Command) == 0 {
+		return ""
+	}
+	return cmp.Or(a.Sandbox, "none")
+}
 
 // maxNetwork bounds agent.network: each entry is a listener in each sandbox.
 const maxNetwork = 64

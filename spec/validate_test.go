@@ -173,8 +173,8 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		"negative processes": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "process", Limits: spec.AgentLimits{Processes: -1}}
 		}, "agent.limits.processes: "},
-		"tool server twice":      {func(s *spec.Spec) { s.Agent.ToolServers = []string{"http://a/", "http://a/"} }, "agent.tool_servers[1]: "},
-		"function with a space":  {func(s *spec.Spec) { s.Agent.Func = "calculator " }, "agent.func: "},
+		"tool server twice":     {func(s *spec.Spec) { s.Agent.ToolServers = []string{"http://a/", "http://a/"} }, "agent.tool_servers[1]: "},
+		"function with a space": {func(s *spec.Spec) { s.Agent.Func = "calculator " }, "agent.func: "},
 		"workflow with a space": {func(s *spec.Spec) { s.Agent = spec.Agent{Temporal: &spec.Temporal{Workflow: " a", Queue: "b"}} },
 			"agent.temporal.workflow: "},
 		"server with a version": {func(s *spec.Spec) {

@@ -103,7 +103,7 @@ func Failure(word string) string {
 func failures() map[string]string {
 	return map[string]string{
 		"exit": "ended with an error", "error": "returned an error", "panic": "panicked", "timeout": "ran out of time", "hang": "showed no sign of life",
-		"output_limit": "wrote too much", "memory_limit": "took too much memory", "call_limit": "made too many calls", "token_limit": "sampled too many tokens",
+		"output_limit": "wrote too much", "memory_limit": "took too much memory", "process_limit": "ran too many processes", "cpu_limit": "took too much processor time", "call_limit": "made too many calls", "token_limit": "sampled too many tokens",
 		"killed": "was killed", "no_reward": "reported no reward", "bad_reward": "reported something that is not a reward",
 		"truncated": "had a reply that was cut off", "retry": "asked for another attempt",
 	}

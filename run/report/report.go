@@ -38,6 +38,8 @@ type Report struct {
 	Status record.Status `json:"status"`
 	// Error says why a run that ended did not complete.
 	Error string `json:"error,omitempty"`
+	// Isolation is what isolates its agents if they are commands: process or none.
+	Isolation string `json:"isolation,omitempty"`
 	// Steps is how many of the Planned steps are finished.
 	Steps   int     `json:"steps"`
 	Planned int     `json:"planned"`
@@ -133,7 +135,7 @@ func Of(ctx context.Context, s Store, blobs Blobs, run, policy string) (Report, 
 		return Report{}, fmt.Errorf("report on run %s: %w", run, err)
 	}
 	r := Report{
-		Run: run, Policy: policy, Status: m.run.Status, Error: m.run.Failure().Error, Steps: len(m.steps), Planned: PlannedSteps(m.spec.Training.Total(len(m.tasks)), m.actions),
+		Run: run, Policy: policy, Status: m.run.Status, Error: m.run.Failure().Error, Isolation: m.spec.Agent.Isolation(), Steps: len(m.steps), Planned: PlannedSteps(m.spec.Training.Total(len(m.tasks)), m.actions),
 		Quarantines: m.quarantines, Versions: len(m.versions), Promotions: m.promotions, Decisions: m.decisions, Only: record.Kind(m.spec.Evaluation.Only), Evaluates: evaluation.ModelOf(m.spec),
 		Replies: repliesOf(m.steps), Forgotten: m.removed, Refusals: Refusals(m.refusals), Pointer: map[record.Source]int{}, ByKind: map[record.Kind]Attempts{},
 	}
@@ -215,6 +217,9 @@ func (r Report) WriteText(w io.Writer) error {
 	}
 	if r.Warning != "" {
 		p.Line("  warning: %s", r.Warning)
+	}
+	if r.Isolation == spec.SandboxProcess {
+		p.Line("  its agents are isolated: agent.sandbox: %s", r.Isolation)
 	}
 	switch {
 	case r.Search != nil:

@@ -45,6 +45,8 @@ type Status struct {
 	// Stop is the request to end the run early. While the run is under way, it says that
 	// the run is stopping.
 	Stop *record.Stop `json:"stop,omitempty"`
+	// Isolation is what isolates its agents if they are commands: process or none.
+	Isolation string `json:"isolation,omitempty"`
 	// Progress is that of the run's workflow. When the run has ended, or the workflow
 	// can't be asked, it is what the store has. It is absent for a run that was refused,
 	// that is not on record yet, or that does not answer.
@@ -138,6 +140,9 @@ func read(ctx context.Context, s *state.Flags, t *terminal.Terminal, name string
 		defer temporal.Close()
 	}
 	out := Status{Run: name, Status: run.Status, Error: run.Failure().Error, Warning: doubt, canRetry: run.CanRetry()}
+	if sp, err := records.Catalog.Spec(ctx, name); err == nil { // a run that was refused may have none
+		out.Isolation = sp.Agent.Isolation()
+	}
 	out.lost = out.canRetry && temporal != nil && isLost(ctx, temporal, run)
 	if out.Collected, err = records.Store.CollectedVersions(ctx, name, model.DefaultPolicy); err != nil {
 		return out, err
@@ -507,6 +512,9 @@ func (s Status) print(t *terminal.Terminal, place shell.Place) error {
 		if err := PrintPhases(t, s.Phases); err != nil {
 			return err
 		}
+	}
+	if s.Isolation == spec.SandboxProcess {
+		t.Printf("  its agents are isolated: agent.sandbox: %s\n", s.Isolation)
 	}
 	s.printUsage(t)
 	if s.Spent != nil {
