@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/agent/sandbox"
@@ -86,11 +87,13 @@ func TestAnIsolatedAgentReachesItsModelAndItsServersAndNothingElse(t *testing.T)
 	require.NoError(t, gone.Close())
 	j := job("network")
 	j.BaseURL = "http://" + model.Addr().String() + "/r/x/v1"
+	vsock := "socket " + strconv.Itoa(unix.AF_VSOCK) // to the host of a virtual machine
 	i := agent.Isolation{Servers: []string{"http://" + tools.Addr().String() + "/healthz"}, Reach: []string{"localhost:" + port(named), gone.Addr().String(), "192.0.2.7:9", "hub.example:443"}}
 	out := tried(t, i, j,
 		"dial "+model.Addr().String(), "dial "+tools.Addr().String(), "dial localhost:"+port(named), "dial "+gone.Addr().String(),
 		"dial "+other.Addr().String(), "dial localhost:"+port(other), "dial 192.0.2.7:10", "dial 192.0.2.8:9", "dial [::1]:"+port(model),
-		"lookup hub.example", "lookup elsewhere.example", "read /etc/hosts")
+		"lookup hub.example", "lookup elsewhere.example", "read /etc/hosts", vsock)
+	require.Contains(t, out[vsock], "address family not supported")
 	require.Equal(t, "model ping", out["dial "+model.Addr().String()])
 	require.Equal(t, "tools ping", out["dial "+tools.Addr().String()])
 	require.Equal(t, "named ping", out["dial localhost:"+port(named)])
@@ -252,6 +255,7 @@ func TestAnIsolatedAgentEndsAsAnyOther(t *testing.T) {
 	require.Equal(t, launch(t, job("ends"), "echo"), of("echo"))
 	require.Equal(t, launch(t, job("ends"), "exit", "7"), of("exit", "7"))
 	require.Equal(t, launch(t, job("ends"), "suicide"), of("suicide"))
+	require.Empty(t, of("descriptors").Text, "it inherits nothing of its shim and the sandbox")
 	require.Equal(t, launch(t, job("ends"), "flood").Failure, of("flood").Failure)
 	c := isolated(t, agent.Isolation{}, "echo")
 	c.Args = []string{"no-such-program"}

@@ -13,15 +13,15 @@
 //     is passed on to the same host and port of the machine, and there is no other way
 //     out.
 //   - It sees and signals only its own processes. All of them end with the first one.
-//   - It can't make namespaces, open devices other than the usual ones, or get rights
-//     from programs that have them.
+//   - It can't make namespaces or sockets of unusual kinds, open devices other than the
+//     usual ones, or get rights from programs that have them.
 //
 // [Limits] bound its processes, open files, CPU time and the size of its files.
 //
 // # What is not isolated
 //
-// It runs on the kernel of the machine, and no system call is filtered. It is not a virtual
-// machine. Files that the user can read and the policy does not hide stay readable. CPU and
+// It runs on the kernel of the machine, whose system calls it can make, except for some
+// sockets. It is not a virtual machine. Files that the user can read and the policy does not hide stay readable. CPU and
 // disk are shared.
 //
 // # What a machine needs

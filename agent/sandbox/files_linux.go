@@ -18,6 +18,11 @@ import (
 // there what may be secret, and sockets.
 func emptied() []string { return []string{"/tmp", "/var/tmp", "/run", "/var/run"} }
 
+// machineOnly returns directories with which the kernel tells root about itself.
+func machineOnly() []string {
+	return []string{"/sys/firmware", "/sys/fs/bpf", "/sys/kernel/debug", "/sys/kernel/security", "/sys/kernel/tracing"}
+}
+
 // memoryFiles bounds what a program keeps in /tmp and /dev/shm, each.
 const memoryFiles = "size=256m,mode=1777"
 
@@ -96,7 +101,7 @@ func places(p Policy, programs []string) ([]place, error) {
 			return nil, err
 		}
 	}
-	for _, path := range p.Hidden {
+	for _, path := range slices.Concat(machineOnly(), p.Hidden) {
 		if err := add(path, hidden, false); err != nil {
 			return nil, err
 		}

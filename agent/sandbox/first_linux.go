@@ -94,6 +94,9 @@ func (f first) prepare(p Policy, args []string) ([]*os.File, error) {
 	if err := giveUpRights(); err != nil {
 		return nil, fmt.Errorf("give up rights: %w", err)
 	}
+	if err := filterSystemCalls(); err != nil {
+		return nil, fmt.Errorf("filter its system calls: %w", err)
+	}
 	return listeners, nil
 }
 
