@@ -117,6 +117,8 @@ func play(role []string) {
 		playBomb()
 	case "stream":
 		playStream(role[1])
+	case "warden":
+		playWarden()
 	case "unable":
 		playUnable(role[1], role[2])
 	case "spin":

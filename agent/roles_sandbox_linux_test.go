@@ -188,6 +188,18 @@ func playUnable(scratch, file string) {
 	fmt.Println(sandbox.Fix(sandbox.Check(context.Background())))
 }
 
+// playWarden is the worker of an isolated agent that says who it is, whether it could write,
+// and how many processes it sees.
+func playWarden() {
+	scratch, err := os.MkdirTemp("", "fulgurite-warden")
+	must(err)
+	defer func() { must(os.RemoveAll(scratch)) }()
+	script := `echo user $(id -u), wrote $(touch /var/tmp/../fulgurite-test 2>/dev/null && echo yes || echo no), home $(touch here && echo yes), processes $(cd /proc && echo [0-9]* | wc -w)`
+	got := <-start(context.Background(), agent.Command{Args: sh(script), Scratch: scratch, Isolation: &agent.Isolation{}}, job("warden"))
+	must(got.err)
+	fmt.Println(got.result.Text, got.result.Message)
+}
+
 // playStream reads the first line of a streamed reply, says so to the server, and then
 // reads the rest or closes the connection.
 func playStream(then string) {

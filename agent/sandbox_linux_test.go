@@ -3,6 +3,7 @@ package agent_test
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -247,19 +248,21 @@ func TestAnIsolatedAgentIsBounded(t *testing.T) {
 
 func TestAnIsolatedAgentEndsAsAnyOther(t *testing.T) {
 	t.Parallel()
+	j := job("ends")
+	j.Limits.OutputBytes = 1 << 20
 	of := func(role ...string) agent.Result {
-		got := <-start(t.Context(), isolated(t, agent.Isolation{}, role...), job("ends"))
+		got := <-start(t.Context(), isolated(t, agent.Isolation{}, role...), j)
 		require.NoError(t, got.err)
 		return got.result
 	}
-	require.Equal(t, launch(t, job("ends"), "echo"), of("echo"))
-	require.Equal(t, launch(t, job("ends"), "exit", "7"), of("exit", "7"))
-	require.Equal(t, launch(t, job("ends"), "suicide"), of("suicide"))
+	require.Equal(t, launch(t, j, "echo"), of("echo"))
+	require.Equal(t, launch(t, j, "exit", "7"), of("exit", "7"))
+	require.Equal(t, launch(t, j, "suicide"), of("suicide"))
 	require.Empty(t, of("descriptors").Text, "it inherits nothing of its shim and the sandbox")
-	require.Equal(t, launch(t, job("ends"), "flood").Failure, of("flood").Failure)
+	require.Equal(t, agent.OutputLimit, of("flood").Failure)
 	c := isolated(t, agent.Isolation{}, "echo")
 	c.Args = []string{"no-such-program"}
-	got := <-start(t.Context(), c, job("ends"))
+	got := <-start(t.Context(), c, j)
 	require.ErrorIs(t, got.err, agent.ErrNotStarted)
 	require.ErrorContains(t, got.err, "no-such-program")
 }
@@ -367,6 +370,20 @@ func TestAnIsolatedAgentMustSeeItsDirectory(t *testing.T) {
 	j.Directory = ""
 	got = <-start(t.Context(), isolated(t, agent.Isolation{Writable: []string{"/no/such/place"}}, "echo"), j)
 	require.ErrorContains(t, got.err, "make /no/such/place writable for the agent")
+}
+
+func TestAnOrdinaryUserIsolatesAgentsToo(t *testing.T) {
+	t.Parallel()
+	needSandbox(t)
+	c := unprivileged("warden")
+	out, err := c.CombinedOutput()
+	require.NoError(t, err, string(out))
+	want := os.Getuid()
+	if want == 0 {
+		want = nobody
+	}
+	// The first process, the shell and its children.
+	require.Regexp(t, fmt.Sprintf(`^user %d, wrote no, home yes, processes [2-5] \n$`, want), string(out))
 }
 
 func TestAMachineThatCannotIsolateRunsNoAgent(t *testing.T) {
