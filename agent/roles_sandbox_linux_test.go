@@ -58,6 +58,7 @@ func escapes() map[string]func(string) (string, error) {
 		"write":    write,
 		"dial":     func(address string) (string, error) { return dial("tcp", address) },
 		"unix":     func(path string) (string, error) { return dial("unix", path) },
+		"send":     send,
 		"environs": findEnvironment,
 		"pids": func(string) (string, error) {
 			pids, _ := filepath.Glob("/proc/[0-9]*")
@@ -154,6 +155,22 @@ func dial(network, address string) (string, error) {
 	reply := make([]byte, 64)
 	n, err := c.Read(reply)
 	return strings.TrimSpace(string(reply[:n])), err
+}
+
+// send sends some bytes and their end, and returns what comes back.
+func send(address string) (string, error) {
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	must(c.SetDeadline(time.Now().Add(5 * time.Second)))
+	if _, err := c.Write(make([]byte, 3_000_000)); err != nil {
+		return "", err
+	}
+	must(c.(*net.TCPConn).CloseWrite())
+	reply, err := io.ReadAll(c)
+	return strings.TrimSpace(string(reply)), err
 }
 
 // findEnvironment looks for a text in the environment of every process but its own.

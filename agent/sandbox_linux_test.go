@@ -70,6 +70,26 @@ func echoServer(t *testing.T, network, address, word string) net.Listener {
 	return l
 }
 
+// countServer answers each connection with the number of bytes that it got before their end.
+func countServer(t *testing.T) net.Listener {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			n, _ := io.Copy(io.Discard, c)
+			_, _ = fmt.Fprintln(c, n)
+			_ = c.Close()
+		}
+	}()
+	return l
+}
+
 func port(l net.Listener) string { return strconv.Itoa(l.Addr().(*net.TCPAddr).Port) }
 
 func TestAMachineThatCanMakeNamespacesCanIsolate(t *testing.T) {
@@ -84,16 +104,18 @@ func TestAnIsolatedAgentReachesItsModelAndItsServersAndNothingElse(t *testing.T)
 	t.Parallel()
 	model, tools, named, other := echoServer(t, "tcp", "127.0.0.1:0", "model"), echoServer(t, "tcp", "127.0.0.1:0", "tools"),
 		echoServer(t, "tcp", "127.0.0.1:0", "named"), echoServer(t, "tcp", "127.0.0.1:0", "other")
+	counted := countServer(t)
 	gone := echoServer(t, "tcp", "127.0.0.1:0", "gone")
 	require.NoError(t, gone.Close())
 	j := job("network")
 	j.BaseURL = "http://" + model.Addr().String() + "/r/x/v1"
 	vsock := "socket " + strconv.Itoa(unix.AF_VSOCK) // to the host of a virtual machine
-	i := agent.Isolation{Servers: []string{"http://" + tools.Addr().String() + "/healthz"}, Reach: []string{"localhost:" + port(named), gone.Addr().String(), "192.0.2.7:9", "hub.example:443"}}
+	i := agent.Isolation{Servers: []string{"http://" + tools.Addr().String() + "/healthz"}, Reach: []string{"localhost:" + port(named), gone.Addr().String(), "192.0.2.7:9", "hub.example:443", counted.Addr().String()}}
 	out := tried(t, i, j,
 		"dial "+model.Addr().String(), "dial "+tools.Addr().String(), "dial localhost:"+port(named), "dial "+gone.Addr().String(),
 		"dial "+other.Addr().String(), "dial localhost:"+port(other), "dial 192.0.2.7:10", "dial 192.0.2.8:9", "dial [::1]:"+port(model),
-		"lookup hub.example", "lookup elsewhere.example", "read /etc/hosts", vsock)
+		"lookup hub.example", "lookup elsewhere.example", "read /etc/hosts", vsock, "send "+counted.Addr().String())
+	require.Equal(t, "3000000", out["send "+counted.Addr().String()], "the end of what it sends is passed on")
 	require.Contains(t, out[vsock], "address family not supported")
 	require.Equal(t, "model ping", out["dial "+model.Addr().String()])
 	require.Equal(t, "tools ping", out["dial "+tools.Addr().String()])
@@ -180,6 +202,11 @@ func TestAnIsolatedAgentSeesNoOtherHome(t *testing.T) {
 	t.Parallel()
 	w := newLiveness(t)
 	c := isolated(t, agent.Isolation{Reach: []string{w.listener.Addr().String()}}, "hang")
+	if scratch, err := os.MkdirTemp(".", ".homes-"); err == nil { // not below /tmp, which is hidden in any case
+		t.Cleanup(func() { _ = os.RemoveAll(scratch) })
+		c.Scratch, err = filepath.Abs(scratch)
+		require.NoError(t, err)
+	}
 	j := job("homes")
 	j.Environment, j.Limits.Time = w.environment(), time.Millisecond
 	var up atomic.Bool
