@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/agent/process"
 	"github.com/fulgurite/fulgurite/agent/sandbox"
 )
 
@@ -362,6 +364,55 @@ func TestADeadWorkerLeavesNothingOfASandbox(t *testing.T) {
 	for _, l := range living {
 		l.requireDead(t)
 	}
+}
+
+func TestADeadShimLeavesNothingOfASandbox(t *testing.T) {
+	t.Parallel()
+	w := newLiveness(t)
+	c := isolated(t, agent.Isolation{Reach: []string{w.listener.Addr().String()}}, "parent", "hang")
+	j := job("shim")
+	j.Environment = w.environment()
+	end := start(t.Context(), c, j)
+	w.await(t, 3)
+	locks, err := filepath.Glob(filepath.Join(c.Scratch, "*.lock"))
+	require.NoError(t, err)
+	require.Len(t, locks, 1)
+	text, err := os.ReadFile(locks[0])
+	require.NoError(t, err)
+	var owner process.Owner
+	require.NoError(t, json.Unmarshal(text, &owner))
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", owner.Shim))
+	require.NoError(t, err)
+	var sandboxes []byte
+	for _, name := range lists {
+		list, err := os.ReadFile(name)
+		require.NoError(t, err)
+		sandboxes = append(sandboxes, list...)
+	}
+	require.NotEmpty(t, sandboxes)
+	require.NoError(t, syscall.Kill(owner.Shim, syscall.SIGKILL))
+	require.Error(t, (<-end).err)
+	for _, pid := range strings.Fields(string(sandboxes)) { // the relay died with the shim, so connections say nothing
+		n, err := strconv.Atoi(pid)
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return syscall.Kill(n, 0) != nil }, testTimeout, time.Millisecond)
+	}
+}
+
+func TestAnIsolatedAgentIsAskedToEnd(t *testing.T) {
+	t.Parallel()
+	work := t.TempDir()
+	c := isolated(t, agent.Isolation{Writable: []string{"."}})
+	c.Args = sh(`trap 'echo asked > said; exit 0' TERM; echo up; while :; do sleep 0.01; done`)
+	j := job("asked")
+	j.Directory, j.Limits.Time = work, time.Millisecond
+	var up atomic.Bool
+	j.Waited, j.Progress = heldUntil(&up), func() { up.Store(true) }
+	got := <-start(t.Context(), c, j)
+	require.Equal(t, agent.Timeout, got.result.Failure)
+	text, err := os.ReadFile(filepath.Join(work, "said"))
+	require.NoError(t, err)
+	require.Equal(t, "asked\n", string(text))
 }
 
 func TestALaterAttemptTakesTheHomeOfAnIsolatedOne(t *testing.T) {
