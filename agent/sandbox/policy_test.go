@@ -1,0 +1,52 @@
+package sandbox_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/agent/sandbox"
+)
+
+func TestARouteIsAHostAndAPort(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"api.example:443": "api.example:443", "API.example:443": "api.example:443", "localhost:8090": "localhost:8090", "127.0.0.1:1": "127.0.0.1:1",
+		"10.0.0.7:65535": "10.0.0.7:65535",
+	} {
+		r, err := sandbox.ParseRoute(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, r.String())
+	}
+	for _, text := range []string{"", ":80", "api.example", "api.example:", "api.example:0", "api.example:65536", "api.example:http", "[::1]:80", "0.0.0.0:80", "224.0.0.1:80", "a b:80", "a\n127.0.0.1 b:80", "*:80", "u@h:80", "http://a:80"} {
+		_, err := sandbox.ParseRoute(text)
+		require.Error(t, err, text)
+	}
+}
+
+func TestTheRouteOfAURLHasThePortOfItsScheme(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"http://127.0.0.1:8090/healthz": "127.0.0.1:8090", "https://tools.example/mcp": "tools.example:443", "http://tools.example": "tools.example:80",
+	} {
+		r, err := sandbox.RouteOf(url)
+		require.NoError(t, err, url)
+		require.Equal(t, want, r.String())
+	}
+	for _, url := range []string{"", "tools.example", "ftp://tools.example", "http://[::1]:80/"} {
+		_, err := sandbox.RouteOf(url)
+		require.Error(t, err, url)
+	}
+}
+
+func TestSecretsAreThoseOfTheUserThatExist(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(home, ".ssh"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(home, ".netrc"), nil, 0o600))
+	got := sandbox.Secrets(home)[:2]
+	require.Empty(t, cmp.Diff([]string{filepath.Join(home, ".netrc"), filepath.Join(home, ".ssh")}, got))
+}
