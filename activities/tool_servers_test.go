@@ -28,14 +28,14 @@ func TestAnAttemptWithoutItsToolsYieldsNoRewardAndIsMadeAgain(t *testing.T) {
 	w.start(s)
 	launched := 0
 	runner := w.runner(w.serve(w.gateway()), nil)
-	runner.Launchers = fleet.Launchers{"agent": func(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
+	runner.Launchers = fleet.HomeLaunchers{Functions: agent.Registry{"agent": func(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
 		launched++
 		if _, err := ask(ctx, env, task.Input); err != nil {
 			return "", err
 		}
 		away.Store(launched == 1)
 		return "42", nil
-	}}
+	}}}
 	in := rollout(0, 0)
 	_, err := do[activities.RunAgentResult](t, runner.RunAgent, in)
 	requireRetryable(t, err, "server of tools "+tools)

@@ -87,7 +87,9 @@ func (c *cpuCommand) setUp(ctx context.Context, p *process, agents agent.Registr
 	}
 	tuning, runner := p.tuning(c.Concurrency), records.Runner(forwarder, agents)
 	runner.Workers, runner.TLS = fleet.Workers{Client: temporal}, p.peers.TLS
-	runner.Launchers = fleet.HomeLaunchers{Functions: agents, TLS: p.peers.TLS}
+	launchers := records.Launchers(agents)
+	launchers.TLS = p.peers.TLS
+	runner.Launchers = launchers
 	p.OnClose(func(context.Context) error { runner.Close(); return nil })
 	var list []worker.Worker
 	queues := c.Queues
