@@ -69,8 +69,8 @@ func TestSchedulingCanBeChangedInAnyRun(t *testing.T) {
 	require.InDelta(t, 3, s.SettableValues()[spec.KeyPriority], 0)
 	require.InDelta(t, 1, s.SettableValues()[spec.KeyWeight], 0)
 	for key, want := range map[string]string{
-		spec.KeyWeight:   "scheduling.weight: 1001 is not possible; give a number from 0.001 to 1000",
-		spec.KeyPriority: "scheduling.priority: 1001 is not possible; give a number from 1 to 5",
+		spec.KeyWeight:   "scheduling.weight: 1001 is not possible; give at least 0.001 and at most 1000",
+		spec.KeyPriority: "scheduling.priority: 1001 is not possible; give at least 1 and at most 5",
 	} {
 		_, err := s.Set(map[string]float64{key: 1001})
 		require.ErrorContains(t, err, want)
