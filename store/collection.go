@@ -248,6 +248,9 @@ func (s *Store) haveSplits(ctx context.Context, r record.Run) error {
 		return nil
 	}
 	for kind, split := range r.Splits {
+		if split.Digest == "" {
+			continue
+		}
 		has, err := s.Files.Has(ctx, split.Digest)
 		if err != nil {
 			return err

@@ -46,6 +46,22 @@
 // resumes that had been stopped, it writes the file again, or is told that the file is
 // gone when it records its row.
 //
+// # Runs that have ended
+//
+// A [Forgetter] removes, at the request of a person, a run with all that only it has, or
+// what one task left in runs, and it prunes runs: files of versions by a rule, and the
+// bodies of calls. It touches no run under way. A tombstone is on record before anything is
+// removed, so no run goes on or is computed again from what is gone, and an interrupted
+// removal is ended by the next. While a file is removed, nothing can be put on record that
+// would need it: runs and versions are recorded only if their files exist. What is found
+// through something else goes before that, such as the files that a manifest names before
+// the manifest.
+//
+// The package does not overwrite bytes on the disk, which is the store's task, and it knows
+// Temporal only as [Histories].
+//
+// # In workflows
+//
 // A collection is part of the activity that records a step. It does not appear in the
 // history of a workflow, so histories of earlier runs can still be replayed.
 package retention
