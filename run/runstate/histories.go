@@ -30,6 +30,9 @@ type Histories struct {
 const (
 	deletionPoll = 200 * time.Millisecond
 	deletionWait = 3 * time.Minute
+	// listTries is how often a busy server is asked for a page of its list, each time for as
+	// long as the client waits, which is 10 seconds.
+	listTries = 6
 )
 
 // Open returns the id of a workflow of the run that is under way, its own or one below it. It
@@ -156,12 +159,21 @@ func (h Histories) contains(ctx context.Context, e *common.WorkflowExecution, te
 	return false, nil
 }
 
+// isLate reports whether the server did not answer in the client's time, as a busy one may.
+func isLate(err error) bool {
+	var late *serviceerror.DeadlineExceeded
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &late)
+}
+
 // list returns the executions of a run, those before a reset or a continuation too, and all
 // that are below it.
 func (h Histories) list(ctx context.Context, run record.Run) (all []*common.WorkflowExecution, err error) {
 	request := &workflowservice.ListWorkflowExecutionsRequest{Namespace: h.Namespace, PageSize: 1000, Query: fmt.Sprintf("RootWorkflowId = '%s'", run.WorkflowID)}
 	for {
 		page, err := h.Client.ListWorkflow(ctx, request)
+		for try := 1; isLate(err) && ctx.Err() == nil && try < listTries; try++ {
+			page, err = h.Client.ListWorkflow(ctx, request)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("list the workflows of run %s: %w", run.Name, err)
 		}
