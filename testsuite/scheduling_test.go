@@ -66,6 +66,7 @@ func (o *ordered) before(run string) (others int) {
 
 // A large run has 64 attempts waiting when a small one comes with 16. One agent runs at once.
 func TestRunsShareAQueueByWeightAndPriority(t *testing.T) {
+	skipShort(t, "Temporal's server shares the queue, and runs without the race detector")
 	t.Parallel()
 	ctx := t.Context()
 	o := &ordered{}

@@ -66,6 +66,9 @@ func planted() map[string]string {
 // environment and speak TLS, with an agent, a judge and a grader that need secrets. The agent
 // and the judge repeat theirs in what they answer and print. Then nothing that the fleet wrote contains one of them.
 func TestNoSecretOfAFleetIsKept(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the processes of the fleet run without the race detector")
+	}
 	for name, sqlite := range map[string]bool{"postgres": false, "sqlite": true} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
