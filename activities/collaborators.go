@@ -134,7 +134,7 @@ type Launchers interface {
 }
 
 // Forwarder opens the sessions through which agents reach their models, one for each
-// attempt. Open is for an agent that this worker runs, and its session ends with ctx.
+// attempt. Open is for an agent that this worker runs or asks, and its session ends with ctx.
 // OpenExternal is for an external agent, and its session ends after limit
 // unless it was closed before.
 type Forwarder interface {

@@ -240,6 +240,10 @@ func (r *Runner) launch(ctx context.Context, o begunAttempt) (_ agent.Result, pa
 	if err != nil {
 		return agent.Result{}, nil, err
 	}
+	baseURL := session.BaseURL()
+	if v.spec.Agent.Service != nil {
+		baseURL = session.ServiceURL()
+	}
 	limits := limitsOf(v.spec)
 	var signs atomic.Uint64
 	b := beat{progress: func() any { return session.Progress() + signs.Load() }}
@@ -260,7 +264,7 @@ func (r *Runner) launch(ctx context.Context, o begunAttempt) (_ agent.Result, pa
 		result, err := o.launcher.Launch(attempt, agent.Job{
 			Address: o.address, Execution: v.run.ExecutionID,
 			Task:    agentTask(o.task),
-			BaseURL: session.BaseURL(), Key: o.key, Directory: v.spec.Agent.Directory, Environment: environment,
+			BaseURL: baseURL, Key: o.key, Directory: v.spec.Agent.Directory, Environment: environment,
 			Limits: limits, Progress: func() { signs.Add(1) }, Waited: session.Waited, Idle: session.Idle,
 		})
 		session.Close() // the session finds no more faults after this

@@ -70,12 +70,12 @@ var (
 type Forwarder struct {
 	target    func() string
 	log       *zap.Logger
-	listener  net.Listener
 	at        string // host and port for agents
-	secure    bool   // agents reach it over TLS
+	secure    bool   // agents on other machines reach it over TLS
+	local     string // host and port without TLS, for agents on this machine
 	server    *http.Server
 	transport *http.Transport
-	served    chan struct{} // closed when the server has ended
+	served    sync.WaitGroup // one for each listener
 
 	closing  context.Context // ends when Close begins
 	close    context.CancelFunc
@@ -100,8 +100,10 @@ func At(address string) Option { return func(c *config) { c.address = address } 
 // Trust says which certificates the gateway may have; nil is what the system accepts.
 func Trust(trusted *tls.Config) Option { return func(c *config) { c.trusted = trusted } }
 
-// Over makes a forwarder with external agents serve them over TLS. A nil certificate changes
-// nothing. Without At it changes nothing either, because all agents are on this machine.
+// Over makes a forwarder with external agents serve them over TLS. Agents on this machine then
+// have a port of the loopback interface without TLS, because they need not accept the
+// authority of the certificate. A nil certificate changes nothing. Without At it changes
+// nothing either, because all agents are on this machine.
 func Over(certificate *trust.Certificate) Option {
 	return func(c *config) { c.certificate = certificate }
 }
@@ -127,10 +129,9 @@ func New(ctx context.Context, target func() string, log *zap.Logger, options ...
 	f := &Forwarder{
 		target:    target,
 		log:       log,
-		listener:  listener,
 		at:        at,
+		local:     at,
 		transport: health.NewTransport(c.trusted),
-		served:    make(chan struct{}),
 		sessions:  map[record.Address]*Session{},
 		// An error of the server is no sign of life: the gateway is at fault, or a proxy
 		// has lost it.
@@ -144,30 +145,45 @@ func New(ctx context.Context, target func() string, log *zap.Logger, options ...
 		ErrorLog:          zap.NewStdLog(log),
 		Protocols:         protocol.Versions(),
 	}
-	serve := f.server.Serve
-	if f.secure = c.address != "" && c.certificate != nil; f.secure {
-		f.server.TLSConfig = c.certificate.Config()
-		serve = func(l net.Listener) error { return f.server.ServeTLS(l, "", "") }
+	if f.secure = c.address != "" && c.certificate != nil; !f.secure {
+		f.start(listener, f.server.Serve)
+		return f, nil
 	}
-	go func() {
-		defer close(f.served)
-		if err := serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("forwarder ended", zap.Error(err))
-		}
-	}()
+	local, at, err := listenLocally(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listen for agents of this machine: %w", errors.Join(err, listener.Close()))
+	}
+	f.local, f.server.TLSConfig = at, c.certificate.Config()
+	f.start(listener, func(l net.Listener) error { return f.server.ServeTLS(l, "", "") })
+	f.start(local, f.server.Serve)
 	return f, nil
+}
+
+// start serves a listener until the server ends.
+func (f *Forwarder) start(l net.Listener, serve func(net.Listener) error) {
+	f.served.Go(func() {
+		if err := serve(l); !errors.Is(err, http.ErrServerClosed) {
+			f.log.Error("forwarder ended", zap.Error(err))
+		}
+	})
+}
+
+// listenLocally returns a listener on a port of the loopback interface, and its host and port.
+func listenLocally(ctx context.Context) (net.Listener, string, error) {
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, "", err
+	}
+	return l, l.Addr().String(), nil
 }
 
 // listen returns a listener, and the host and port at which agents reach it.
 func (c config) listen(ctx context.Context) (net.Listener, string, error) {
-	var lc net.ListenConfig
 	if c.address == "" {
-		l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, "", err
-		}
-		return l, l.Addr().String(), nil
+		return listenLocally(ctx)
 	}
+	var lc net.ListenConfig
 	host, port := strings.Trim(c.address, "[]"), "0"
 	if h, n, err := net.SplitHostPort(c.address); err == nil {
 		host, port = h, n
@@ -186,7 +202,8 @@ func (c config) listen(ctx context.Context) (net.Listener, string, error) {
 	return l, net.JoinHostPort(host, port), nil
 }
 
-// URL returns where agents reach the forwarder, without a path.
+// URL returns where agents on other machines reach the forwarder, without a path. Without At
+// only those on this machine do.
 func (f *Forwarder) URL() string {
 	if f.secure {
 		return "https://" + f.at
@@ -195,7 +212,8 @@ func (f *Forwarder) URL() string {
 }
 
 // Open opens a session: requests to the attempt that have its key are passed on until the
-// session is closed or ctx ends. An attempt has at most one open session.
+// session is closed or ctx ends. An attempt has at most one open session. Its agent is on this
+// machine, or is a service (Session.ServiceURL).
 func (f *Forwarder) Open(ctx context.Context, address record.Address, key string) (*Session, error) {
 	return f.open(newSession(ctx, f, address, key))
 }
@@ -241,7 +259,7 @@ func (f *Forwarder) Close(ctx context.Context) error {
 	for _, s := range open {
 		s.requests.Wait()
 	}
-	<-f.served
+	f.served.Wait()
 	f.transport.CloseIdleConnections()
 	return err
 }

@@ -60,10 +60,20 @@ func newSession(ctx context.Context, f *Forwarder, address record.Address, key s
 }
 
 // BaseURL returns the address of the model for the agent:
-// "http://127.0.0.1:port/r/<address>/v1".
+// "http://127.0.0.1:port/r/<address>/v1". An external agent gets the one for other machines,
+// and every other agent one without TLS.
 func (s *Session) BaseURL() string {
-	return s.forwarder.URL() + "/r/" + s.address.String() + "/v1"
+	if s.external {
+		return s.ServiceURL()
+	}
+	return "http://" + s.forwarder.local + s.path()
 }
+
+// ServiceURL returns the address of the model for an agent that is a service: this process
+// asks it, but it may be on another machine.
+func (s *Session) ServiceURL() string { return s.forwarder.URL() + s.path() }
+
+func (s *Session) path() string { return "/r/" + s.address.String() + "/v1" }
 
 // Calls returns how many replies, of any kind, the agent has got completely.
 func (s *Session) Calls() int {

@@ -65,6 +65,31 @@ func TestEachStepOfACallMayBeOverTLS(t *testing.T) {
 	require.Empty(t, report.Fault)
 }
 
+// Agents on the worker's machine accept no private authority, so they get no URL that needs
+// one. Services may be on other machines.
+func TestAgentsOfThisMachineNeedNoCertificateBesideExternalOnes(t *testing.T) {
+	t.Parallel()
+	certificate, trusted := certtest.Open(t)
+	g := newGateway(t, says(http.StatusOK, "an answer"))
+	f, err := forwarder.New(t.Context(), g.at, zap.NewNop(), forwarder.At("localhost"), forwarder.Over(certificate))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, f.Close(context.Background())) }()
+	s := open(t, f)
+	require.Regexp(t, `^http://127\.0\.0\.1:\d+/r/`, s.BaseURL())
+	require.Equal(t, "an answer", ask(t.Context(), s, "a question").body)
+	require.Regexp(t, `^https://localhost:\d+/r/`, s.ServiceURL())
+	client := &http.Client{Timeout: testTimeout, Transport: &http.Transport{TLSClientConfig: trusted}}
+	defer client.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.ServiceURL()+"/chat/completions", strings.NewReader("{}"))
+	require.NoError(t, err)
+	request.Header.Set("Authorization", "Bearer key")
+	reply, err := client.Do(request)
+	require.NoError(t, err)
+	require.NoError(t, reply.Body.Close())
+	require.Equal(t, http.StatusOK, reply.StatusCode)
+	require.Equal(t, 2, s.Calls(), "both addresses belong to one session")
+}
+
 // A gateway with a certificate that is not accepted is a gateway that is away: its key is not
 // sent there, and the agent waits.
 func TestAGatewayThatIsNotTrustedIsNotAsked(t *testing.T) {
