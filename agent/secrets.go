@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -33,10 +34,11 @@ func Variables(plain, secret map[string]string) (map[string]string, error) {
 
 // HideSecrets wraps a launcher of agents that are given secrets. Everything that is kept of
 // an attempt's end, such as what a command printed or why a service refused a request, has the
-// word [secret] in their place. variables are the names of the environment variables of this
-// process that have the secrets.
+// word [secret] in their place, also if a bound cut the text within one. variables are the
+// names of the environment variables of this process that have the secrets.
 //
-// It does not change what the agent says to its model.
+// It does not change what the agent says to its model. In the result, which is graded, it
+// replaces whole secrets only, so that an answer with a part of one keeps its reward.
 func HideSecrets(l Launcher, variables []string) Launcher {
 	if len(variables) == 0 {
 		return l
@@ -44,9 +46,14 @@ func HideSecrets(l Launcher, variables []string) Launcher {
 	return secretHider{l, variables}
 }
 
-// minSecret is the least length of a secret that is hidden. A shorter one is in many texts
-// by chance.
-const minSecret = 6
+const (
+	// minSecret is the least length of a secret, or of a part at a cut, that is hidden. A
+	// shorter one is in many texts by chance.
+	minSecret = 6
+	// minLine is the least length of a line of a longer secret that is hidden. Shorter ones
+	// are often words of its format, such as JSON.
+	minLine = 16
+)
 
 // secretHider is the launcher of HideSecrets.
 type secretHider struct {
@@ -56,37 +63,102 @@ type secretHider struct {
 
 // Launch implements Launcher.
 func (h secretHider) Launch(ctx context.Context, job Job) (Result, error) {
-	hide := h.replacer()
+	whole, lines := h.secrets()
+	parts := slices.Concat(whole, lines)
 	r, err := h.inner.Launch(ctx, job)
-	for _, text := range []*string{&r.Text, &r.RewardError, &r.Message, &r.Stderr, &r.Output.Stdout, &r.Output.Stderr, &r.Note} {
-		*text = hide.Replace(*text)
+	r.Text = hide(r.Text, whole)
+	for _, text := range []*string{&r.RewardError, &r.Message, &r.Stderr, &r.Output.Stdout, &r.Output.Stderr, &r.Note} {
+		*text = hideCut(hide(*text, parts), parts)
 	}
 	if err != nil {
-		if text := hide.Replace(err.Error()); text != err.Error() {
+		if text := hideCut(hide(err.Error(), parts), parts); text != err.Error() {
 			err = &hiddenError{text, err}
 		}
 	}
 	return r, err
 }
 
-// replacer replaces the secrets, and the words of those that have several, such as "Bearer" and
-// a token. Longer ones are replaced first.
-func (h secretHider) replacer() *strings.Replacer {
-	var secrets []string
+// secrets returns the values of the variables, and the long lines of those with several.
+func (h secretHider) secrets() (whole, lines []string) {
 	for _, name := range h.variables {
 		value := strings.TrimSpace(os.Getenv(name))
-		for _, s := range append(strings.Fields(value), value) {
-			if len(s) >= minSecret && !strings.EqualFold(s, "Bearer") {
-				secrets = append(secrets, s)
+		if value = withoutScheme(value); len(value) >= minSecret {
+			whole = append(whole, value)
+		}
+		if !strings.Contains(value, "\n") {
+			continue
+		}
+		for line := range strings.Lines(value) {
+			if line = strings.TrimSpace(line); len(line) >= minLine {
+				lines = append(lines, line)
 			}
 		}
 	}
-	slices.SortFunc(secrets, func(a, b string) int { return len(b) - len(a) })
-	var pairs []string
-	for _, s := range secrets {
-		pairs = append(pairs, s, "[secret]")
+	return whole, lines
+}
+
+// withoutScheme returns the token of the value of a header Authorization, because servers and
+// programs quote it alone. It returns any other value, and one with a short token, unchanged.
+func withoutScheme(value string) string {
+	words := strings.Fields(value)
+	if len(words) != 2 || len(words[1]) < minSecret {
+		return value
 	}
-	return strings.NewReplacer(pairs...)
+	switch strings.ToLower(words[0]) {
+	case "bearer", "basic", "token", "key", "apikey", "api-key", "bot", "negotiate":
+		return words[1]
+	}
+	return value
+}
+
+// hidden stands in place of a secret.
+const hidden = "[secret]"
+
+// hide replaces secrets, longer ones first.
+func hide(text string, secrets []string) string {
+	sorted := slices.SortedFunc(slices.Values(secrets), func(a, b string) int { return len(b) - len(a) })
+	var pairs []string
+	for _, s := range sorted {
+		pairs = append(pairs, s, hidden)
+	}
+	return strings.NewReplacer(pairs...).Replace(text)
+}
+
+// leftOut is the line that stands in place of the middle of a long output.
+var leftOut = regexp.MustCompile(`\n\[[0-9]+ bytes left out\]\n`)
+
+// hideCut replaces parts of secrets at the places where a bound may have cut the text: its
+// beginning, its end, and both sides of a part that is left out.
+func hideCut(text string, secrets []string) string {
+	var out strings.Builder
+	begin := 0
+	for _, gap := range append(leftOut.FindAllStringIndex(text, -1), []int{len(text), len(text)}) {
+		piece := text[begin:gap[0]]
+		if n := longest(secrets, func(s string, n int) bool { return strings.HasPrefix(piece, s[len(s)-n:]) }); n > 0 {
+			piece = hidden + piece[n:]
+		}
+		if n := longest(secrets, func(s string, n int) bool { return strings.HasSuffix(piece, s[:n]) }); n > 0 {
+			piece = piece[:len(piece)-n] + hidden
+		}
+		out.WriteString(piece)
+		out.WriteString(text[gap[0]:gap[1]])
+		begin = gap[1]
+	}
+	return out.String()
+}
+
+// longest returns the greatest length of a part of a secret, less than the whole, that matches,
+// or 0 if none of at least minSecret bytes does.
+func longest(secrets []string, matches func(secret string, n int) bool) (length int) {
+	for _, s := range secrets {
+		for n := len(s) - 1; n >= max(minSecret, length+1); n-- {
+			if matches(s, n) {
+				length = n
+				break
+			}
+		}
+	}
+	return length
 }
 
 // hiddenError is an error whose text had a secret. It can be compared with the error in its
