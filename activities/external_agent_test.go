@@ -18,6 +18,7 @@ import (
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/agent/forwarder"
+	"github.com/fulgurite/fulgurite/internal/certtest"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 )
@@ -372,6 +373,37 @@ func TestAServiceIsAnAgentAsAnyOther(t *testing.T) {
 	require.Equal(t, 2, got.Attempt)
 	require.Equal(t, 1, got.Calls)
 	require.InDelta(t, 1, *got.Reward, 0)
+}
+
+// launched returns the job that it was launched with.
+type launched struct{ job *agent.Job }
+
+func (l launched) Launch(_ context.Context, job agent.Job) (agent.Result, error) {
+	*l.job = job
+	return agent.Result{Text: "42"}, nil
+}
+
+func TestOnlyAServiceGetsTheAddressForOtherMachines(t *testing.T) {
+	t.Parallel()
+	certificate, _ := certtest.Open(t)
+	for want, where := range map[string]func(*spec.Agent){
+		`^http://127\.0\.0\.1:\d+/r/`: func(*spec.Agent) {},
+		`^https://localhost:\d+/r/`:   func(a *spec.Agent) { a.Func, a.Service = "", &spec.Service{URL: "http://127.0.0.1:1"} },
+	} {
+		w := newTestEnv(t)
+		s := w.spec()
+		where(&s.Agent)
+		w.start(s)
+		runner := w.runner("", nil)
+		f, err := forwarder.New(t.Context(), func() string { return "" }, zap.NewNop(), forwarder.At("localhost"), forwarder.Over(certificate))
+		require.NoError(t, err)
+		defer func() { require.NoError(t, f.Close(context.Background())) }()
+		var job agent.Job
+		runner.Forwarder, runner.Launchers = f, only{launched{&job}}
+		_, err = do[activities.RunAgentResult](t, runner.RunAgent, rollout(0, 0))
+		require.NoError(t, err)
+		require.Regexp(t, want, job.BaseURL)
+	}
 }
 
 func TestACommandBeforeTheAttemptThatAlwaysFailsIsAFaultOfTheTask(t *testing.T) {
