@@ -15,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/fulgurite/fulgurite/internal/subprocess"
 )
 
 // The labels of containers that this package starts.
@@ -248,11 +250,9 @@ func (c *container) output(ctx context.Context, most time.Duration, args ...stri
 	limited, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	command := exec.CommandContext(limited, c.program, args...)
-	if len(c.variables) > 0 {
-		command.Env = os.Environ()
-		for name, value := range c.variables {
-			command.Env = append(command.Env, name+"="+value)
-		}
+	command.Env = subprocess.Environment()
+	for name, value := range c.variables {
+		command.Env = append(command.Env, name+"="+value)
 	}
 	var stdout, stderr bytes.Buffer
 	command.Stdout, command.Stderr = &stdout, &stderr

@@ -16,6 +16,7 @@ import (
 // command on a line, and answers as docker does where one container starts.
 const client = `#!/bin/sh
 echo "$*" >>"$(dirname "$0")/asked"
+env >>"$(dirname "$0")/environment"
 case "$1" in
 run) echo 0123abc ;;
 inspect) echo /app ;;
@@ -24,7 +25,8 @@ esac
 
 // Tests with a real docker are in package fleet and need FULGURITE_TEST_CONTAINERS.
 func TestAContainerHasTheLabelsByWhichItIsFoundAgain(t *testing.T) {
-	t.Parallel()
+	t.Setenv("FULGURITE_FLEET_KEY", "of the fleet")
+	t.Setenv("DOCKER_CONFIG", "of docker")
 	dir := t.TempDir()
 	program := filepath.Join(dir, "docker")
 	require.NoError(t, os.WriteFile(program, []byte(client), 0o755))
@@ -47,6 +49,10 @@ func TestAContainerHasTheLabelsByWhichItIsFoundAgain(t *testing.T) {
 
 	text, err := os.ReadFile(filepath.Join(dir, "asked"))
 	require.NoError(t, err)
+	seen, err := os.ReadFile(filepath.Join(dir, "environment"))
+	require.NoError(t, err)
+	require.NotContains(t, string(seen), "of the fleet")
+	require.Contains(t, string(seen), "DOCKER_CONFIG=of docker")
 	commands := strings.Split(string(text), "\n")
 	arguments := func(command, option string) []string {
 		at := slices.IndexFunc(commands, func(line string) bool { return strings.HasPrefix(line, command+" ") })

@@ -63,6 +63,19 @@ func TestAKilledProgramIsLostAndItsUpdateIsMadeAnew(t *testing.T) {
 	require.Empty(t, cmp.Diff(want.Weights, again.Checkpoint().Weights))
 }
 
+func TestTheProgramDoesNotSeeTheKeysOfTheFleet(t *testing.T) {
+	t.Setenv("FULGURITE_FLEET_KEY", "of the fleet")
+	t.Setenv("HF_TOKEN", "of the hub")
+	fake := filepath.Join(t.TempDir(), "python")
+	require.NoError(t, os.WriteFile(fake, []byte("#!/bin/sh\nenv >\"$0.env\"\nexit 1\n"), 0o700))
+	_, err := torch.New(torch.Options{Python: fake, Device: "cpu"})
+	require.Error(t, err)
+	seen, err := os.ReadFile(fake + ".env")
+	require.NoError(t, err)
+	require.NotContains(t, string(seen), "of the fleet")
+	require.Contains(t, string(seen), "HF_TOKEN=of the hub")
+}
+
 func TestAHangingProgramIsNoticedAndKilled(t *testing.T) {
 	t.Parallel()
 	e := engine(t, torch.Options{Tokens: 20})

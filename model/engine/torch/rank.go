@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/fulgurite/fulgurite/internal/subprocess"
 )
 
 // rank is one of the operating-system processes of a started program.
@@ -37,7 +39,7 @@ func launch(o Options, dir string, number, count int) (*rank, error) {
 	}
 	r.cmd = exec.Command(o.Python, "-u", filepath.Join(dir, "program"),
 		strconv.Itoa(socketDescriptor), o.Device, strconv.Itoa(o.Threads), strconv.Itoa(number), strconv.Itoa(count), o.products)
-	r.cmd.Env = append(os.Environ(), "HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "TOKENIZERS_PARALLELISM=false", "PYTHONDONTWRITEBYTECODE=1")
+	r.cmd.Env = append(subprocess.Environment(), "HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "TOKENIZERS_PARALLELISM=false", "PYTHONDONTWRITEBYTECODE=1")
 	r.cmd.ExtraFiles = []*os.File{theirs}
 	r.cmd.Stdout, r.cmd.Stderr = &r.stderr, &r.stderr
 	r.cmd.WaitDelay = leave // processes that the program started may hold these open

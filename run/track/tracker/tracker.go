@@ -163,6 +163,7 @@ func (w *Writer) start() error {
 	command := exec.CommandContext(context.Background(), w.options.Python, "-c", program) // Close ends it
 	subprocess.OwnGroup(command)                                                          // Ctrl-C is for this process
 	command.ExtraFiles = []*os.File{w.journal.file}                                       // notes what is logged, and holds the lock
+	command.Env = subprocess.Environment()                                                // with the key of the tracker
 	command.Stderr = w.printed
 	if w.options.Log != nil {
 		command.Stderr = io.MultiWriter(w.printed, w.options.Log)

@@ -351,6 +351,20 @@ func TestWhatIsMissingIsSaidWithTheCommandThatInstallsIt(t *testing.T) {
 	require.EqualError(t, err, "wandb: RuntimeError: no API key")
 }
 
+func TestTrackersDoNotSeeTheKeysOfTheFleet(t *testing.T) {
+	t.Setenv("FULGURITE_FLEET_KEY", "of the fleet")
+	t.Setenv("WANDB_API_KEY", "of wandb")
+	p := newPlace(t, tracker.Wandb)
+	p.options.Python = filepath.Join(p.dir, "fake")
+	require.NoError(t, os.WriteFile(p.options.Python, []byte("#!/bin/sh\nenv >\"$0.env\"\nexit 1\n"), 0o700))
+	_, err := tracker.Open(t.Context(), p.options, demo("demo"))
+	require.Error(t, err)
+	seen, err := os.ReadFile(p.options.Python + ".env")
+	require.NoError(t, err)
+	require.NotContains(t, string(seen), "of the fleet")
+	require.Contains(t, string(seen), "WANDB_API_KEY=of wandb")
+}
+
 func must(data []byte, err error) []byte {
 	if err != nil {
 		panic(err)
