@@ -60,9 +60,6 @@ func (c *cpuCommand) Run(ctx context.Context, agents agent.Registry, stderr io.W
 }
 
 func (c *cpuCommand) setUp(ctx context.Context, p *process, agents agent.Registry) error {
-	if err := agent.Conceal(); err != nil {
-		return err // its agents could read the store's password
-	}
 	records, err := p.open(ctx, c.database)
 	if err != nil {
 		return err

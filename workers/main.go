@@ -180,7 +180,10 @@ func (c common) do(ctx context.Context, stderr io.Writer, work func(context.Cont
 	inner, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	p := &process{common: c, log: log, metrics: metrics.New(build.This("").Version), fail: fail}
-	err := p.secure()
+	err := agent.Conceal() // agents on this machine could read its keys and the store's password
+	if err == nil {
+		err = p.secure()
+	}
 	if err == nil {
 		err = p.serveMetrics(inner)
 	}
