@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/fulgurite/fulgurite/internal/subprocess"
 	"github.com/fulgurite/fulgurite/spec/bounds"
 )
 
@@ -180,15 +181,8 @@ func (f *Faults) variable(key, name string) {
 // ofFleet refuses the names of variables that give access to the fleet itself: a spec would
 // send their values to a server or an agent.
 func (f *Faults) ofFleet(key, name string) {
-	if slices.Contains(fleetVariables(), name) {
+	if subprocess.OfFleet(name) {
 		f.add(key, "put what the spec needs into a variable of its own", "%s gives access to the fleet and its store", name)
-	}
-}
-
-func fleetVariables() []string {
-	return []string{
-		"FULGURITE_FLEET_KEY", "FULGURITE_SERVING_KEY", "FULGURITE_METRICS_KEY", "FULGURITE_EMBEDDINGS_KEY",
-		"FULGURITE_STORE", "FULGURITE_TEMPORAL_DATABASE", "PGPASSWORD", "TEMPORAL_API_KEY",
 	}
 }
 

@@ -266,6 +266,9 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		"secret variable of the fleet": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Command: []string{"a"}, SecretEnvironment: map[string]string{"KEY": "FULGURITE_FLEET_KEY"}}
 		}, "agent.secret_environment.KEY: FULGURITE_FLEET_KEY gives access to the fleet and its store"},
+		"secret variable of Temporal": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, SecretEnvironment: map[string]string{"KEY": "TEMPORAL_GRPC_META_AUTHORIZATION"}}
+		}, "agent.secret_environment.KEY: TEMPORAL_GRPC_META_AUTHORIZATION gives access to the fleet and its store"},
 		"secret header of the fleet": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Service: &spec.Service{URL: "http://a/", SecretHeaders: map[string]string{"Authorization": "FULGURITE_STORE"}}}
 		}, "agent.service.secret_headers.Authorization: FULGURITE_STORE gives access to the fleet and its store"},

@@ -47,8 +47,8 @@ func forbidden(folder, p string) string {
 	switch {
 	case within(folder, "internal/textfile", "internal/modeldir", "internal/shell") && ours && !within(p, "internal/textfile", "internal/shell"):
 		return "leaves read files and import nothing of ours, so that every reader may import them"
-	case within(folder, "spec") && ours && !within(p, "spec", "internal/textfile", "internal/modeldir", "internal/shell") && !slices.Contains([]string{"credit", "prompts"}, strings.TrimPrefix(p, module)):
-		return "a leaf imports nothing of ours but the readers of files; spec shares the names of credit and the checks of prompts"
+	case within(folder, "spec") && ours && !within(p, "spec", "internal/textfile", "internal/modeldir", "internal/shell", "internal/subprocess") && !slices.Contains([]string{"credit", "prompts"}, strings.TrimPrefix(p, module)):
+		return "a leaf imports nothing of ours but the readers of files, and what commands must not see; spec shares the names of credit and the checks of prompts"
 	case (within(folder, "record") || folder == "prompts") && ours:
 		return "a leaf imports nothing of ours"
 	case within(folder, "prompts") && !within(folder, "prompts/reflector") && within(p, "database", "log", "math/rand", "net", "os", "sync", "time"):
@@ -145,6 +145,7 @@ func TestImportsAgainstTheDesignAreNoticed(t *testing.T) {
 		{"model/engine/native", module + "model/engine/native/kernel"},
 		{"spec", module + "credit"},
 		{"spec", module + "prompts"},
+		{"spec", module + "internal/subprocess"},
 		{"prompts/rewrite", module + "dialog"},
 		{"credit/signals", module + "wire"},
 		{"credit/signals", "time"},
