@@ -169,13 +169,19 @@ func (f *Faults) baseURL(key, address string) {
 	}
 }
 
-// variable checks the name of the environment variable that holds a secret, if there is one.
-// The message does not repeat the text, because it may be the secret itself.
+// servingKey is the variable with the key of /v1 of the fleet's own gateway. Its versions can be
+// asked like any other server.
+const servingKey = "FULGURITE_SERVING_KEY"
+
+// variable checks the name of the environment variable that holds the key of a server, if there
+// is one. The message does not repeat the text, because it may be the secret itself.
 func (f *Faults) variable(key, name string) {
 	if name != "" && !variableName.MatchString(name) {
 		f.add(key, "give the name of an environment variable, such as API_KEY, and never the secret itself", "no name of an environment variable")
 	}
-	f.ofFleet(key, name)
+	if name != servingKey {
+		f.ofFleet(key, name)
+	}
 }
 
 // ofFleet refuses the names of variables that give access to the fleet itself: a spec would

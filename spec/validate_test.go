@@ -479,6 +479,31 @@ func TestOnlyServersThatTakeWeightsCanBeTrainedWith(t *testing.T) {
 	require.NoError(t, s.Validate(), "it can be tried")
 }
 
+// The versions of the fleet's own gateway are a server as any other, and their key is for
+// clients. Agents don't get it.
+func TestTheServingKeyIsForServersAndNotForAgents(t *testing.T) {
+	t.Parallel()
+	const servingKey = "FULGURITE_SERVING_KEY"
+	s := valid()
+	s.Credit.Assignment, s.Credit.Judge = credit.Judge, &spec.Judge{URL: "http://gateway/v1", Model: "demo@promoted", Key: servingKey}
+	require.NoError(t, s.WithDefaults().Validate())
+	s = valid()
+	s.Sampling.Server = &spec.Server{Type: spec.ServerOpenAI, URLs: []string{"http://gateway"}, Model: "demo@promoted", Key: servingKey}
+	if err := s.Validate(); err != nil {
+		require.NotContains(t, err.Error(), "sampling.server.key")
+	}
+	s.Sampling.Server.Key = "FULGURITE_METRICS_KEY"
+	require.ErrorContains(t, s.Validate(), "sampling.server.key: FULGURITE_METRICS_KEY gives access to the fleet")
+	for _, a := range []spec.Agent{
+		{Command: []string{"a"}, SecretEnvironment: map[string]string{"KEY": servingKey}},
+		{Service: &spec.Service{URL: "http://a/", SecretHeaders: map[string]string{"Authorization": servingKey}}},
+	} {
+		s := valid()
+		s.Agent = a
+		require.ErrorContains(t, s.Validate(), servingKey+" gives access to the fleet")
+	}
+}
+
 func TestServersThatTakeMessagesCanBeTriedAndNotTrained(t *testing.T) {
 	t.Parallel()
 	s := valid()
