@@ -204,7 +204,7 @@ func TestAnIsolatedAgentSeesNoOtherHome(t *testing.T) {
 	t.Parallel()
 	w := newLiveness(t)
 	c := isolated(t, agent.Isolation{Reach: []string{w.listener.Addr().String()}}, "hang")
-	if scratch, err := os.MkdirTemp(".", ".homes-"); err == nil { // not below /tmp, which is hidden in any case
+	if scratch, err := os.MkdirTemp(".", ".homes-"); err == nil { //nolint:usetesting // not below /tmp, which is hidden in any case
 		t.Cleanup(func() { _ = os.RemoveAll(scratch) })
 		c.Scratch, err = filepath.Abs(scratch)
 		require.NoError(t, err)

@@ -75,18 +75,18 @@ type impossible struct{ error }
 func places(p Policy, programs []string) ([]place, error) {
 	var out []place
 	add := func(path string, k kind, required bool) error {
-		real, err := filepath.EvalSymlinks(path)
+		target, err := filepath.EvalSymlinks(path)
 		if errors.Is(err, fs.ErrNotExist) && !required || errors.Is(err, fs.ErrPermission) && k == hidden {
 			return nil // what can't be reached needs not be hidden
 		}
 		if err != nil {
 			return err
 		}
-		stat, err := os.Stat(real)
+		stat, err := os.Stat(target)
 		if err != nil {
 			return err
 		}
-		one := place{path: real, kind: k, file: !stat.IsDir()}
+		one := place{path: target, kind: k, file: !stat.IsDir()}
 		if !slices.Contains(out, one) {
 			out = append(out, one)
 		}
