@@ -109,7 +109,7 @@ func TestOnlyTheFleetAsksASampler(t *testing.T) {
 
 	code, _ := get(t, client, url+"/healthz")
 	require.Equal(t, http.StatusOK, code)
-	for _, host := range []string{"127.0.0.1", "localhost", "0.0.0.0"} { // of which the certificate is for two
+	for _, host := range []string{"127.0.0.1", "localhost", "0.0.0.0", ""} { // of which the certificate is for two
 		address := strings.Replace(url, "127.0.0.1", host, 1) + "/healthz"
 		require.Zero(t, workers.Run(t.Context(), []string{"health", "--url", address}, io.Discard), address)
 	}

@@ -239,7 +239,7 @@ func (c *healthCommand) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if host := request.URL.Hostname(); access.IsLoopback(host) || net.ParseIP(host).IsUnspecified() { // certificates are for the names by which others know a process
+	if host := request.URL.Hostname(); host == "" || access.IsLoopback(host) || net.ParseIP(host).IsUnspecified() { // certificates are for the names by which others know a process
 		trusted = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // the request has no secret, and does not leave the machine
 	}
 	transport := probe.NewTransport(trusted)
