@@ -208,6 +208,22 @@ func TestMetricsAreShownOverTLSAndMayHaveAKey(t *testing.T) {
 	require.Contains(t, text, "fulgurite_lease_held")
 }
 
+func TestMetricsForOtherMachinesWithoutAKeyAreWarnedOf(t *testing.T) {
+	withoutKeys(t)
+	const warning = "other machines can read the metrics"
+	tools := func(address string) string {
+		r := begin(t, "tools", "--corpus", corpus(t), "--metrics-listen", address)
+		r.log.await(t, `"msg":"started"`)
+		return r.log.String()
+	}
+	require.NotContains(t, tools("127.0.0.1:0"), warning)
+	log := tools(":0")
+	require.Equal(t, 1, strings.Count(log, warning), log)
+	require.Contains(t, log, trust.MetricsKey)
+	t.Setenv(trust.MetricsKey, otherKey)
+	require.NotContains(t, tools(":0"), warning)
+}
+
 func TestACertificateThatCanNotBeServedEndsTheProcess(t *testing.T) {
 	t.Parallel()
 	database, flags := state(t)

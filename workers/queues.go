@@ -214,6 +214,9 @@ func (p *process) serveMetrics(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("--metrics-listen: %w", err)
 	}
+	if key == "" && reachable(p.MetricsListen) {
+		p.log.Warn("other machines can read the metrics, because no key is set", zap.String("listen", p.MetricsListen), zap.String("variable", trust.MetricsKey))
+	}
 	s := fleet.Serve(listener, trust.RequireKey(key, trust.MetricsKey, fleet.MetricsHandler(p.metrics)), p.log.Named("http"))
 	p.OnClose(s.Close)
 	p.log.Info("showing metrics", zap.String("url", s.URL()+fleet.MetricsPath))

@@ -28,13 +28,19 @@ type listening struct {
 	Insecure  bool   `help:"Answer other machines although no key is set: whoever reaches the address may use it." env:"FULGURITE_INSECURE"`
 }
 
+// reachable reports whether other machines can reach an address on which a process listens. What
+// is wrong with an address is found when it is listened on.
+func reachable(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && !access.IsLoopback(host)
+}
+
 // check returns an error if other machines can reach the address and there is no key, unless
 // --insecure allows that.
 func (l listening) check(p *process, variable, key string) error {
-	host, _, err := net.SplitHostPort(l.Listen)
 	switch {
-	case err != nil || key != "" || access.IsLoopback(host):
-		return nil // what is wrong with an address is found when it is listened on
+	case key != "" || !reachable(l.Listen):
+		return nil
 	case l.Insecure:
 		p.log.Warn("--insecure: whoever reaches this process may use it, because no key is set", zap.String("listen", l.Listen), zap.String("variable", variable))
 		return nil
