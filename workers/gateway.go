@@ -49,10 +49,27 @@ func (c *gatewayCommand) Run(ctx context.Context, stderr io.Writer) error {
 	return c.serve(ctx, stderr, c.setUp)
 }
 
+// servingKey returns the key of /v1. If other machines could reach /v1 without a key, or with one
+// that can be guessed, it returns why /v1 is closed.
+func (c *gatewayCommand) servingKey(p *process) (key, closed string) {
+	key = strings.TrimSpace(os.Getenv(trust.ServingKey))
+	if err := c.check(p, trust.ServingKey, key); err != nil {
+		return "", "other machines can reach this gateway (--listen " + c.Listen + "), and it has no key for those who ask versions: set " + trust.ServingKey + " where it is started, or give --insecure"
+	}
+	_, err := trust.ReadKey(trust.ServingKey)
+	switch {
+	case err == nil || !reachable(c.Listen):
+		return key, ""
+	case c.Insecure:
+		p.log.Warn("--insecure: whoever guesses the key may ask versions", zap.String("listen", c.Listen), zap.Error(err))
+		return key, ""
+	}
+	return "", "other machines can reach this gateway (--listen " + c.Listen + "): " + err.Error() + "; or give --insecure"
+}
+
 func (c *gatewayCommand) setUp(ctx context.Context, p *process) error {
-	serving, closed := strings.TrimSpace(os.Getenv(trust.ServingKey)), ""
-	if err := c.check(p, trust.ServingKey, serving); err != nil {
-		closed = "other machines can reach this gateway (--listen " + c.Listen + "), and it has no key for those who ask versions: set " + trust.ServingKey + " where it is started, or give --insecure"
+	serving, closed := c.servingKey(p)
+	if closed != "" {
 		p.log.Warn("/v1 is closed: agents are answered, and nobody else", zap.String("reason", closed))
 	}
 	memory.Pace(ctx)

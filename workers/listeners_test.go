@@ -163,11 +163,30 @@ func TestVersionsAreServedToOtherMachinesOnlyWithAKey(t *testing.T) {
 	r.stop()
 	require.Zero(t, <-r.code)
 
-	t.Setenv(trust.ServingKey, "sk-serving")
+	const short = "sk-serving"
+	t.Setenv(trust.ServingKey, short)
+	r, url = gateway()
+	code, text = get(t, http.DefaultClient, url+"/v1/models", "Authorization", "Bearer "+short)
+	require.Equal(t, http.StatusForbidden, code, "a key of ten letters can be guessed")
+	require.Contains(t, text, "FULGURITE_SERVING_KEY: the key has 10 characters")
+	require.NotContains(t, r.log.String(), short)
+	r.stop()
+	require.Zero(t, <-r.code)
+	for _, args := range [][]string{{"--insecure"}, {"--listen", "127.0.0.1:0"}} {
+		r, url = gateway(args...)
+		code, _ = get(t, http.DefaultClient, url+"/v1/models", "Authorization", "Bearer "+short)
+		require.Equal(t, http.StatusOK, code, args)
+		code, _ = get(t, http.DefaultClient, url+"/v1/models")
+		require.Equal(t, http.StatusUnauthorized, code, args)
+		r.stop()
+		require.Zero(t, <-r.code)
+	}
+
+	t.Setenv(trust.ServingKey, otherKey)
 	r, url = gateway()
 	code, _ = get(t, http.DefaultClient, url+"/v1/models")
 	require.Equal(t, http.StatusUnauthorized, code)
-	code, _ = get(t, http.DefaultClient, url+"/v1/models", "Authorization", "Bearer sk-serving")
+	code, _ = get(t, http.DefaultClient, url+"/v1/models", "Authorization", "Bearer "+otherKey)
 	require.Equal(t, http.StatusOK, code)
 	r.stop()
 	require.Zero(t, <-r.code)
