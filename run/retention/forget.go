@@ -114,6 +114,10 @@ func (f *Forgetter) planRun(ctx context.Context, name string) (run record.Run, r
 	if err := f.startsFrom(ctx, name); err != nil {
 		return run, report, err
 	}
+	// A snapshot that an interrupted removal of a task has written is named nowhere else yet.
+	if err := f.noneBegun(ctx, name, ""); err != nil {
+		return run, report, err
+	}
 	report = RunReport{Run: name, Status: run.Status, SpecDigest: run.SpecDigest, StartedFromIt: []string{}, DryRun: true}
 	if report.Rows, err = f.Store.RowsOfRun(ctx, name); err != nil {
 		return run, report, err

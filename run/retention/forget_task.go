@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/hf"
 	"github.com/fulgurite/fulgurite/record"
@@ -83,6 +84,9 @@ func (f *Forgetter) ForgetTask(ctx context.Context, task, in, by, reason string,
 	}
 	for _, r := range ended { // before anything changes
 		if err := f.removable(ctx, r); err != nil {
+			return out, err
+		}
+		if err := f.noneBegun(ctx, r.Name, task); err != nil {
 			return out, err
 		}
 	}
@@ -180,6 +184,23 @@ func (f *Forgetter) forgotten(ctx context.Context, run, task string) (*record.Fo
 		}
 	}
 	return nil, nil
+}
+
+// noneBegun returns an error if the removal of a task other than this one was interrupted in
+// a run. It has to end first: its tombstone names the snapshots of the run that it replaces,
+// and another removal replaces the same ones.
+func (f *Forgetter) noneBegun(ctx context.Context, run, task string) error {
+	all, err := f.Store.Forgotten(ctx, run)
+	if err != nil {
+		return err
+	}
+	for _, one := range all {
+		if one.What == record.ForgottenTask && one.Task != task && one.Ended.IsZero() {
+			return fmt.Errorf("%w: run %s: the removal of its task %q has begun and not ended: `%s` ends it", ErrRefused, run, one.Task,
+				shell.Command("forget", "--task", one.Task, "--in", run, "--yes"))
+		}
+	}
+	return nil
 }
 
 // forgetTaskIn removes what a task left in a run. The order matters: what is found by the

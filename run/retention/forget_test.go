@@ -436,3 +436,39 @@ func TestAForgottenTaskThatWasKilledIsForgottenByTheNext(t *testing.T) {
 		}
 	}
 }
+
+func TestATaskIsNotForgottenWhileTheRemovalOfAnotherHasNotEnded(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	for left, ended := 0, false; !ended; left++ {
+		r := open(t)
+		r.trained("demo", "")
+		f := r.forgetter()
+		f.Store = &slowly{r.store, left}
+		_, err := f.ForgetTask(ctx, "a", "", "me", "", false)
+		ended = err == nil
+		stones, err := r.store.Forgotten(ctx, "demo")
+		require.NoError(t, err)
+		if len(stones) > 0 && !ended {
+			_, err = r.forgetter().ForgetTask(ctx, "b", "", "me", "", false)
+			require.ErrorIs(t, err, retention.ErrRefused)
+			require.ErrorContains(t, err, "forget --task a --in demo --yes")
+			_, err = r.forgetter().ForgetRun(ctx, "demo", "me", "")
+			require.ErrorIs(t, err, retention.ErrRefused)
+			_, err = r.forgetter().ForgetTask(ctx, "a", "", "me", "", false)
+			require.NoError(t, err)
+		}
+		_, err = r.forgetter().ForgetTask(ctx, "b", "", "me", "", false)
+		require.NoError(t, err)
+		if len(stones) == 0 {
+			continue
+		}
+		run, err := r.store.Run(ctx, "demo")
+		require.NoError(t, err)
+		data, err := r.blobs.Get(ctx, run.Splits[record.Train].Digest)
+		require.NoError(t, err)
+		list, err := tasks.Decode(data)
+		require.NoError(t, err)
+		require.Equal(t, []tasks.Task{{ID: "a", Input: "forgotten"}, {ID: "b", Input: "forgotten"}}, list)
+	}
+}
