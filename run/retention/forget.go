@@ -198,9 +198,15 @@ func (f *Forgetter) startsFrom(ctx context.Context, name string) error {
 }
 
 // ForgetRun removes a run that has ended: its rows, its blobs that nothing else needs, and
-// its histories. A tombstone stays.
+// its histories. A tombstone stays. For a run that was removed before, it returns the report
+// of that removal, so that a caller can repeat what comes after it.
 func (f *Forgetter) ForgetRun(ctx context.Context, name, by, reason string) (RunReport, error) {
 	run, report, err := f.planRun(ctx, name)
+	if errors.Is(err, record.ErrForgotten) {
+		if report, ok, failure := f.removedRun(ctx, name); ok || failure != nil {
+			return report, failure
+		}
+	}
 	if err != nil {
 		return report, err
 	}
@@ -236,6 +242,25 @@ func (f *Forgetter) ForgetRun(ctx context.Context, name, by, reason string) (Run
 	}
 	report.Forgotten = &stone
 	return report, f.collector().collectRest(ctx)
+}
+
+// removedRun returns the report of the removal of a run. ok is false if it has not ended.
+func (f *Forgetter) removedRun(ctx context.Context, name string) (report RunReport, ok bool, err error) {
+	all, err := f.Store.Forgotten(ctx, name)
+	if err != nil {
+		return report, false, err
+	}
+	for _, one := range all {
+		if one.What != record.ForgottenRun || one.Ended.IsZero() {
+			continue
+		}
+		if err := json.Unmarshal(one.Report, &report); err != nil {
+			return report, false, fmt.Errorf("decode the report on run %s: %w", name, err)
+		}
+		report.Forgotten = &one
+		return report, true, f.collector().collectRest(ctx) // it may have been interrupted before this
+	}
+	return report, false, nil
 }
 
 // candidates returns the blobs that a run names, directly or through manifests and batches,

@@ -171,10 +171,14 @@ func TestAForgottenRunTakesItsFilesExceptThoseOfOthers(t *testing.T) {
 	_, err = r.forgetter().ForgetRun(ctx, "other", "me", "")
 	require.NoError(t, err)
 	require.Empty(t, r.files())
-	for _, name := range []string{"demo", "none"} {
-		_, err = r.forgetter().ForgetRun(ctx, name, "me", "")
-		require.ErrorIs(t, err, record.ErrNotFound)
-	}
+	_, err = r.forgetter().ForgetRun(ctx, "none", "me", "")
+	require.ErrorIs(t, err, record.ErrNotFound)
+	again, err := r.forgetter().ForgetRun(ctx, "demo", "other", "again")
+	require.NoError(t, err)
+	require.Equal(t, "asked to", again.Forgotten.Reason)
+	require.Equal(t, done.Rows, again.Rows, "it is the report of the removal")
+	_, err = r.forgetter().PlanRun(ctx, "demo")
+	require.ErrorIs(t, err, record.ErrForgotten)
 }
 
 func TestAForgottenRunThatWasKilledIsForgottenByTheNext(t *testing.T) {

@@ -92,7 +92,7 @@ func open(ctx context.Context, s *state.Flags, t *terminal.Terminal, flags state
 // scrub makes the database overwrite what was removed.
 func (f *forgetter) scrub(ctx context.Context, whole bool) error {
 	if err := f.records.Store.Scrub(ctx, whole); err != nil {
-		return fmt.Errorf("it is removed, but its bytes may still be in the database: %w", err)
+		return fmt.Errorf("it is removed, but its bytes may still be in the database; give the command again: %w", err)
 	}
 	return nil
 }
