@@ -74,6 +74,9 @@ func (f *Forgetter) Prune(ctx context.Context, rule PruneRule, by string, dryRun
 			continue
 		}
 		out.Ended++
+		if r.Status == record.Refused {
+			continue // it never began, so it has neither versions nor attempts, and its spec may not be one
+		}
 		if err := f.startsFrom(ctx, r.Name); errors.Is(err, ErrRefused) {
 			out.Skipped = append(out.Skipped, err.Error())
 			continue

@@ -37,6 +37,9 @@ func TestPruningDeletesWeightsOfEndedRunsOnly(t *testing.T) {
 	r.run("running", nil, 2)
 	r.run("ended", nil, 6)
 	r.run("shared", nil, 0)
+	_, _, err := r.store.CreateRun(t.Context(), record.Run{Name: "refused", Status: record.Refused})
+	require.NoError(t, err)
+	require.NoError(t, r.store.FinishRun(t.Context(), "refused", record.Refused, nil))
 	require.NoError(t, r.put(r.version("shared", 1, 3)), "with the weights of ended@3")
 	ctx := t.Context()
 	require.NoError(t, r.store.Promote(ctx, record.Promotion{Run: "ended", Policy: model.DefaultPolicy, DecisionID: "a", Version: 1, Previous: -1}))
@@ -47,6 +50,7 @@ func TestPruningDeletesWeightsOfEndedRunsOnly(t *testing.T) {
 	old := rule
 	old.OlderThan = time.Hour
 	require.Zero(t, r.prune(old, false).Ended, "it ended just now")
+	require.Equal(t, 2, r.prune(rule, true).Ended)
 
 	plan := r.prune(rule, true)
 	require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6}, r.loads("ended", 6), "a dry run changes nothing")
