@@ -259,7 +259,8 @@ const (
 	emptyAttempt = `UPDATE attempts SET reward = COALESCE(reward, (SELECT g.value FROM rewards g WHERE g.run = attempts.run AND g.kind = attempts.kind
 AND g.step = attempts.step AND g.task = attempts.task AND g.sample = attempts.sample AND g.attempt = attempts.attempt AND g.name = 'final' AND g.call_id = '' AND g.source = 'grader')),
 result = '', error = $7, stdout = '', stderr = '', verdict = '' WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND attempt = $6`
-	emptyQuarantine = `UPDATE quarantines SET reason = $5 WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4`
+	emptyQuarantine  = `UPDATE quarantines SET reason = $5 WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4`
+	emptyQuarantines = `UPDATE quarantines SET reason = $3 WHERE run = $1 AND place = $2`
 
 	rowsOfAttempt = `run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND attempt = $6`
 	rowsOfStep    = `run = $1 AND step = $2`
@@ -314,6 +315,25 @@ func (s *Store) EmptyAttempt(ctx context.Context, a record.Address) error {
 	}
 	if err != nil {
 		return fmt.Errorf("empty attempt %s: %w", a, err)
+	}
+	return nil
+}
+
+// EmptyQuarantines removes the reasons of all quarantines of the task with an index in the
+// train split of a run. Those of later steps repeat the reason of the first one, and have no
+// attempt by which EmptyAttempt would find them.
+func (s *Store) EmptyQuarantines(ctx context.Context, run string, index int) error {
+	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
+		if t.ForUpdate == "" {
+			if _, err := t.Exec("PRAGMA secure_delete = ON"); err != nil {
+				return err
+			}
+		}
+		_, err := t.Exec(emptyQuarantines, run, index, ForgottenError)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("empty the quarantines of task %d of run %s: %w", index, run, err)
 	}
 	return nil
 }

@@ -267,6 +267,11 @@ func TestAnEmptyAttemptKeepsItsCountsAndItsReward(t *testing.T) {
 		quarantines, err := s.Quarantines(ctx, "demo", "main")
 		require.NoError(t, err)
 		require.Equal(t, []string{store.ForgottenError, "secret"}, []string{quarantines[0].Reason, quarantines[1].Reason})
+		require.NoError(t, s.EmptyQuarantines(ctx, "demo", 1), "no task with this index was quarantined")
+		require.NoError(t, s.EmptyQuarantines(ctx, "demo", 0))
+		quarantines, err = s.Quarantines(ctx, "demo", "main")
+		require.NoError(t, err)
+		require.Equal(t, []string{store.ForgottenError, store.ForgottenError}, []string{quarantines[0].Reason, quarantines[1].Reason})
 
 		after, err := s.Attempt(ctx, b)
 		require.NoError(t, err)

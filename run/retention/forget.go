@@ -38,7 +38,10 @@ type ForgetStore interface {
 	AttemptsOnTask(ctx context.Context, run, task string) ([]record.Address, error)
 	RunsOnTask(ctx context.Context, task string) ([]string, error)
 	Attempt(ctx context.Context, address record.Address) (record.Attempt, error)
+	Output(ctx context.Context, address record.Address) (record.Output, error)
 	EmptyAttempt(ctx context.Context, a record.Address) error
+	Quarantines(ctx context.Context, run, policy string) ([]record.Quarantine, error)
+	EmptyQuarantines(ctx context.Context, run string, index int) error
 	RemoveJudgments(ctx context.Context, run string, step int) error
 	RemoveReflections(ctx context.Context, run string) error
 	SearchAnswers(ctx context.Context, run string, from int) ([]record.SearchAnswer, error)

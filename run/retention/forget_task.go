@@ -38,6 +38,10 @@ const replacedInput = "forgotten"
 // one that tells of the task: shorter ones are anywhere.
 const leastText = 8
 
+// leastMessage is how many bytes a line of an error, of a verdict or of printed output needs:
+// the short ones, such as "incorrect", are those of other tasks, too.
+const leastMessage = 16
+
 // storedTaskReport is what the tombstone of a task holds: the report, and what an interrupted
 // removal needs to go on.
 type storedTaskReport struct {
@@ -46,6 +50,8 @@ type storedTaskReport struct {
 	Replaced map[string]string `json:"replaced"`
 	// Files are the blobs that have something of the task.
 	Files []string `json:"files"`
+	// Places are the indices of the task in the train split.
+	Places []int `json:"places"`
 	// Rewritten says that the result of the run had a text of the task.
 	Rewritten bool `json:"rewritten"`
 	// Workflows are the ids of workflows whose histories are deleted.
@@ -263,7 +269,7 @@ func below(id string, ids []string) bool {
 func (f *Forgetter) planTask(ctx context.Context, run record.Run, task string, attempts []record.Address, dryRun bool) (storedTaskReport, error) {
 	p := storedTaskReport{
 		ForgottenTaskReport: record.ForgottenTaskReport{Run: run.Name, Task: task, Splits: []record.Kind{}, Steps: []int{}, Versions: []string{}, Left: []string{}, Attempts: len(attempts)},
-		Replaced:            map[string]string{}, Files: []string{}, Workflows: []string{},
+		Replaced:            map[string]string{}, Files: []string{}, Workflows: []string{}, Places: []int{},
 	}
 	texts, err := f.planSnapshots(ctx, run, task, &p, dryRun)
 	if err != nil {
@@ -275,9 +281,25 @@ func (f *Forgetter) planTask(ctx context.Context, run record.Run, task string, a
 			return p, err
 		}
 		p.Calls, p.Tokens = p.Calls+a.Calls, p.Tokens+a.Tokens
-		texts = append(texts, textsIn(a.Result)...)
+		texts = append(texts, textsIn(a.Result, leastText)...)
+		printed, err := f.Store.Output(ctx, address)
+		if err != nil {
+			return p, err
+		}
+		for _, text := range []string{a.Error, a.Verdict, printed.Stdout, printed.Stderr} {
+			texts = append(texts, textsIn(text, leastMessage)...)
+		}
 		if id := fmt.Sprintf("%s/%s-%d/%d", run.Name, address.Kind, address.Step, address.Task); !slices.Contains(p.Workflows, id) { // as TrainingWorkflow names its children
 			p.Workflows = append(p.Workflows, id)
+		}
+	}
+	quarantines, err := f.Store.Quarantines(ctx, run.Name, model.DefaultPolicy)
+	if err != nil {
+		return p, err
+	}
+	for _, q := range quarantines {
+		if slices.Contains(p.Places, q.Index) {
+			texts = append(texts, textsIn(q.Reason, leastMessage)...)
 		}
 	}
 	slices.Sort(texts)
@@ -312,6 +334,9 @@ func (f *Forgetter) planSnapshots(ctx context.Context, run record.Run, task stri
 			continue
 		}
 		p.Splits = append(p.Splits, kind)
+		if kind == record.Train {
+			p.Places = append(p.Places, at)
+		}
 		texts = append(texts, textsOf(list[at])...)
 		list[at] = tasks.Task{ID: task, Input: replacedInput}
 		data, err := tasks.Encode(list)
@@ -440,6 +465,11 @@ func (f *Forgetter) removeRecords(ctx context.Context, run record.Run, p storedT
 			return err
 		}
 	}
+	for _, place := range p.Places {
+		if err := f.Store.EmptyQuarantines(ctx, run.Name, place); err != nil {
+			return err
+		}
+	}
 	slices.Sort(steps)
 	for _, step := range slices.Compact(steps) {
 		if err := f.Store.RemoveJudgments(ctx, run.Name, step); err != nil {
@@ -477,19 +507,19 @@ func (f *Forgetter) replaceSnapshots(ctx context.Context, run record.Run, p stor
 
 // textsOf returns the texts by which a history is known to tell of a task.
 func textsOf(t tasks.Task) []string {
-	out := append(textsIn(t.Input), textsIn(t.Answer)...)
+	out := append(textsIn(t.Input, leastText), textsIn(t.Answer, leastText)...)
 	for _, key := range slices.Sorted(maps.Keys(t.Metadata)) {
 		if text, ok := t.Metadata[key].(string); ok {
-			out = append(out, textsIn(text)...)
+			out = append(out, textsIn(text, leastText)...)
 		}
 	}
 	return out
 }
 
-// textsIn returns a text and its lines, those that are long enough.
-func textsIn(text string) (out []string) {
+// textsIn returns a text and its lines, those with at least a number of bytes.
+func textsIn(text string, least int) (out []string) {
 	for _, one := range append([]string{text}, strings.Split(text, "\n")...) {
-		if one = strings.TrimSpace(one); len(one) >= leastText {
+		if one = strings.TrimSpace(one); len(one) >= least {
 			out = append(out, one)
 		}
 	}

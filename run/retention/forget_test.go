@@ -25,7 +25,10 @@ import (
 
 // histories are those of runs in a Temporal that has none of them any more, except for one
 // workflow that may be under way. The tests in testsuite use a real one.
-type histories struct{ open string }
+type histories struct {
+	open  string
+	texts *[]string // gets those that are searched for
+}
 
 func (h histories) Open(context.Context, record.Run) (string, error) { return h.open, nil }
 func (histories) Count(context.Context, record.Run) (int, error)     { return 0, nil }
@@ -33,7 +36,10 @@ func (histories) Delete(context.Context, record.Run, func(string) bool) (int, er
 	return 0, nil
 }
 
-func (histories) Containing(context.Context, record.Run, []string) ([]string, error) {
+func (h histories) Containing(_ context.Context, _ record.Run, texts []string) ([]string, error) {
+	if h.texts != nil {
+		*h.texts = texts
+	}
 	return nil, nil
 }
 
@@ -235,7 +241,7 @@ func TestARunThatHasNotEndedIsNotForgotten(t *testing.T) {
 	ctx := t.Context()
 	r.trained("closed", "")
 	f := r.forgetter()
-	f.Histories = histories{"closed/train-1/0"}
+	f.Histories = histories{open: "closed/train-1/0"}
 	_, err := f.ForgetRun(ctx, "closed", "me", "")
 	require.ErrorIs(t, err, retention.ErrRefused)
 	require.ErrorContains(t, err, "closed/train-1/0")
@@ -474,5 +480,61 @@ func TestATaskIsNotForgottenWhileTheRemovalOfAnotherHasNotEnded(t *testing.T) {
 		list, err := tasks.Decode(data)
 		require.NoError(t, err)
 		require.Equal(t, []tasks.Task{{ID: "a", Input: "forgotten"}, {ID: "b", Input: "forgotten"}}, list)
+	}
+}
+
+// A task that is drawn again is quarantined again for the reason of the first time, without an
+// attempt.
+func TestAForgottenTaskTakesTheReasonsOfItsQuarantines(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	ctx := t.Context()
+	r.trained("demo", "")
+	quarantine := func(step, index int, reason string) {
+		require.NoError(t, r.store.PutQuarantine(ctx, record.Quarantine{
+			Run: "demo", Policy: model.DefaultPolicy, Step: step, Kind: record.Train, Task: index + 1, Index: index, Reason: reason, At: time.Now(),
+		}))
+	}
+	quarantine(3, 0, "agent failed: could not open\nthe secret vault\nshort")
+	quarantine(4, 0, "quarantined since step 3: agent failed: could not open\nthe secret vault\nshort")
+	quarantine(4, 1, "the other task")
+	var texts []string
+	f := r.forgetter()
+	f.Histories = histories{texts: &texts}
+	_, err := f.ForgetTask(ctx, "a", "", "me", "", false)
+	require.NoError(t, err)
+	all, err := r.store.Quarantines(ctx, "demo", model.DefaultPolicy)
+	require.NoError(t, err)
+	var reasons []string
+	for _, q := range all {
+		reasons = append(reasons, q.Reason)
+	}
+	require.Equal(t, []string{store.ForgottenError, store.ForgottenError, "the other task"}, reasons)
+	for _, text := range []string{"what is the secret of demo", "the answer of demo", "a note of demo", "a result of a", "the secret vault"} {
+		require.Contains(t, texts, text)
+	}
+	require.NotContains(t, texts, "short")
+	require.NotContains(t, texts, "the other task")
+}
+
+func TestHistoriesAreSearchedForWhatAnAttemptSaidOfATask(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	ctx := t.Context()
+	r.run("demo", nil, 0)
+	a, err := r.store.BeginAttempt(ctx, record.RolloutID{Run: "demo", Kind: record.Train, Step: 1}, "a", record.Terms{Policy: model.DefaultPolicy}, "k")
+	require.NoError(t, err)
+	require.NoError(t, r.store.SealAttempt(ctx, record.Attempt{
+		Address: a, Outcome: record.AgentFailed, Error: "exit: 1\nthe text of the error", Verdict: "the text of the verdict",
+		Output: record.Output{Stdout: "the printed text", Stderr: "the text on standard error"},
+	}))
+	r.finish("demo")
+	var texts []string
+	f := r.forgetter()
+	f.Histories = histories{texts: &texts}
+	_, err = f.ForgetTask(ctx, "a", "", "me", "", false)
+	require.NoError(t, err)
+	for _, text := range []string{"the text of the error", "the text of the verdict", "the printed text", "the text on standard error"} {
+		require.Contains(t, texts, text)
 	}
 }

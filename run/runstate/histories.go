@@ -116,7 +116,7 @@ func (h Histories) Containing(ctx context.Context, run record.Run, texts []strin
 	var wanted [][]byte
 	for _, text := range texts {
 		wanted = append(wanted, []byte(text))
-		if quoted, err := json.Marshal(text); err == nil {
+		if quoted, err := json.Marshal(text); err == nil && string(quoted[1:len(quoted)-1]) != text {
 			wanted = append(wanted, quoted[1:len(quoted)-1])
 		}
 	}
