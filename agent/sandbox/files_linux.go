@@ -82,6 +82,9 @@ func places(p Policy, programs []string) ([]place, error) {
 		if err != nil {
 			return err
 		}
+		if target == "/" && k == hidden {
+			return impossible{fmt.Errorf("%s is to be hidden from an isolated agent: put the store into a directory of its own", target)}
+		}
 		stat, err := os.Stat(target)
 		if err != nil {
 			return err

@@ -25,8 +25,11 @@ func Main() {
 	if len(os.Args) < 2 || os.Args[1] != command || os.Getpid() != 1 {
 		return
 	}
-	unix.CloseOnExec(controlFD)
-	unix.CloseOnExec(policyFD)
+	// The program gets nothing that the worker was started with, such as a directory.
+	if err := unix.CloseRange(controlFD, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		unix.CloseOnExec(controlFD)
+		os.Exit(first{control: os.NewFile(controlFD, "control")}.fail(message{Unavailable: fmt.Sprintf("close what it inherits: %v", err)}))
+	}
 	// Rights, and that there will be no new ones, belong to a thread. The program inherits
 	// them from this one.
 	runtime.LockOSThread()
@@ -86,8 +89,12 @@ func (f first) prepare(p Policy, args []string) ([]*os.File, error) {
 	if err := files(p, program(args), hosts(routes, machine)); err != nil {
 		return nil, fmt.Errorf("make its files: %w", err)
 	}
-	// Without a session keyring of its own, it would have that of the worker.
-	_, _ = unix.KeyctlJoinSessionKeyring("")
+	// Without a session keyring of its own, it would have that of the worker. Containers may
+	// forbid the call; the filter refuses to use keyrings in any case.
+	_, _, no := unix.Syscall(unix.SYS_KEYCTL, unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0)
+	if no != 0 && no != unix.ENOSYS && no != unix.EPERM {
+		return nil, fmt.Errorf("give it a keyring of its own: %w", no)
+	}
 	if err := p.Limits.apply(); err != nil {
 		return nil, fmt.Errorf("limit it: %w", err)
 	}

@@ -168,16 +168,27 @@ func hosts(routes []Route, machine string) string {
 	return text.String()
 }
 
-// Secrets returns the usual places of keys and passwords that exist: those of a user whose
-// home is given, and those of the machine.
-func Secrets(home string) []string {
+// Secrets returns the usual places of keys and passwords that exist: those of users whose
+// homes are given, those that variables of this process name, and those of the machine.
+func Secrets(homes ...string) []string {
 	var out []string
 	add := func(path string) {
-		if _, err := os.Lstat(path); err == nil {
+		if _, err := os.Lstat(path); err == nil && !slices.Contains(out, path) {
 			out = append(out, path)
 		}
 	}
-	if filepath.IsAbs(home) {
+	for _, name := range []string{
+		"AWS_SHARED_CREDENTIALS_FILE", "FULGURITE_PAGE_TLS_KEY", "FULGURITE_TLS_KEY", "GOOGLE_APPLICATION_CREDENTIALS", "HF_TOKEN_PATH", "KUBECONFIG", "NETRC",
+		"PGPASSFILE", "TEMPORAL_CONFIG_FILE", "TEMPORAL_TLS_CLIENT_KEY_PATH",
+	} {
+		if path := os.Getenv(name); filepath.IsAbs(path) {
+			add(path)
+		}
+	}
+	for _, home := range homes {
+		if !filepath.IsAbs(home) {
+			continue
+		}
 		for _, name := range []string{
 			".1password", ".aws", ".azure", ".bash_history", ".cargo/credentials", ".cargo/credentials.toml", ".cache/huggingface/token",
 			".config/gcloud", ".config/gh", ".config/hub", ".config/op", ".config/rclone", ".config/temporalio", ".docker", ".git-credentials",

@@ -172,6 +172,7 @@ func Check(ctx context.Context) error {
 		return fmt.Errorf("make a directory for a sandbox: %w", err)
 	}
 	defer os.RemoveAll(home)
+	defer visible()()
 	first := exec.CommandContext(ctx, "/proc/self/exe")
 	first.Args = []string{"fulgurite-sandbox", command}
 	first.SysProcAttr = attributes()
@@ -195,6 +196,20 @@ func Check(ctx context.Context) error {
 		return fmt.Errorf("%w: %s", ErrUnavailable, m.Error)
 	}
 	return nil
+}
+
+// visible lets the user of this process see into it, and returns what takes that back. A
+// process that others can't see into can't give its children the identities of a user
+// namespace, because their files in /proc belong to root.
+func visible() func() {
+	before, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
+	if err != nil || before == 1 {
+		return func() {}
+	}
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
+		return func() {}
+	}
+	return func() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, uintptr(before), 0, 0, 0) } //nolint:gosec // 0, 1 or 2
 }
 
 // LimitedBy says what enforces limits on this machine for this user. The kernel does not
@@ -295,7 +310,7 @@ func sockets() []string {
 			continue
 		}
 		path := string(bytes.TrimRight(line[bytes.IndexByte(line, '/'):], "\n"))
-		if stat, err := os.Stat(path); err == nil && stat.Mode()&os.ModeSocket != 0 && !below(path, emptied()) && !slices.Contains(out, path) {
+		if stat, err := os.Stat(path); err == nil && stat.Mode()&os.ModeSocket != 0 && !slices.Contains(out, path) {
 			out = append(out, path)
 		}
 	}

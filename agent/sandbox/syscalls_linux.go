@@ -14,6 +14,13 @@ func families() []uint32 {
 	return []uint32{unix.AF_UNIX, unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}
 }
 
+// refused returns the numbers of system calls that the kernel answers as if it did not have
+// them. io_uring makes and connects sockets without the calls that a filter sees. Keyrings
+// may be those of the worker.
+func refused() []uint32 {
+	return []uint32{unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER, unix.SYS_KEYCTL, unix.SYS_ADD_KEY, unix.SYS_REQUEST_KEY}
+}
+
 // architectures returns the number by which the kernel names the architecture of this
 // program's system calls (linux/audit.h).
 func architectures() map[string]uint32 {
@@ -32,7 +39,7 @@ const (
 const foreign = 0x40000000
 
 // filterSystemCalls lets this thread, and what it starts, make only sockets of those
-// families. System calls of another architecture than this program's have other numbers,
+// families, and refuses some other calls. System calls of another architecture than this program's have other numbers,
 // so none is possible.
 func filterSystemCalls() error {
 	architecture, ok := architectures()[runtime.GOARCH]
@@ -57,10 +64,11 @@ func filterSystemCalls() error {
 		load(numberAt),
 		jump(unix.BPF_JGE, foreign, 0, 1),
 		none,
-		jump(unix.BPF_JEQ, unix.SYS_SOCKET, 1, 0),
-		allow,
-		load(argumentAt),
 	}
+	for _, number := range refused() {
+		program = append(program, jump(unix.BPF_JEQ, number, 0, 1), none)
+	}
+	program = append(program, jump(unix.BPF_JEQ, unix.SYS_SOCKET, 1, 0), allow, load(argumentAt))
 	for _, family := range families() {
 		program = append(program, jump(unix.BPF_JEQ, family, 0, 1), allow)
 	}

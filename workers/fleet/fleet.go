@@ -24,6 +24,7 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -246,8 +247,12 @@ func (l HomeLaunchers) inner(s spec.Spec) (agent.Launcher, error) {
 		return nil, errors.New("only the workflow of a rollout can start agent.temporal")
 	}
 	c := agent.Command{Args: s.Agent.Command, Scratch: l.Scratch}
-	if s.Agent.Sandbox == spec.SandboxProcess {
+	switch s.Agent.Sandbox {
+	case "":
+	case spec.SandboxProcess:
 		c.Isolation = l.isolation(s)
+	default: // of a later release
+		return nil, fmt.Errorf("agent.sandbox %s: this worker can't isolate an agent so", s.Agent.Sandbox)
 	}
 	return c, nil
 }
@@ -262,8 +267,18 @@ func (l HomeLaunchers) isolation(s spec.Spec) *agent.Isolation {
 			out.Hidden = append(out.Hidden, source.Path)
 		}
 	}
-	home, _ := os.UserHomeDir() // without one, there are no secrets in it
-	out.Hidden = append(out.Hidden, sandbox.Secrets(home)...)
+	if s.Training.Curriculum != nil {
+		for _, stage := range s.Training.Curriculum.Stages {
+			if source, err := spec.ParseSource(stage.Tasks); err == nil && filepath.IsAbs(source.Path) {
+				out.Hidden = append(out.Hidden, source.Path)
+			}
+		}
+	}
+	homes := []string{os.Getenv("HOME")}
+	if u, err := user.Current(); err == nil {
+		homes = append(homes, u.HomeDir)
+	}
+	out.Hidden = append(out.Hidden, sandbox.Secrets(homes...)...)
 	return out
 }
 
