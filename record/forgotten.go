@@ -53,7 +53,8 @@ type ForgottenTaskReport struct {
 	// whole.
 	Steps []int `json:"steps"`
 	// Versions are those of this run and of others that were trained on the task, or made
-	// from such a version. They stay.
+	// from such a version. They stay. A step that attempted the task and whose batch was
+	// removed before counts as trained on it.
 	Versions []string `json:"versions"`
 	// Histories is how many workflow executions Temporal was told to delete.
 	Histories int `json:"histories"`

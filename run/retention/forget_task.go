@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/hf"
@@ -356,6 +357,7 @@ func (f *Forgetter) planSnapshots(ctx context.Context, run record.Run, task stri
 // were made from these attempts.
 func (f *Forgetter) planBatches(ctx context.Context, run string, attempts []record.Address, p *storedTaskReport) error {
 	trained, steps := map[string]bool{}, map[int]bool{}
+	var unknown []int // steps whose batch went with another task
 	for _, a := range attempts {
 		if a.Kind == record.Train || a.Kind == record.Reserve {
 			trained[a.String()], steps[a.Step] = true, true
@@ -371,7 +373,8 @@ func (f *Forgetter) planBatches(ctx context.Context, run string, attempts []reco
 		}
 		data, err := f.Blobs.Get(ctx, b.Digest)
 		if errors.Is(err, record.ErrNotFound) {
-			continue // it went with another task
+			unknown = append(unknown, b.Step)
+			continue
 		}
 		if err != nil {
 			return fmt.Errorf("batch of step %d: %w", b.Step, err)
@@ -390,10 +393,14 @@ func (f *Forgetter) planBatches(ctx context.Context, run string, attempts []reco
 		}
 		p.Files = append(append(p.Files, derived...), b.Digest)
 	}
-	if len(p.Steps) == 0 {
+	if len(unknown) > 0 {
+		p.Left = append(p.Left, fmt.Sprintf("whether the %s of %s %s, which went with another task, had it is not known: the versions count as trained on it",
+			readable.Name(len(unknown), "batch"), readable.Name(len(unknown), "step"), shownSteps(unknown)))
+	}
+	if len(p.Steps)+len(unknown) == 0 {
 		return nil
 	}
-	if p.Versions, err = (provenance.Walker{Store: f.Store, Blobs: f.Blobs}).MadeFrom(ctx, run, slices.Min(p.Steps)); err != nil {
+	if p.Versions, err = (provenance.Walker{Store: f.Store, Blobs: f.Blobs}).MadeFrom(ctx, run, slices.Min(slices.Concat(p.Steps, unknown))); err != nil {
 		return err
 	}
 	r, err := f.Store.Run(ctx, run)

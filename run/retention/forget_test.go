@@ -538,3 +538,17 @@ func TestHistoriesAreSearchedForWhatAnAttemptSaidOfATask(t *testing.T) {
 		require.Contains(t, texts, text)
 	}
 }
+
+func TestAVersionMayHaveATaskWhoseBatchWentWithAnother(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	ctx := t.Context()
+	r.trained("demo", "")
+	_, err := r.forgetter().ForgetTask(ctx, "a", "", "me", "", false)
+	require.NoError(t, err)
+	report, err := r.forgetter().ForgetTask(ctx, "b", "", "me", "", false)
+	require.NoError(t, err)
+	require.Equal(t, []int{2}, report.Runs[0].Steps)
+	require.Equal(t, []string{"demo@1 to demo@2"}, report.Runs[0].Versions)
+	require.Equal(t, []string{"whether the batch of step 1, which went with another task, had it is not known: the versions count as trained on it"}, report.Runs[0].Left)
+}
