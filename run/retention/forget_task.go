@@ -98,7 +98,7 @@ func (f *Forgetter) ForgetTask(ctx context.Context, task, in, by, reason string,
 		}
 	}
 	for _, r := range ended {
-		report, err := f.forgetTaskIn(ctx, r, task, by, reason, dryRun)
+		report, err := f.forgetTaskIn(ctx, r, task, by, reason, ended, dryRun)
 		if err != nil {
 			return out, fmt.Errorf("forget task %q in run %s: %w", task, r.Name, err)
 		}
@@ -212,8 +212,8 @@ func (f *Forgetter) noneBegun(ctx context.Context, run, task string) error {
 
 // forgetTaskIn removes what a task left in a run. The order matters: what is found by the
 // texts of the task comes before these go, and the tombstone has all that is found by
-// something that goes earlier.
-func (f *Forgetter) forgetTaskIn(ctx context.Context, run record.Run, task, by, reason string, dryRun bool) (record.ForgottenTaskReport, error) {
+// something that goes earlier. ended are the runs from which this call removes the task.
+func (f *Forgetter) forgetTaskIn(ctx context.Context, run record.Run, task, by, reason string, ended []record.Run, dryRun bool) (record.ForgottenTaskReport, error) {
 	stone, err := f.forgotten(ctx, run.Name, task)
 	if err != nil {
 		return record.ForgottenTaskReport{}, err
@@ -224,7 +224,7 @@ func (f *Forgetter) forgetTaskIn(ctx context.Context, run record.Run, task, by, 
 		return plan.ForgottenTaskReport, err
 	}
 	if stone == nil {
-		if plan, err = f.planTask(ctx, run, task, attempts, dryRun); err != nil || dryRun {
+		if plan, err = f.planTask(ctx, run, task, attempts, ended, dryRun); err != nil || dryRun {
 			return plan.ForgottenTaskReport, err
 		}
 		text, err := json.Marshal(plan)
@@ -267,7 +267,7 @@ func below(id string, ids []string) bool {
 
 // planTask finds all that a task left in a run. Unless it is a dry run, it stores the
 // snapshots without the task.
-func (f *Forgetter) planTask(ctx context.Context, run record.Run, task string, attempts []record.Address, dryRun bool) (storedTaskReport, error) {
+func (f *Forgetter) planTask(ctx context.Context, run record.Run, task string, attempts []record.Address, ended []record.Run, dryRun bool) (storedTaskReport, error) {
 	p := storedTaskReport{
 		ForgottenTaskReport: record.ForgottenTaskReport{Run: run.Name, Task: task, Splits: []record.Kind{}, Steps: []int{}, Versions: []string{}, Left: []string{}, Attempts: len(attempts)},
 		Replaced:            map[string]string{}, Files: []string{}, Workflows: []string{}, Places: []int{},
@@ -319,7 +319,7 @@ func (f *Forgetter) planTask(ctx context.Context, run record.Run, task string, a
 	}
 	p.Histories = len(p.Workflows)
 	p.Rewritten = run.Failure().Error != "" && containsAny(string(run.Result), texts)
-	return p, f.planLeft(ctx, run, texts, &p)
+	return p, f.planLeft(ctx, run, texts, ended, &p)
 }
 
 // planSnapshots finds the snapshots with the task, and returns the texts of the task.
@@ -344,7 +344,7 @@ func (f *Forgetter) planSnapshots(ctx context.Context, run record.Run, task stri
 		if err != nil {
 			return nil, err
 		}
-		if !dryRun {
+		if p.Replaced[digest] = ""; !dryRun {
 			if p.Replaced[digest], err = f.Blobs.Put(ctx, data); err != nil {
 				return nil, fmt.Errorf("store the tasks of split %s without it: %w", kind, err)
 			}
@@ -425,8 +425,9 @@ func (f *Forgetter) planBatches(ctx context.Context, run string, attempts []reco
 	return nil
 }
 
-// planLeft finds what is not removed although it may tell of the task.
-func (f *Forgetter) planLeft(ctx context.Context, run record.Run, texts []string, p *storedTaskReport) error {
+// planLeft finds what is not removed although it may tell of the task. ended are the runs from
+// which the task is removed in the same call.
+func (f *Forgetter) planLeft(ctx context.Context, run record.Run, texts []string, ended []record.Run, p *storedTaskReport) error {
 	if !p.Rewritten && containsAny(string(run.Result), texts) {
 		p.Left = append(p.Left, "the result of the run has a text of it: forget the whole run")
 	}
@@ -444,8 +445,11 @@ func (f *Forgetter) planLeft(ctx context.Context, run record.Run, texts []string
 		return err
 	}
 	for _, r := range runs {
+		if slices.ContainsFunc(ended, func(one record.Run) bool { return one.Name == r.Name }) {
+			continue
+		}
 		for _, kind := range slices.Sorted(maps.Keys(r.Splits)) {
-			if _, ok := p.Replaced[r.Splits[kind].Digest]; ok && r.Name != run.Name {
+			if _, ok := p.Replaced[r.Splits[kind].Digest]; ok {
 				p.Left = append(p.Left, fmt.Sprintf("run %s has the same tasks in its split %s, so their snapshot stays until the task is forgotten there, too", r.Name, kind))
 			}
 		}

@@ -552,3 +552,33 @@ func TestAVersionMayHaveATaskWhoseBatchWentWithAnother(t *testing.T) {
 	require.Equal(t, []string{"demo@1 to demo@2"}, report.Runs[0].Versions)
 	require.Equal(t, []string{"whether the batch of step 1, which went with another task, had it is not known: the versions count as trained on it"}, report.Runs[0].Left)
 }
+
+func TestASnapshotThatAnotherRunKeepsIsReportedUnlessItGoesThereToo(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	ctx := t.Context()
+	r.trained("demo", "")
+	demo, err := r.store.Run(ctx, "demo")
+	require.NoError(t, err)
+	for _, name := range []string{"twin", "running"} {
+		_, _, err = r.store.CreateRun(ctx, record.Run{Name: name, WorkflowID: name, ExecutionID: "x", Spec: demo.Spec, Splits: demo.Splits, Created: time.Now()})
+		require.NoError(t, err)
+	}
+	r.finish("twin")
+	left := func(name string) string {
+		return "run " + name + " has the same tasks in its split train, so their snapshot stays until the task is forgotten there, too"
+	}
+	alone, err := r.forgetter().ForgetTask(ctx, "a", "demo", "me", "", true)
+	require.NoError(t, err)
+	require.ElementsMatch(t, []string{left("twin"), left("running")}, alone.Runs[0].Left)
+	plan, err := r.forgetter().ForgetTask(ctx, "a", "", "me", "", true)
+	require.NoError(t, err)
+	done, err := r.forgetter().ForgetTask(ctx, "a", "", "me", "", false)
+	require.NoError(t, err)
+	plan.DryRun = false
+	require.Equal(t, plan, done)
+	require.Len(t, done.Runs, 2)
+	for _, one := range done.Runs {
+		require.Equal(t, []string{left("running")}, one.Left)
+	}
+}
