@@ -519,9 +519,22 @@ func (f *Forgetter) replaceSnapshots(ctx context.Context, run record.Run, p stor
 // textsOf returns the texts by which a history is known to tell of a task.
 func textsOf(t tasks.Task) []string {
 	out := append(textsIn(t.Input, leastText), textsIn(t.Answer, leastText)...)
-	for _, key := range slices.Sorted(maps.Keys(t.Metadata)) {
-		if text, ok := t.Metadata[key].(string); ok {
-			out = append(out, textsIn(text, leastText)...)
+	return append(out, textsOfValue(t.Metadata)...)
+}
+
+// textsOfValue returns the texts of a value that was read from JSON, in lists and objects too.
+// Keys, numbers and booleans are those of many tasks.
+func textsOfValue(value any) (out []string) {
+	switch value := value.(type) {
+	case string:
+		return textsIn(value, leastText)
+	case []any:
+		for _, one := range value {
+			out = append(out, textsOfValue(one)...)
+		}
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			out = append(out, textsOfValue(value[key])...)
 		}
 	}
 	return out

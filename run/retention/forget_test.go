@@ -71,7 +71,7 @@ func (r records) trained(name, source string) {
 	})
 	require.NoError(r.t, err)
 	list, err := tasks.Encode([]tasks.Task{
-		{ID: "a", Input: "what is the secret of " + name, Answer: "the answer of " + name, Metadata: map[string]any{"note": "a note of " + name}}, {ID: "b", Input: "harmless"},
+		{ID: "a", Input: "what is the secret of " + name, Answer: "the answer of " + name, Metadata: map[string]any{"note": "a note of " + name, "more": []any{map[string]any{"deep": "a deep note of " + name}, 12345678}}}, {ID: "b", Input: "harmless"},
 	})
 	require.NoError(r.t, err)
 	split, err := r.blobs.Put(ctx, list)
@@ -510,7 +510,7 @@ func TestAForgottenTaskTakesTheReasonsOfItsQuarantines(t *testing.T) {
 		reasons = append(reasons, q.Reason)
 	}
 	require.Equal(t, []string{store.ForgottenError, store.ForgottenError, "the other task"}, reasons)
-	for _, text := range []string{"what is the secret of demo", "the answer of demo", "a note of demo", "a result of a", "the secret vault"} {
+	for _, text := range []string{"what is the secret of demo", "the answer of demo", "a note of demo", "a deep note of demo", "a result of a", "the secret vault"} {
 		require.Contains(t, texts, text)
 	}
 	require.NotContains(t, texts, "short")
