@@ -77,6 +77,9 @@ func (s *Store) beginAttempt(ctx context.Context, id record.RolloutID, taskID st
 	var number int
 	var ended bool
 	err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
+		if err := fenced(refuseRemoved(t, id.Run)); err != nil {
+			return err
+		}
 		var err error
 		if once {
 			if number, ended, err = lastEnd(t, id, terms); err != nil || ended {

@@ -28,10 +28,10 @@ ON CONFLICT (run, policy, number, digest) DO UPDATE SET noted = excluded.noted`
 	deletePending = `DELETE FROM pending_files WHERE run = $1 AND policy = $2 AND number = $3 AND digest = $4`
 
 	// isAbandoned is true for a pending file f if it was noted before a time and its
-	// version is no longer being made, because the version is on record or the run has
-	// ended.
+	// version is no longer being made, because the version is on record, or the run has
+	// ended or was forgotten.
 	isAbandoned = `f.noted < $1 AND (EXISTS (SELECT 1 FROM versions v WHERE v.run = f.run AND v.policy = f.policy AND v.number = f.number)
-OR EXISTS (SELECT 1 FROM runs r WHERE r.name = f.run AND r.status <> 'running'))`
+OR NOT EXISTS (SELECT 1 FROM runs r WHERE r.name = f.run AND r.status = 'running'))`
 	selectAbandoned = `SELECT DISTINCT digest FROM pending_files f WHERE ` + isAbandoned + ` ORDER BY digest`
 	selectPending   = `SELECT DISTINCT digest FROM pending_files f WHERE NOT (` + isAbandoned + `)`
 	deleteAbandoned = `DELETE FROM pending_files AS f WHERE ` + isAbandoned
@@ -165,9 +165,13 @@ func (s *Store) CollectSuperseded(ctx context.Context, f func(superseded, kept [
 }
 
 // NoteFile records that a file is about to be kept for a version that is not on record
-// yet, so that the file is found if its writer dies.
+// yet, so that the file is found if its writer dies. A forgotten run is
+// record.ErrForgotten.
 func (s *Store) NoteFile(ctx context.Context, id model.VersionID, digest string) error {
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
+		if err := refuseRemoved(t, id.Run); err != nil {
+			return err
+		}
 		_, err := t.Exec(insertPending, id.Run, id.Policy, id.Number, digest, database.Nanos(time.Now()))
 		return err
 	})

@@ -2,15 +2,12 @@ package store
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store/database"
 )
@@ -108,65 +105,6 @@ func readForgotten(row database.Scan) (record.Forgotten, error) {
 	err := row(&f.Run, &f.What, &f.Task, &f.By, &f.Reason, &report, at(&f.Begun), at(&f.Ended))
 	f.Report = raw(report)
 	return f, err
-}
-
-// missingRun returns the error for a run without a row: it says so if the run was
-// forgotten.
-func missingRun(ctx context.Context, q database.Querier, name string, err error) error {
-	if !errors.Is(err, sql.ErrNoRows) {
-		return err
-	}
-	f, failure := database.One(ctx, q, readForgotten, forgottenRun, name)
-	switch {
-	case errors.Is(failure, sql.ErrNoRows):
-		return record.ErrNotFound
-	case failure != nil:
-		return failure
-	}
-	return fmt.Errorf("%w: %w", record.ErrNotFound, forgotten(f))
-}
-
-// forgotten returns the error that says when, by whom and why a run was forgotten.
-func forgotten(f record.Forgotten) error {
-	why := ""
-	if f.Reason != "" {
-		why = ": " + f.Reason
-	}
-	return fmt.Errorf("it was %w on %s by %s%s", record.ErrForgotten, readable.Time(f.Begun), f.By, why)
-}
-
-// refuseForgotten returns an error if the name of a run is that of one that was forgotten.
-func refuseForgotten(t database.Tx, name string) error {
-	f, err := database.One(t.Ctx, t, readForgotten, forgottenRun, name)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return nil
-	case err != nil:
-		return err
-	}
-	return fmt.Errorf("a run with this name is no longer there: %w; choose another name", forgotten(f))
-}
-
-// refuseChanged returns an error if something was removed from a run, so that it can't go
-// on.
-func refuseChanged(t database.Tx, name string) error {
-	all, err := database.List(t.Ctx, t, readForgotten, forgottenOfRun, name)
-	if err != nil || len(all) == 0 {
-		return err
-	}
-	return changed(all[0])
-}
-
-// changed returns the error that says why a run from which something was removed can't go
-// on or be computed again. It wraps record.ErrForgotten.
-func changed(f record.Forgotten) error {
-	switch f.What {
-	case record.ForgottenTask:
-		return fmt.Errorf("its task %q: %w", f.Task, forgotten(f))
-	case record.ForgottenRecords:
-		return fmt.Errorf("the bodies of its calls: %w", forgotten(f))
-	}
-	return forgotten(f)
 }
 
 // RowsOfRun counts the rows of a run in all tables that have some. It reads all of them, so

@@ -181,6 +181,9 @@ func (s *Store) PutJudgment(ctx context.Context, j record.Judgment) (record.Judg
 	var stored record.Judgment
 	var created bool
 	err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) (err error) {
+		if err := refuseRemoved(t, j.Run); err != nil {
+			return err
+		}
 		stored, created, err = database.InsertOrFind(t, insertJudgment, args, func() (record.Judgment, error) {
 			return database.One(t.Ctx, t, readJudgment, selectJudgment, j.Key)
 		})
@@ -215,6 +218,9 @@ func (s *Store) Judged(ctx context.Context, run, policy string, step int) (int, 
 // its number. If At is zero, it is set to the current time.
 func (s *Store) PutNonsense(ctx context.Context, n record.Nonsense) error {
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
+		if err := refuseRemoved(t, n.Run); err != nil {
+			return err
+		}
 		_, err := t.Exec(insertNonsense, n.Run, n.Policy, n.Step, n.Judgment, n.Try, n.Answer, n.Reason, database.Nanos(orNow(n.At)))
 		return err
 	})

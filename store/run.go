@@ -302,7 +302,8 @@ const (
 )
 
 // PutStep records a finished step. Recording it again changes nothing; other values,
-// except for At, return record.ErrConflict. If At is zero, it is set to the current time.
+// except for At, return record.ErrConflict. A forgotten run is record.ErrForgotten. If At
+// is zero, it is set to the current time.
 func (s *Store) PutStep(ctx context.Context, r record.Step) error {
 	metrics, err := encode("metrics", r.Metrics)
 	if err != nil {
@@ -310,6 +311,9 @@ func (s *Store) PutStep(ctx context.Context, r record.Step) error {
 	}
 	args := []any{r.Run, r.Policy, r.Step, r.Batch, metrics, database.Nanos(orNow(r.At))}
 	err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
+		if err := refuseRemoved(t, r.Run); err != nil {
+			return err
+		}
 		old, _, err := database.InsertOrFind(t, insertStep, args, func() ([2]string, error) {
 			return database.One(t.Ctx, t, func(row database.Scan) (v [2]string, err error) {
 				err = row(&v[0], &v[1])
@@ -387,7 +391,8 @@ const (
 )
 
 // PutChoice records which tasks a step attempts, unless a choice is on record already. It
-// returns the choice on record. If At is zero, it is set to the current time.
+// returns the choice on record. A forgotten run is record.ErrForgotten. If At is zero, it
+// is set to the current time.
 func (s *Store) PutChoice(ctx context.Context, c record.Choice) (record.Choice, error) {
 	c.At = orNow(c.At)
 	text, err := encode("choice", c)
@@ -395,6 +400,9 @@ func (s *Store) PutChoice(ctx context.Context, c record.Choice) (record.Choice, 
 		return c, fmt.Errorf("put choice of %s/%s step %d: %w", c.Run, c.Policy, c.Step, err)
 	}
 	err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) (err error) {
+		if err := refuseRemoved(t, c.Run); err != nil {
+			return err
+		}
 		args := []any{c.Run, c.Policy, c.Step, text, database.Nanos(c.At)}
 		c, _, err = database.InsertOrFind(t, insertChoice, args, func() (record.Choice, error) {
 			return database.One(t.Ctx, t, readChoice, selectChoices+` AND step = $3`, c.Run, c.Policy, c.Step)
@@ -468,7 +476,8 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING`
 )
 
 // PutBatch stores b unless the step has a batch. It returns the step's batch and whether
-// this call stored it. If At is zero, it is set to the current time.
+// this call stored it. A forgotten run is record.ErrForgotten. If At is zero, it is set to
+// the current time.
 func (s *Store) PutBatch(ctx context.Context, b record.Batch) (record.Batch, bool, error) {
 	metrics, err := encode("metrics", b.Metrics)
 	if err != nil {
@@ -478,6 +487,9 @@ func (s *Store) PutBatch(ctx context.Context, b record.Batch) (record.Batch, boo
 	var stored record.Batch
 	var created bool
 	err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) (err error) {
+		if err := refuseRemoved(t, b.Run); err != nil {
+			return err
+		}
 		stored, created, err = database.InsertOrFind(t, insertBatch, args, func() (record.Batch, error) {
 			return database.One(t.Ctx, t, readBatch, selectBatch, b.Run, b.Policy, b.Step)
 		})
@@ -525,11 +537,14 @@ AND q.step = attempts.step AND q.kind = attempts.kind AND q.task = attempts.task
 )
 
 // PutQuarantine records that a step could not train on a task. Recording it again changes
-// nothing; other values, except for At, return record.ErrConflict. If At is zero, it is
-// set to the current time.
+// nothing; other values, except for At, return record.ErrConflict. A forgotten run is
+// record.ErrForgotten. If At is zero, it is set to the current time.
 func (s *Store) PutQuarantine(ctx context.Context, q record.Quarantine) error {
 	args := []any{q.Run, q.Policy, q.Step, q.Kind, q.Task, q.Index, q.Reason, database.Nanos(orNow(q.At))}
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
+		if err := refuseRemoved(t, q.Run); err != nil {
+			return err
+		}
 		old, _, err := database.InsertOrFind(t, insertQuarantine, args, func() (record.Quarantine, error) {
 			return database.One(t.Ctx, t, readQuarantine, selectQuarantines+` AND step = $3 AND kind = $4 AND task = $5`, q.Run, q.Policy, q.Step, q.Kind, q.Task)
 		})

@@ -34,6 +34,9 @@ func (s *Store) PutSearchAnswer(ctx context.Context, a record.SearchAnswer) (rec
 	var stored record.SearchAnswer
 	var created bool
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) (err error) {
+		if err := refuseRemoved(t, a.Run); err != nil {
+			return err
+		}
 		// The pointer's row is also the lock that gives numbers to one answer at a time.
 		if _, _, err := lockPointer(t, a.Run, record.PromptsPolicy); err != nil {
 			return err
@@ -85,6 +88,9 @@ func (s *Store) PutReflection(ctx context.Context, r record.Reflection) (record.
 	var stored record.Reflection
 	var created bool
 	err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) (err error) {
+		if err := refuseRemoved(t, r.Run); err != nil {
+			return err
+		}
 		stored, created, err = database.InsertOrFind(t, insertReflection, args, func() (record.Reflection, error) {
 			return database.One(t.Ctx, t, readReflection, reflectionBy, r.Key)
 		})
@@ -126,6 +132,9 @@ func readReflection(row database.Scan) (r record.Reflection, err error) {
 func (s *Store) PutPromptVersion(ctx context.Context, v record.PromptVersion) error {
 	args := []any{v.Run, v.Number, v.Parent, v.Prompts, v.Candidate, database.Nanos(orNow(v.At))}
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
+		if err := refuseRemoved(t, v.Run); err != nil {
+			return err
+		}
 		old, _, err := database.InsertOrFind(t, insertPromptVersion, args, func() (record.PromptVersion, error) {
 			return database.One(t.Ctx, t, readPromptVersion, promptVersion, v.Run, v.Number)
 		})

@@ -331,6 +331,9 @@ func (s *Store) EvaluationsBetween(ctx context.Context, run, policy string, from
 }
 
 func putEvaluation(t database.Tx, e record.Evaluation) error {
+	if err := refuseRemoved(t, e.Run); err != nil {
+		return err
+	}
 	args := []any{e.Run, e.Policy, e.Kind, e.Version, e.Tasks, e.Rollouts, e.Mean, e.StdError, e.Greedy, database.Nanos(e.At)}
 	old, _, err := database.InsertOrFind(t, insertEvaluation, args, func() (record.Evaluation, error) {
 		return database.One(t.Ctx, t, readEvaluation, selectEvaluations+` AND policy = $2 AND kind = $3 AND version = $4`, e.Run, e.Policy, e.Kind, e.Version)

@@ -24,8 +24,8 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) ON CONFLICT DO N
 // that id and whether this call stored it. The caller has to decide whether a version
 // that another executor stored is acceptable (the same weights, or any). PutVersion
 // forgets the progress towards the version, and that its files were pending. It returns
-// ErrFileGone if the version lacks a file. If Created is zero, it is set to the current
-// time.
+// ErrFileGone if the version lacks a file, and record.ErrForgotten for a forgotten run. If
+// Created is zero, it is set to the current time.
 func (s *Store) PutVersion(ctx context.Context, v model.Version) (model.Version, bool, error) {
 	metrics, err := encode("metrics", v.Metrics)
 	if err != nil {
@@ -39,6 +39,9 @@ func (s *Store) PutVersion(ctx context.Context, v model.Version) (model.Version,
 	var stored model.Version
 	var created bool
 	err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) (err error) {
+		if err := refuseRemoved(t, v.Run); err != nil {
+			return err
+		}
 		stored, created, err = database.InsertOrFind(t, insertVersion, args, func() (model.Version, error) {
 			return database.One(t.Ctx, t, readVersion, selectVersion, v.Run, v.Policy, v.Number)
 		})
@@ -119,9 +122,12 @@ WHERE run = $1 AND policy = $2 AND number = $3 ON CONFLICT DO NOTHING`
 
 // PutProgress replaces the progress towards a version by p, unless the stored one is
 // further on the same basis, or the version exists. Progress that is replaced or not
-// stored is superseded: see CollectSuperseded.
+// stored is superseded: see CollectSuperseded. A forgotten run is record.ErrForgotten.
 func (s *Store) PutProgress(ctx context.Context, p model.Progress) error {
 	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
+		if err := refuseRemoved(t, p.Run); err != nil {
+			return err
+		}
 		_, err := database.One(t.Ctx, t, readVersion, selectVersion, p.Run, p.Policy, p.Number)
 		switch {
 		case err == nil:
@@ -247,6 +253,9 @@ func (s *Store) PromotionsBetween(ctx context.Context, run, policy string, from,
 
 func promote(t database.Tx, p record.Promotion) error {
 	p.Source = cmp.Or(p.Source, record.SourceGate)
+	if err := refuseRemoved(t, p.Run); err != nil {
+		return err
+	}
 	version, seq, err := lockPointer(t, p.Run, p.Policy)
 	if err != nil {
 		return err
@@ -337,6 +346,9 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING`
 func (s *Store) PutDecision(ctx context.Context, d record.Decision) error {
 	args := []any{d.Run, d.Policy, d.DecisionID, d.Candidate, d.Promoted, d.Verdict, d.Reason, string(d.Evidence), database.Nanos(orNow(d.At))}
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
+		if err := refuseRemoved(t, d.Run); err != nil {
+			return err
+		}
 		if _, _, err := lockPointer(t, d.Run, d.Policy); err != nil {
 			return err
 		}

@@ -1,0 +1,102 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/fulgurite/fulgurite/internal/readable"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/store/database"
+)
+
+// missingRun returns the error for a run without a row: it says so if the run was
+// forgotten.
+func missingRun(ctx context.Context, q database.Querier, name string, err error) error {
+	if !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	f, failure := database.One(ctx, q, readForgotten, forgottenRun, name)
+	switch {
+	case errors.Is(failure, sql.ErrNoRows):
+		return record.ErrNotFound
+	case failure != nil:
+		return failure
+	}
+	return fmt.Errorf("%w: %w", record.ErrNotFound, forgotten(f))
+}
+
+// forgotten returns the error that says when, by whom and why a run was forgotten.
+func forgotten(f record.Forgotten) error {
+	why := ""
+	if f.Reason != "" {
+		why = ": " + f.Reason
+	}
+	return fmt.Errorf("it was %w on %s by %s%s", record.ErrForgotten, readable.Time(f.Begun), f.By, why)
+}
+
+// refuseForgotten returns an error if the name of a run is that of one that was forgotten.
+func refuseForgotten(t database.Tx, name string) error {
+	f, err := database.One(t.Ctx, t, readForgotten, forgottenRun, name)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil
+	case err != nil:
+		return err
+	}
+	return fmt.Errorf("a run with this name is no longer there: %w; choose another name", forgotten(f))
+}
+
+// refuseChanged returns an error if something was removed from a run, so that it can't go
+// on.
+func refuseChanged(t database.Tx, name string) error {
+	all, err := database.List(t.Ctx, t, readForgotten, forgottenOfRun, name)
+	if err != nil || len(all) == 0 {
+		return err
+	}
+	return changed(all[0])
+}
+
+// changed returns the error that says why a run from which something was removed can't go
+// on or be computed again. It wraps record.ErrForgotten.
+func changed(f record.Forgotten) error {
+	switch f.What {
+	case record.ForgottenTask:
+		return fmt.Errorf("its task %q: %w", f.Task, forgotten(f))
+	case record.ForgottenRecords:
+		return fmt.Errorf("the bodies of its calls: %w", forgotten(f))
+	}
+	return forgotten(f)
+}
+
+// refuseRemoved returns an error if the removal of a run has begun: rows that are written
+// afterwards, by an activity that still runs, would never be removed. It also keeps the
+// removal from beginning before the transaction ends, so call it before other rows are
+// locked: FinishRun locks the run first, too.
+func refuseRemoved(t database.Tx, run string) error {
+	status, err := database.One(t.Ctx, t, database.Scalar[record.Status], selectStatus+t.ForShare, run)
+	if err == nil && status != record.Forgetting {
+		return nil
+	}
+	if err != nil && !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	f, err := database.One(t.Ctx, t, readForgotten, forgottenRun, run)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil
+	case err != nil:
+		return err
+	}
+	return fmt.Errorf("the run: %w", forgotten(f))
+}
+
+// fenced makes record.ErrForgotten wrap record.ErrFenced, too, for writes about an attempt:
+// whoever makes them doesn't repeat them then.
+func fenced(err error) error {
+	if errors.Is(err, record.ErrForgotten) {
+		return fmt.Errorf("%w: %w", record.ErrFenced, err)
+	}
+	return err
+}

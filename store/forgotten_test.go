@@ -1,0 +1,108 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/store"
+)
+
+// lateWrites are those of activities that may outlive the run demo.
+var lateWrites = map[string]func(*testing.T, *store.Store) error{
+	"version": func(t *testing.T, s *store.Store) error {
+		_, _, err := s.PutVersion(t.Context(), model.Version{VersionID: model.VersionID{Run: "demo", Policy: "main"}, Manifest: "m", Weights: "w"})
+		return err
+	},
+	"progress": func(t *testing.T, s *store.Store) error {
+		return s.PutProgress(t.Context(), model.Progress{VersionID: model.VersionID{Run: "demo", Policy: "main", Number: 1}, Manifest: "m"})
+	},
+	"file": func(t *testing.T, s *store.Store) error {
+		return s.NoteFile(t.Context(), model.VersionID{Run: "demo", Policy: "main", Number: 1}, "f")
+	},
+	"batch": func(t *testing.T, s *store.Store) error {
+		_, _, err := s.PutBatch(t.Context(), record.Batch{Run: "demo", Policy: "main", Step: 1, Digest: "b"})
+		return err
+	},
+	"step": func(t *testing.T, s *store.Store) error {
+		return s.PutStep(t.Context(), record.Step{Run: "demo", Policy: "main", Step: 1})
+	},
+	"choice": func(t *testing.T, s *store.Store) error {
+		_, err := s.PutChoice(t.Context(), record.Choice{Run: "demo", Policy: "main", Step: 1})
+		return err
+	},
+	"quarantine": func(t *testing.T, s *store.Store) error {
+		return s.PutQuarantine(t.Context(), record.Quarantine{Run: "demo", Policy: "main", Step: 1, Kind: record.Train, Reason: "r"})
+	},
+	"judgment": func(t *testing.T, s *store.Store) error {
+		_, _, err := s.PutJudgment(t.Context(), record.Judgment{Key: "k", Run: "demo", Policy: "main", Step: 1})
+		return err
+	},
+	"nonsense": func(t *testing.T, s *store.Store) error {
+		return s.PutNonsense(t.Context(), record.Nonsense{Run: "demo", Policy: "main", Step: 1, Judgment: "k", Try: 1})
+	},
+	"reflection": func(t *testing.T, s *store.Store) error {
+		_, _, err := s.PutReflection(t.Context(), record.Reflection{Key: "k", Run: "demo", Request: "r"})
+		return err
+	},
+	"search answer": func(t *testing.T, s *store.Store) error {
+		_, _, err := s.PutSearchAnswer(t.Context(), record.SearchAnswer{Run: "demo", Request: "r", Answer: []byte(`{}`)})
+		return err
+	},
+	"prompts": func(t *testing.T, s *store.Store) error {
+		return s.PutPromptVersion(t.Context(), record.PromptVersion{Run: "demo", Prompts: "p"})
+	},
+	"evaluation": func(t *testing.T, s *store.Store) error {
+		return s.PutEvaluation(t.Context(), record.Evaluation{Run: "demo", Policy: "main", Kind: record.Gate, Tasks: 1, Rollouts: 1})
+	},
+	"decision": func(t *testing.T, s *store.Store) error {
+		return s.PutDecision(t.Context(), record.Decision{Run: "demo", Policy: "main", DecisionID: "d", Verdict: "reject"})
+	},
+	"promotion": func(t *testing.T, s *store.Store) error {
+		return s.Promote(t.Context(), record.Promotion{Run: "demo", Policy: "main", DecisionID: "p", Version: 0, Previous: -1})
+	},
+	"attempt": func(t *testing.T, s *store.Store) error {
+		_, err := s.BeginAttempt(t.Context(), rollout(0, 0), "task-x", terms, "k")
+		return err
+	},
+}
+
+func TestAnActivityThatStillRunsLeavesNothingOfAForgottenRun(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		r := endedRun(t, s, "demo")
+		for what, write := range lateWrites {
+			require.NoError(t, write(t, s), what)
+		}
+		stone := record.Forgotten{Run: "demo", What: record.ForgottenRun, By: "me", Begun: noon}
+		_, _, err := s.BeginForgetting(t.Context(), r, stone)
+		require.NoError(t, err)
+		refused := func() {
+			for what, write := range lateWrites {
+				require.ErrorIs(t, write(t, s), record.ErrForgotten, what)
+			}
+			rows, err := s.RowsOfRun(t.Context(), "demo")
+			require.NoError(t, err)
+			require.Empty(t, rows)
+		}
+		require.NoError(t, s.RemoveRows(t.Context(), "demo"))
+		refused()
+		require.NoError(t, s.EndForgetting(t.Context(), stone))
+		refused()
+	})
+}
+
+func TestAFileThatAForgottenRunLeftIsAbandoned(t *testing.T) {
+	t.Parallel()
+	eachURL(t, func(t *testing.T, url string) {
+		s := open(t, url)
+		_, err := tables(t, url).ExecContext(t.Context(), `INSERT INTO pending_files (run, policy, number, digest, noted) VALUES ('gone', 'main', 1, 'left', 1)`)
+		require.NoError(t, err)
+		var gone []string
+		require.NoError(t, s.CollectAbandoned(t.Context(), time.Now(), func(abandoned, _, _ []string) error { gone = abandoned; return nil }))
+		require.Equal(t, []string{"left"}, gone)
+	})
+}
