@@ -108,7 +108,10 @@ func TestAForgottenRunLeavesNothingButItsTombstone(t *testing.T) {
 		_, created, err := s.BeginForgetting(t.Context(), r, stone)
 		require.NoError(t, err)
 		require.True(t, created)
-		r, err = s.Run(t.Context(), "demo")
+		_, err = s.Run(t.Context(), "demo")
+		require.ErrorIs(t, err, record.ErrNotFound)
+		require.ErrorIs(t, err, record.ErrForgotten, "nobody uses a run whose removal has begun")
+		r, err = s.RunToForget(t.Context(), "demo")
 		require.NoError(t, err)
 		require.Equal(t, record.Forgetting, r.Status)
 		counts, err := s.RowsOfRun(t.Context(), "demo")
@@ -170,7 +173,7 @@ func TestARemovalThatWasKilledIsEndedByTheNext(t *testing.T) {
 			require.NoError(t, dying.Close())
 			if ended = err == nil; !ended {
 				require.ErrorIs(t, err, errKilled)
-				r, err = s.Run(t.Context(), name)
+				r, err = s.RunToForget(t.Context(), name)
 				if errors.Is(err, record.ErrForgotten) {
 					continue // it was killed after its last write
 				}
@@ -208,7 +211,7 @@ func TestNothingIsForgottenOfARunThatIsUnderWayOrHasChanged(t *testing.T) {
 		for _, what := range []record.ForgottenKind{record.ForgottenTask, record.ForgottenRun} {
 			_, _, err = s.BeginForgetting(t.Context(), r, record.Forgotten{Run: "demo", What: what, Task: "t", By: "me"})
 			require.NoError(t, err)
-			r, err = s.Run(t.Context(), "demo")
+			r, err = s.RunToForget(t.Context(), "demo")
 			require.NoError(t, err)
 			require.ErrorIs(t, s.ReopenRun(t.Context(), r), record.ErrForgotten, "a reset finds it changed")
 		}

@@ -72,8 +72,22 @@ func (s *Store) CreateRun(ctx context.Context, r record.Run) (record.Run, bool, 
 }
 
 // Run returns the run of that name, or record.ErrNotFound. The error of a run that was
-// forgotten is record.ErrForgotten, too, and says when and by whom.
+// forgotten, or whose removal has begun, is record.ErrForgotten, too, and says when and by
+// whom.
 func (s *Store) Run(ctx context.Context, name string) (record.Run, error) {
+	r, err := database.One(ctx, s.db.Read(), readRun, selectRun, name)
+	if err == nil && r.Status == record.Forgetting {
+		err = sql.ErrNoRows
+	}
+	if err != nil {
+		return record.Run{}, fmt.Errorf("read run %q: %w", name, missingRun(ctx, s.db.Read(), name, err))
+	}
+	return r, nil
+}
+
+// RunToForget is like Run, but also returns a run whose removal has begun, for whoever
+// continues the removal.
+func (s *Store) RunToForget(ctx context.Context, name string) (record.Run, error) {
 	r, err := database.One(ctx, s.db.Read(), readRun, selectRun, name)
 	if err != nil {
 		return record.Run{}, fmt.Errorf("read run %q: %w", name, missingRun(ctx, s.db.Read(), name, err))

@@ -211,6 +211,9 @@ func (c Catalog) List(ctx context.Context) ([]string, error) {
 	}
 	names := make([]string, 0, len(runs))
 	for _, r := range runs {
+		if r.Status == record.Forgetting {
+			continue
+		}
 		switch _, err := c.Store.Promoted(ctx, r.Name, model.DefaultPolicy); {
 		case err == nil:
 			unevaluated, err := c.Unevaluated(ctx, r.Name)

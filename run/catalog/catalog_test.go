@@ -111,6 +111,24 @@ func TestWhatIsListedCanBeAskedFor(t *testing.T) {
 	require.NoError(t, err)
 }
 
+func TestARunWhoseRemovalHasBegunIsNotServed(t *testing.T) {
+	t.Parallel()
+	s := newFakeRecords(t)
+	ctx := t.Context()
+	require.NoError(t, s.store.FinishRun(ctx, "demo", record.Completed, nil))
+	run, err := s.store.Run(ctx, "demo")
+	require.NoError(t, err)
+	_, _, err = s.store.BeginForgetting(ctx, run, record.Forgotten{Run: "demo", What: record.ForgottenRun, By: "me"})
+	require.NoError(t, err)
+	names, err := s.List(ctx)
+	require.NoError(t, err)
+	require.Empty(t, names)
+	for _, reference := range []string{"demo", "demo@1", "demo@promoted"} {
+		_, err = s.Resolve(ctx, reference)
+		require.ErrorIs(t, err, record.ErrForgotten, reference)
+	}
+}
+
 func TestLoadedWeightsAreThoseOfTheVersion(t *testing.T) {
 	t.Parallel()
 	s := newFakeRecords(t)

@@ -28,6 +28,7 @@ const filesAtOnce = 32
 type ForgetStore interface {
 	Store
 	provenance.Store
+	RunToForget(ctx context.Context, name string) (record.Run, error)
 	BeginForgetting(ctx context.Context, r record.Run, f record.Forgotten) (stored record.Forgotten, created bool, err error)
 	EndForgetting(ctx context.Context, f record.Forgotten) error
 	RowsOfRun(ctx context.Context, run string) ([]record.RowCount, error)
@@ -108,7 +109,7 @@ func (f *Forgetter) PlanRun(ctx context.Context, name string) (RunReport, error)
 }
 
 func (f *Forgetter) planRun(ctx context.Context, name string) (run record.Run, report RunReport, err error) {
-	if run, err = f.Store.Run(ctx, name); err != nil {
+	if run, err = f.Store.RunToForget(ctx, name); err != nil {
 		return run, report, err
 	}
 	if err := f.removable(ctx, run); err != nil {
@@ -229,6 +230,10 @@ func (f *Forgetter) ForgetRun(ctx context.Context, name, by, reason string) (Run
 		if err := json.Unmarshal(stone.Report, &report); err != nil {
 			return report, fmt.Errorf("decode the report on run %s: %w", name, err)
 		}
+	}
+	// A run may have been started before the tombstone, and after the plan.
+	if err := f.startsFrom(ctx, name); err != nil {
+		return report, fmt.Errorf("run %s is marked as forgotten, and what it has is still there: %w", name, err)
 	}
 	if _, err := f.Histories.Delete(ctx, run, func(string) bool { return true }); err != nil {
 		return report, err

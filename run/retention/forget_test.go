@@ -199,7 +199,7 @@ func TestAForgottenRunThatWasKilledIsForgottenByTheNext(t *testing.T) {
 		_, err := f.ForgetRun(t.Context(), "alone", "me", "first")
 		if ended = err == nil; !ended {
 			require.ErrorIs(t, err, errKilled)
-			run, err := r.store.Run(t.Context(), "alone")
+			run, err := r.store.RunToForget(t.Context(), "alone")
 			require.NoError(t, err)
 			require.Equal(t, record.Forgetting, run.Status)
 			report, err := r.forgetter().ForgetRun(t.Context(), "alone", "other", "second")
@@ -264,6 +264,48 @@ func TestARunThatHasNotEndedIsNotForgotten(t *testing.T) {
 	require.ErrorContains(t, err, "run next starts from demo@1 and has not read it yet")
 	require.NoError(t, r.put(r.version("next", 0, 1)))
 	_, err = r.forgetter().ForgetRun(ctx, "demo", "me", "")
+	require.NoError(t, err)
+	require.Equal(t, []int{0}, r.loads("next", 0))
+}
+
+// meanwhile is a store in which something happens just before a tombstone is put on record.
+type meanwhile struct {
+	*store.Store
+	happens func()
+}
+
+func (m *meanwhile) BeginForgetting(ctx context.Context, r record.Run, f record.Forgotten) (record.Forgotten, bool, error) {
+	if m.happens != nil {
+		m.happens()
+		m.happens = nil
+	}
+	return m.Store.BeginForgetting(ctx, r, f)
+}
+
+func TestARunThatIsStartedFromAnotherWhileThatIsForgottenKeepsItsFiles(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	ctx := t.Context()
+	r.trained("alone", "")
+	text, err := json.Marshal(spec.Spec{Model: spec.Model{Version: "alone@2"}})
+	require.NoError(t, err)
+	f := r.forgetter()
+	f.Store = &meanwhile{r.store, func() {
+		_, _, err := r.store.CreateRun(ctx, record.Run{Name: "next", Spec: text})
+		require.NoError(t, err)
+	}}
+	files := r.files()
+	_, err = f.ForgetRun(ctx, "alone", "me", "")
+	require.ErrorIs(t, err, retention.ErrRefused)
+	require.ErrorContains(t, err, "run next starts from alone@2 and has not read it yet")
+	require.Equal(t, files, r.files())
+	_, err = r.store.Run(ctx, "alone")
+	require.ErrorIs(t, err, record.ErrForgotten, "nobody else starts from it")
+	_, err = r.Spec(ctx, "alone")
+	require.ErrorIs(t, err, record.ErrForgotten)
+
+	require.NoError(t, r.put(r.version("next", 0, 52)))
+	_, err = f.ForgetRun(ctx, "alone", "me", "")
 	require.NoError(t, err)
 	require.Equal(t, []int{0}, r.loads("next", 0))
 }
