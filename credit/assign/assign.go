@@ -27,9 +27,9 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// learnedSteps is the number of earlier steps from which a step's estimates are learned,
+// LearnedSteps is the number of earlier steps from which a step's estimates are learned,
 // too. Outcomes under even older policies tell little.
-const learnedSteps = 4
+const LearnedSteps = 4
 
 // Attempts are the records of attempts.
 type Attempts interface {
@@ -108,7 +108,7 @@ func (s Source) batch(ctx context.Context, step int) (model.Batch, error) {
 // learned too.
 func (s Source) Earlier(ctx context.Context, step int) ([][]Sample, error) {
 	var all [][]Sample
-	for k := max(1, step-learnedSteps); k < step; k++ {
+	for k := max(1, step-LearnedSteps); k < step; k++ {
 		groups, _, err := s.Step(ctx, k)
 		if err == nil {
 			err = s.Observe(ctx, groups)

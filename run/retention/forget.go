@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -433,11 +434,12 @@ func (f *Forgetter) removeUnneeded(ctx context.Context, run string, digests []st
 }
 
 // Refusal returns an error if something was removed from a run that a step of it is computed
-// from again; step 0 means any step. bodies says whether the bodies of calls are needed. The
-// error wraps record.ErrForgotten and says when and by whom.
+// from again; step 0 means any step. earlier is how many steps before it are read, too, and
+// bodies says whether the bodies of calls are needed. The error wraps record.ErrForgotten and
+// says when and by whom.
 func Refusal(ctx context.Context, s interface {
 	Forgotten(ctx context.Context, run string) ([]record.Forgotten, error)
-}, run string, step int, bodies bool,
+}, run string, step, earlier int, bodies bool,
 ) error {
 	all, err := s.Forgotten(ctx, run)
 	if err != nil {
@@ -451,14 +453,10 @@ func Refusal(ctx context.Context, s interface {
 			continue
 		}
 		steps, _ := record.ForgottenSteps([]record.Forgotten{one})
-		if step != 0 && !steps[step] || step == 0 && len(steps) == 0 {
+		numbers := slices.Sorted(maps.Keys(steps))
+		if step == 0 && len(numbers) == 0 || step != 0 && !slices.ContainsFunc(numbers, func(n int) bool { return step-earlier <= n && n <= step }) {
 			continue
 		}
-		numbers := make([]int, 0, len(steps))
-		for n := range steps {
-			numbers = append(numbers, n)
-		}
-		slices.Sort(numbers)
 		return fmt.Errorf("run %s: task %q was %w on %s by %s, and the %s of %s %s went with it", run, one.Task, record.ErrForgotten, readable.Time(one.Begun), one.By,
 			readable.Name(len(numbers), "batch"), readable.Name(len(numbers), "step"), shownSteps(numbers))
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/status"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/credit/assign"
 	"github.com/fulgurite/fulgurite/credit/compare"
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
@@ -110,7 +111,7 @@ func (c *Data) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) er
 		return err
 	}
 	defer records.Close()
-	if err := refuseRemoved(ctx, records, c.Run_, 0, c.Rows != "sequences"); err != nil {
+	if err := refuseRemoved(ctx, records, c.Run_, 0, 0, c.Rows != "sequences"); err != nil {
 		return err
 	}
 	source := dataset.Source{Store: records.Store, Blobs: records.Blobs, Run: c.Run_, Policy: model.DefaultPolicy}
@@ -141,9 +142,10 @@ func (c *Data) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) er
 }
 
 // refuseRemoved returns an error if something was removed from a run that a step is computed
-// from again; step 0 means any step. bodies says whether the bodies of calls are needed.
-func refuseRemoved(ctx context.Context, records fleet.Records, run string, step int, bodies bool) error {
-	err := retention.Refusal(ctx, records.Store, run, step, bodies)
+// from again; step 0 means any step. earlier is how many steps before it are read, too, and
+// bodies says whether the bodies of calls are needed.
+func refuseRemoved(ctx context.Context, records fleet.Records, run string, step, earlier int, bodies bool) error {
+	err := retention.Refusal(ctx, records.Store, run, step, earlier, bodies)
 	if errors.Is(err, record.ErrForgotten) {
 		return terminal.Usage(err)
 	}
@@ -193,9 +195,9 @@ func (c *Credit) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) 
 		return terminal.Usage(err)
 	}
 	if err != nil {
-		return cmp.Or(refuseRemoved(ctx, records, c.Run_, c.Step, false), err)
+		return cmp.Or(refuseRemoved(ctx, records, c.Run_, c.Step, assign.LearnedSteps, false), err)
 	}
-	if err := refuseRemoved(ctx, records, c.Run_, step.Number, true); err != nil {
+	if err := refuseRemoved(ctx, records, c.Run_, step.Number, assign.LearnedSteps, true); err != nil {
 		return err
 	}
 	settings, err := compare.Settings(step.Spec, c.With)
