@@ -151,6 +151,8 @@ func (c *Coordinator) StartPhase(ctx context.Context, in StartPhaseInput) (err e
 	s := all.PhaseSpec(in.Phase.Number, in.From).WithDefaults()
 	run, err := c.Runs.Run(ctx, in.Phase.Run)
 	switch {
+	case errors.Is(err, record.ErrForgotten):
+		return update.Final(fmt.Errorf("phase %d: %w: give the phases another name", in.Phase.Number, err))
 	case errors.Is(err, record.ErrNotFound) || err == nil && run.Status == record.Refused:
 		workflow := workflowTraining
 		if in.Phase.Type == spec.PhasePrompts {
@@ -204,6 +206,8 @@ func (c *Coordinator) phaseEnd(ctx context.Context, name string) (out AwaitPhase
 		run, err = c.Runs.Run(ctx, name) // what the workflow left when it ended
 	}
 	switch {
+	case errors.Is(err, record.ErrForgotten):
+		return AwaitPhaseResult{Status: record.Failed, Error: err.Error()}, true, nil
 	case errors.Is(err, record.ErrNotFound):
 		return AwaitPhaseResult{Status: record.Failed, Error: "its workflow ended before it was prepared"}, true, nil
 	case err != nil:

@@ -108,6 +108,16 @@ func TestAPhaseIsStartedOnceAndItsEndIsRead(t *testing.T) {
 	end, err = do[activities.AwaitPhaseResult](t, w.coordinator.AwaitPhase, activities.AwaitPhaseInput{Run: "r-3-prompts"})
 	require.NoError(t, err)
 	require.Equal(t, record.Failed, end.Status, "nothing runs it, and nothing is on record")
+
+	run, err := w.store.Run(t.Context(), "r-1-prompts")
+	require.NoError(t, err)
+	stone, _, err := w.store.BeginForgetting(t.Context(), run, record.Forgotten{Run: run.Name, What: record.ForgottenRun, By: "me"})
+	require.NoError(t, err)
+	require.NoError(t, w.store.EndForgetting(t.Context(), stone))
+	requireNoRetry(t, start(first), "phase 1: ")
+	end, err = do[activities.AwaitPhaseResult](t, w.coordinator.AwaitPhase, activities.AwaitPhaseInput{Run: "r-1-prompts"})
+	require.NoError(t, err)
+	require.Contains(t, end.Error, "forgotten")
 }
 
 func TestOnlyPhasesWorkflowTakesPhases(t *testing.T) {

@@ -185,3 +185,23 @@ func TestPhasesThatFailedGoOnByOneRetry(t *testing.T) {
 	require.ErrorIs(t, err, record.ErrNotFound, "it is a run")
 	require.Len(t, retried, 1)
 }
+
+func TestAPhaseIsUnderWayAsLongAsItsPhasesAre(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := sharedStack(t)
+	_, err := st.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: "waiting", TaskQueue: "nobody takes from it"}, workflows.TypePhases)
+	require.NoError(t, err)
+	histories := runstate.Histories{Client: st.Client, Namespace: client.DefaultNamespace}
+	open := func(run string) string {
+		id, err := histories.Open(ctx, record.Run{Name: run, WorkflowID: run, Status: record.Completed})
+		require.NoError(t, err)
+		return id
+	}
+	require.Equal(t, "waiting", open("waiting-2-weights"))
+	require.Equal(t, "waiting", open("waiting-10-prompts"))
+	require.Empty(t, open("waiting-2-other"))
+	require.Empty(t, open("another-2-weights"))
+	require.NoError(t, st.Client.TerminateWorkflow(ctx, "waiting", "", "enough"))
+	require.Empty(t, open("waiting-2-weights"))
+}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"time"
 
@@ -17,6 +18,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/workflows"
 )
 
 // Histories deletes the histories of runs that have ended.
@@ -35,8 +38,9 @@ const (
 	listTries = 6
 )
 
-// Open returns the id of a workflow of the run that is under way, its own or one below it. It
-// is empty if there is none.
+// Open returns the id of a workflow of the run that is under way: its own, one below it, or the
+// PhasesWorkflow of which the run is a phase, because later phases read it. It is empty if
+// there is none.
 func (h Histories) Open(ctx context.Context, run record.Run) (id string, err error) {
 	now, err := Of(ctx, h.Client, run)
 	if err != nil {
@@ -59,6 +63,29 @@ func (h Histories) Open(ctx context.Context, run record.Run) (id string, err err
 		case underWay(d.WorkflowExecutionInfo.Status):
 			return e.WorkflowId, nil
 		}
+	}
+	return h.openPhases(ctx, run.Name)
+}
+
+// phaseName is the form of the names of phases' runs, as spec.PhaseName makes them.
+var phaseName = regexp.MustCompile(`^(.+)-[1-9][0-9]*-(?:` + spec.PhasePrompts + `|` + spec.PhaseWeights + `)$`)
+
+// openPhases returns the id of the PhasesWorkflow of which a run is a phase, if it is under
+// way, or "".
+func (h Histories) openPhases(ctx context.Context, run string) (id string, err error) {
+	parts := phaseName.FindStringSubmatch(run)
+	if parts == nil {
+		return "", nil
+	}
+	d, err := h.Client.DescribeWorkflowExecution(ctx, parts[1], "")
+	var unknown *serviceerror.NotFound
+	switch {
+	case errors.As(err, &unknown):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("ask Temporal about phases %s: %w", parts[1], err)
+	case d.WorkflowExecutionInfo.GetType().GetName() == workflows.TypePhases && underWay(d.WorkflowExecutionInfo.Status):
+		return parts[1], nil
 	}
 	return "", nil
 }
