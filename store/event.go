@@ -90,7 +90,8 @@ ORDER BY s.started, s.trace, s.id`
 
 // PutSpans adds spans to an attempt, all or none. A span whose trace and id are on record
 // already changes nothing. Exporters send late, so sealed and replaced attempts accept
-// spans as well; an attempt that never began returns record.ErrNotFound.
+// spans as well; an attempt that never began returns record.ErrNotFound. If what the attempt
+// left was removed, it returns record.ErrFenced, which wraps record.ErrForgotten then.
 func (s *Store) PutSpans(ctx context.Context, address record.Address, all []record.Span) error {
 	rows := make([]spanRow, len(all))
 	for i, p := range all {
@@ -102,6 +103,9 @@ func (s *Store) PutSpans(ctx context.Context, address record.Address, all []reco
 		rows[i] = spanRow{p, attributes}
 	}
 	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
+		if err := refuseLate(t, address); err != nil {
+			return err
+		}
 		if _, err := lockAttempt(t, address); err != nil {
 			return err
 		}

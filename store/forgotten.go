@@ -92,6 +92,27 @@ func refuseRemoved(t database.Tx, run string) error {
 	return fmt.Errorf("the run: %w", forgotten(f))
 }
 
+// A removal takes what an attempt left that began before it. Later attempts, which evaluate
+// a version again, are no part of it.
+const removedOfAttempt = selectForgotten + ` f WHERE f.run = $1 AND EXISTS (SELECT 1 FROM attempts a` + atAttempt + `
+AND a.begun <= f.begun AND (f.what = 'records' OR f.what = 'task' AND f.task = a.task_id)) ORDER BY what, task LIMIT 1`
+
+// refuseLate returns an error if what an attempt left was removed, so that texts which are
+// sent late don't bring it back. It locks the run: see refuseRemoved.
+func refuseLate(t database.Tx, a record.Address) error {
+	if err := refuseRemoved(t, a.Run); err != nil {
+		return fenced(err)
+	}
+	f, err := database.One(t.Ctx, t, readForgotten, removedOfAttempt, attemptKey(a)...)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil
+	case err != nil:
+		return err
+	}
+	return fenced(changed(f))
+}
+
 // fenced makes record.ErrForgotten wrap record.ErrFenced, too, for writes about an attempt:
 // whoever makes them doesn't repeat them then.
 func fenced(err error) error {

@@ -95,6 +95,69 @@ func TestAnActivityThatStillRunsLeavesNothingOfAForgottenRun(t *testing.T) {
 	})
 }
 
+func TestTextsThatAreSentLateDoNotBringBackWhatWasForgotten(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		ctx := t.Context()
+		_, _, err := s.CreateRun(ctx, record.Run{Name: "demo", ExecutionID: "x"})
+		require.NoError(t, err)
+		attempt := func(task int, id string) record.Address {
+			a, err := s.BeginAttempt(ctx, rollout(task, 0), id, terms, "k")
+			require.NoError(t, err)
+			return a
+		}
+		writes := func(a record.Address) []error {
+			_, failure := s.PutGradingFailure(ctx, a, "a secret")
+			return []error{
+				s.PutSpans(ctx, a, []record.Span{{Trace: "t", ID: "i", Name: "a secret"}}),
+				s.AddRefusal(ctx, record.Refusal{Address: a, Code: "c", Message: "a secret"}),
+				failure,
+			}
+		}
+		taken := func(a record.Address) {
+			t.Helper()
+			for _, err := range writes(a) {
+				require.NoError(t, err)
+			}
+		}
+		refused := func(a record.Address, why string) {
+			t.Helper()
+			for _, err := range writes(a) {
+				require.ErrorIs(t, err, record.ErrForgotten)
+				require.ErrorIs(t, err, record.ErrFenced, "exporters don't send again")
+				require.ErrorContains(t, err, why)
+			}
+		}
+		a, b := attempt(0, "secret"), attempt(1, "other")
+		require.NoError(t, s.FinishRun(ctx, "demo", record.Completed, nil))
+		r, err := s.Run(ctx, "demo")
+		require.NoError(t, err)
+		taken(a)
+		for _, step := range []struct {
+			stone    record.Forgotten
+			why      string
+			of, kept []record.Address
+		}{
+			{record.Forgotten{What: record.ForgottenTask, Task: "secret"}, `its task "secret": it was forgotten`, []record.Address{a}, []record.Address{b}},
+			{record.Forgotten{What: record.ForgottenRecords}, "the bodies of its calls: it was forgotten", []record.Address{b}, nil},
+			{record.Forgotten{What: record.ForgottenRun}, "the run: it was forgotten", []record.Address{a, b}, nil},
+		} {
+			step.stone.Run, step.stone.By = "demo", "me"
+			_, _, err = s.BeginForgetting(ctx, r, step.stone)
+			require.NoError(t, err)
+			for _, one := range step.of {
+				refused(one, step.why)
+			}
+			for _, one := range step.kept {
+				taken(one)
+			}
+			if step.stone.What != record.ForgottenRun {
+				taken(attempt(0, "secret"))
+			}
+		}
+	})
+}
+
 func TestAFileThatAForgottenRunLeftIsAbandoned(t *testing.T) {
 	t.Parallel()
 	eachURL(t, func(t *testing.T, url string) {

@@ -139,10 +139,13 @@ WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND att
 
 // PutGradingFailure records that the grader of an attempt gave no reward, and returns how
 // often this has happened by now. The reason is cut to 64 KiB. If the attempt does not
-// exist, it returns record.ErrNotFound.
+// exist, it returns record.ErrNotFound; if what it left was removed, record.ErrForgotten.
 func (s *Store) PutGradingFailure(ctx context.Context, address record.Address, reason string) (int, error) {
 	failures := 0
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
+		if err := refuseLate(t, address); err != nil {
+			return err
+		}
 		if _, err := lockAttempt(t, address); err != nil {
 			return err // two failures at once are counted one after the other
 		}

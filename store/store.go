@@ -323,12 +323,16 @@ WHERE f.run = $1 AND a.policy = $2) latest WHERE place = 1 ORDER BY total DESC, 
 // refusal that was added last is added once more, it is not counted again. The number of
 // codes is limited: after the first 32 codes of an attempt, all others are counted as
 // "other". Sealed and replaced attempts accept refusals as well; an attempt that never
-// began returns record.ErrNotFound.
+// began returns record.ErrNotFound, and one of which something was removed
+// record.ErrForgotten.
 func (s *Store) AddRefusal(ctx context.Context, r record.Refusal) error {
 	last := database.Nanos(orNow(r.Last))
 	message := truncate(database.ValidText(r.Message), refusalText)
 	code, added := r.Code, false
 	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
+		if err := refuseLate(t, r.Address); err != nil {
+			return err
+		}
 		if _, err := lockAttempt(t, r.Address); err != nil {
 			return err
 		}
