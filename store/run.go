@@ -246,7 +246,8 @@ func notFound(err error) error {
 
 // BeginAction records an action on a run before it is done, and returns the action on
 // record under its id, which may have been asked for before and have an answer. Another
-// action under the id is record.ErrConflict. An absent At is the present.
+// action under the id is record.ErrConflict, and one on a forgotten run
+// record.ErrForgotten. An absent At is the present.
 func (s *Store) BeginAction(ctx context.Context, a record.Action) (record.Action, error) {
 	input, err := encode("input", a.Input)
 	if err != nil {
@@ -256,6 +257,9 @@ func (s *Store) BeginAction(ctx context.Context, a record.Action) (record.Action
 	args := []any{a.ID, a.Run, string(a.Name), a.By, a.Reason, input, database.Nanos(orNow(a.At))}
 	var stored record.Action
 	err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) (err error) {
+		if err := refuseRemoved(t, a.Run); err != nil {
+			return err
+		}
 		stored, _, err = database.InsertOrFind(t, insertAction, args, func() (record.Action, error) {
 			return database.One(t.Ctx, t, readAction, selectAction+` WHERE id = $1`, a.ID)
 		})

@@ -103,6 +103,9 @@ func (o Operator) Record(ctx context.Context, a record.Action, do func(context.C
 		if errors.Is(err, record.ErrConflict) {
 			return refused(a, Refuse("a request with this id but other contents was done before: send it with a new id"))
 		}
+		if errors.Is(err, record.ErrForgotten) { // its actions went with it, and no others are put on record
+			return refused(a, Refuse("%s", err))
+		}
 		if err != nil {
 			return a, err
 		}

@@ -113,3 +113,31 @@ func TestARefusalIsOnRecordAndNoAnswerIsNone(t *testing.T) {
 	_, err = o.Act(t.Context(), other)
 	require.ErrorContains(t, err, "with this id but other contents")
 }
+
+func TestAnActionOnAForgottenRunIsRefusedAndLeavesNoRow(t *testing.T) {
+	t.Parallel()
+	o, s := newOperator(t)
+	ctx := t.Context()
+	require.NoError(t, s.FinishRun(ctx, "demo", record.Completed, nil))
+	run, err := s.Run(ctx, "demo")
+	require.NoError(t, err)
+	stone := record.Forgotten{Run: "demo", What: record.ForgottenRun, By: "ada"}
+	_, _, err = s.BeginForgetting(ctx, run, stone)
+	require.NoError(t, err)
+	require.NoError(t, s.RemoveRows(ctx, "demo"))
+	refused := func() {
+		for _, name := range []record.ActionName{record.ActionRollback, record.ActionPause, record.ActionRetry} {
+			a := rollback("late-" + string(name))
+			a.Name = name
+			a, err := o.Act(ctx, a)
+			require.ErrorIs(t, err, operator.ErrRefused)
+			require.Contains(t, a.Result.Message, "it was forgotten on ")
+		}
+		rows, err := s.RowsOfRun(ctx, "demo")
+		require.NoError(t, err)
+		require.Empty(t, rows)
+	}
+	refused()
+	require.NoError(t, s.EndForgetting(ctx, stone))
+	refused()
+}
