@@ -45,7 +45,7 @@ func (s *Store) MarkCollected(ctx context.Context, run, policy string, choose fu
 		if _, _, err := lockPointer(t, run, policy); err != nil {
 			return err
 		}
-		h, err := holdings(t, run, policy)
+		h, err := holdings(t.Ctx, t, run, policy)
 		if err != nil {
 			return err
 		}
@@ -63,6 +63,15 @@ func (s *Store) MarkCollected(ctx context.Context, run, policy string, choose fu
 	return nil
 }
 
+// Holdings returns what MarkCollected would give to its function. It changes nothing.
+func (s *Store) Holdings(ctx context.Context, run, policy string) (record.Holdings, error) {
+	h, err := holdings(ctx, s.db.Read(), run, policy)
+	if err != nil {
+		return h, fmt.Errorf("read what %s/%s holds: %w", run, policy, err)
+	}
+	return h, nil
+}
+
 // CollectedVersions returns the numbers of a policy's versions whose files were deleted,
 // in ascending order.
 func (s *Store) CollectedVersions(ctx context.Context, run, policy string) ([]int, error) {
@@ -73,8 +82,8 @@ func (s *Store) CollectedVersions(ctx context.Context, run, policy string) ([]in
 	return numbers, nil
 }
 
-func holdings(t database.Tx, run, policy string) (h record.Holdings, err error) {
-	versions, err := database.List(t.Ctx, t, readVersion, selectVersions+` ORDER BY number`, run, policy)
+func holdings(ctx context.Context, q database.Querier, run, policy string) (h record.Holdings, err error) {
+	versions, err := database.List(ctx, q, readVersion, selectVersions+` ORDER BY number`, run, policy)
 	if err != nil {
 		return h, err
 	}
@@ -83,14 +92,14 @@ func holdings(t database.Tx, run, policy string) (h record.Holdings, err error) 
 			h.Versions = append(h.Versions, v.Number)
 		}
 	}
-	if h.Promotions, err = database.List(t.Ctx, t, readPromotion, selectPromotions+` ORDER BY seq`, run, policy); err != nil {
+	if h.Promotions, err = database.List(ctx, q, readPromotion, selectPromotions+` ORDER BY seq`, run, policy); err != nil {
 		return h, err
 	}
-	evaluations, err := database.List(t.Ctx, t, readEvaluation, selectEvaluations+` AND policy = $2 AND kind = 'gate'`, run, policy)
+	evaluations, err := database.List(ctx, q, readEvaluation, selectEvaluations+` AND policy = $2 AND kind = 'gate'`, run, policy)
 	if err != nil {
 		return h, err
 	}
-	decisions, err := database.List(t.Ctx, t, readDecision, selectDecisions, run, policy)
+	decisions, err := database.List(ctx, q, readDecision, selectDecisions, run, policy)
 	if err != nil {
 		return h, err
 	}
@@ -101,7 +110,7 @@ func holdings(t database.Tx, run, policy string) (h record.Holdings, err error) 
 			h.Undecided = append(h.Undecided, e.Version)
 		}
 	}
-	h.InUse, err = database.List(t.Ctx, t, database.Scalar[int], versionsInUse, run, policy)
+	h.InUse, err = database.List(ctx, q, database.Scalar[int], versionsInUse, run, policy)
 	return h, err
 }
 

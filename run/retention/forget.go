@@ -32,6 +32,7 @@ type ForgetStore interface {
 	RunToForget(ctx context.Context, name string) (record.Run, error)
 	BeginForgetting(ctx context.Context, r record.Run, f record.Forgotten) (stored record.Forgotten, created bool, err error)
 	EndForgetting(ctx context.Context, f record.Forgotten) error
+	Holdings(ctx context.Context, run, policy string) (record.Holdings, error)
 	RowsOfRun(ctx context.Context, run string) ([]record.RowCount, error)
 	RemoveRows(ctx context.Context, run string) error
 	FilesOf(ctx context.Context, run string) (record.NamedFiles, error)

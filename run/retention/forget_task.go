@@ -122,7 +122,7 @@ func (f *Forgetter) runsWith(ctx context.Context, task, in string) ([]record.Run
 	if err != nil {
 		return nil, err
 	}
-	attempted, err := f.Store.RunsOnTask(ctx, task)
+	attempted, err := f.attempted(ctx, task, in)
 	if err != nil {
 		return nil, err
 	}
@@ -150,6 +150,19 @@ func (f *Forgetter) runsWith(ctx context.Context, task, in string) ([]record.Run
 		}
 	}
 	return out, nil
+}
+
+// attempted returns the runs with an attempt on the task, or the one that in names if it has
+// one.
+func (f *Forgetter) attempted(ctx context.Context, task, in string) ([]string, error) {
+	if in == "" {
+		return f.Store.RunsOnTask(ctx, task)
+	}
+	all, err := f.Store.AttemptsOnTask(ctx, in, task)
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	return []string{in}, nil
 }
 
 func (f *Forgetter) snapshotsHave(ctx context.Context, r record.Run, task string, known map[string]bool) (bool, error) {

@@ -627,3 +627,23 @@ func TestASnapshotThatAnotherRunKeepsIsReportedUnlessItGoesThereToo(t *testing.T
 		require.Equal(t, []string{left("running")}, one.Left)
 	}
 }
+
+// unsearchable is a store whose attempts of all runs can't be read.
+type unsearchable struct{ *store.Store }
+
+func (unsearchable) RunsOnTask(context.Context, string) ([]string, error) {
+	return nil, errors.New("reads all attempts")
+}
+
+func TestATaskOfOneRunIsFoundWithoutTheAttemptsOfOthers(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.trained("demo", "")
+	f := r.forgetter()
+	f.Store = unsearchable{r.store}
+	report, err := f.ForgetTask(t.Context(), "a", "demo", "me", "", false)
+	require.NoError(t, err)
+	require.Equal(t, 1, report.Runs[0].Attempts)
+	_, err = f.ForgetTask(t.Context(), "b", "", "me", "", false)
+	require.ErrorContains(t, err, "reads all attempts")
+}

@@ -149,11 +149,17 @@ func (f *Forgetter) planPrune(ctx context.Context, r record.Run, rule PruneRule)
 	if err != nil {
 		return out, err
 	}
-	if slices.ContainsFunc(removed, func(one record.Forgotten) bool { return one.What == record.ForgottenRecords && !one.Ended.IsZero() }) {
-		return out, nil
+	begun := false // and interrupted: then it has to end, even if nothing is left to remove
+	for _, one := range removed {
+		if one.What == record.ForgottenRecords {
+			if !one.Ended.IsZero() {
+				return out, nil
+			}
+			begun = true
+		}
 	}
 	out.BodyBytes, err = f.Store.BodyBytes(ctx, r.Name)
-	out.Records = out.BodyBytes > 0
+	out.Records = begun || out.BodyBytes > 0
 	return out, err
 }
 
@@ -170,14 +176,11 @@ func (f *Forgetter) planWeights(ctx context.Context, r record.Run, keep spec.Kee
 	}
 	unkept := map[string]bool{} // manifests
 	for _, policy := range policies {
-		var unneeded []int
-		err := f.Store.MarkCollected(ctx, r.Name, policy, func(h record.Holdings) []int {
-			unneeded = Unneeded(h, keep, s.Training.Lag)
-			return nil
-		})
+		h, err := f.Store.Holdings(ctx, r.Name, policy)
 		if err != nil {
 			return err
 		}
+		unneeded := Unneeded(h, keep, s.Training.Lag)
 		if policy == model.DefaultPolicy {
 			out.Versions = append(out.Versions, unneeded...)
 		} else if policy != model.CriticPolicy {

@@ -165,3 +165,36 @@ func TestNothingIsPrunedIfItMayNotBeSaid(t *testing.T) {
 	require.ErrorIs(t, err, no)
 	require.Len(t, r.loads("a", 5), 6)
 }
+
+func TestADryRunOfPruningWritesNoRow(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.run("a", nil, 5)
+	r.finish("a")
+	before, err := r.store.RowsOfRun(t.Context(), "a")
+	require.NoError(t, err)
+	require.NotEmpty(t, r.prune(retention.PruneRule{Weights: true, Keep: spec.Keep{Last: 1}}, true).Runs)
+	after, err := r.store.RowsOfRun(t.Context(), "a")
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+}
+
+func TestAPruningOfRecordsThatWasKilledAtItsEndIsEndedByTheNext(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.trained("demo", "")
+	rule := retention.PruneRule{Selects: func(string) bool { return true }, Records: true}
+	f := r.forgetter()
+	f.Store = &slowly{r.store, 2} // which is while it ends
+	_, err := f.Prune(t.Context(), rule, "me", false, func(retention.PruneReport) error { return nil })
+	require.ErrorIs(t, err, errKilled)
+	again := r.prune(rule, false)
+	require.Len(t, again.Runs, 1)
+	require.True(t, again.Runs[0].Records)
+	require.Zero(t, again.Bytes)
+	stones, err := r.store.Forgotten(t.Context(), "demo")
+	require.NoError(t, err)
+	require.Len(t, stones, 1)
+	require.False(t, stones[0].Ended.IsZero())
+	require.Empty(t, r.prune(rule, false).Runs)
+}
