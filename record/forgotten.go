@@ -87,8 +87,11 @@ type NamedFiles struct {
 	// Manifests are those of versions that keep their files and of saved progress: what they
 	// name is needed, too.
 	Manifests []string
+	// Collected are the manifests of collected versions: of what they name only the configs
+	// are kept.
+	Collected []string
 	Batches   []string
-	// Others are all others: manifests of collected versions, scores, snapshots of tasks,
+	// Others are all others: manifests of versions as such, scores, snapshots of tasks,
 	// prompts, codecs, and files of versions that are being made.
 	Others []string
 }

@@ -379,6 +379,7 @@ func (s *Store) RemoveBodies(ctx context.Context, run string) error {
 const (
 	// OF stands for the condition on the run: the rows of $1, or those of all others.
 	namedManifests = `SELECT manifest FROM versions WHERE OF AND collected = 0 UNION SELECT manifest FROM progress WHERE OF`
+	namedCollected = `SELECT manifest FROM versions WHERE OF AND collected <> 0`
 	namedBatches   = `SELECT digest FROM batches WHERE OF UNION SELECT batch FROM versions WHERE OF UNION SELECT batch FROM steps WHERE OF`
 	namedOthers    = `SELECT manifest FROM versions WHERE OF UNION SELECT scores FROM versions WHERE OF UNION SELECT weights FROM versions WHERE OF
 UNION SELECT digest FROM pending_files WHERE OF UNION SELECT prompts FROM prompt_versions WHERE OF`
@@ -444,6 +445,7 @@ func namedFiles(ctx context.Context, q database.Querier, of, run string) (files 
 		by    *[]string
 	}{
 		{namedManifests, &files.Manifests},
+		{namedCollected, &files.Collected},
 		{namedBatches, &files.Batches},
 		{namedOthers, &files.Others},
 		{namedInTexts, &files.Others},

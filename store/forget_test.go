@@ -314,11 +314,13 @@ func TestRunsNameTheFilesThatTheyNeed(t *testing.T) {
 		own, err := s.FilesOf(ctx, "demo")
 		require.NoError(t, err)
 		require.ElementsMatch(t, []string{digest(11), digest(14)}, own.Manifests)
+		require.Equal(t, []string{digest(10)}, own.Collected)
 		require.ElementsMatch(t, []string{digest(20)}, own.Batches)
 		require.Subset(t, own.Others, []string{digest(0), digest(1), digest(10), digest(12), digest(13), digest(15), digest(16), digest(17)})
 		var others record.NamedFiles
 		require.NoError(t, s.WhileOthersNeed(ctx, "demo", func(f record.NamedFiles) error { others = f; return nil }))
 		require.ElementsMatch(t, []string{digest(111), digest(114)}, others.Manifests)
+		require.Equal(t, []string{digest(110)}, others.Collected)
 		require.ElementsMatch(t, []string{digest(120)}, others.Batches)
 		require.Subset(t, others.Others, []string{digest(100), digest(101), digest(110), digest(112), digest(113), digest(115), digest(116)})
 		prompts, err := s.PromptsOfOthers(ctx, "demo")

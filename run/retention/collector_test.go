@@ -64,10 +64,14 @@ func (r records) run(name string, keep *spec.Keep, newest int) {
 // version stores a state made from seed as version n of a run, without recording its row.
 func (r records) version(run string, n int, seed uint64) model.Version {
 	r.t.Helper()
-	a := model.Architecture{
+	return r.versionOf(model.Architecture{
 		VocabSize: 12, HiddenSize: 8, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 4,
 		FeedForward: 8, MaxPositions: 16, RopeTheta: 10000, NormEpsilon: 1e-6,
-	}
+	}, run, n, seed)
+}
+
+func (r records) versionOf(a model.Architecture, run string, n int, seed uint64) model.Version {
+	r.t.Helper()
 	c := model.Checkpoint{Architecture: a, Weights: a.Init(seed), Updates: n, Mean: a.Init(seed + 100), Variance: a.Init(seed + 200)}
 	m := model.Manifest{Policy: model.DefaultPolicy, Number: n, Parent: n - 1, Codec: "compact", Engine: "native", Fingerprint: "f"}
 	manifest, weights, err := checkpoint.Save(r.t.Context(), r.blobs, c, m)

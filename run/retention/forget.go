@@ -287,7 +287,7 @@ func (f *Forgetter) candidates(ctx context.Context, run string) (candidates []st
 	}
 	candidates = slices.Concat(named.Batches, named.Others, derived)
 	c := f.collector()
-	for _, manifest := range named.Manifests {
+	for _, manifest := range slices.Concat(named.Manifests, named.Collected) {
 		files, err := c.digests(ctx, manifest)
 		if err != nil {
 			return nil, nil, err
@@ -310,6 +310,11 @@ func (f *Forgetter) candidates(ctx context.Context, run string) (candidates []st
 	}
 	for _, manifest := range named.Manifests {
 		if _, err := c.digests(ctx, manifest); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, manifest := range named.Collected {
+		if _, err := c.config(ctx, manifest); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -381,6 +386,13 @@ func (f *Forgetter) divide(ctx context.Context, candidates []string, needed map[
 			others[digest] = true
 		}
 	}
+	for _, manifest := range named.Collected {
+		digest, err := c.config(ctx, manifest)
+		if err != nil {
+			return err
+		}
+		others[digest] = true
+	}
 	for _, digest := range candidates {
 		if err := visit(digest, !others[digest] && !needed[digest]); err != nil {
 			return err
@@ -401,7 +413,7 @@ func (f *Forgetter) removeFiles(ctx context.Context, run string) error {
 		return err
 	}
 	naming := map[string]bool{}
-	for _, digest := range slices.Concat(named.Manifests, named.Batches) {
+	for _, digest := range slices.Concat(named.Manifests, named.Collected, named.Batches) {
 		naming[digest] = true
 	}
 	slices.SortStableFunc(candidates, func(a, b string) int {

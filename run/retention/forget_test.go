@@ -268,6 +268,42 @@ func TestARunThatHasNotEndedIsNotForgotten(t *testing.T) {
 	require.Equal(t, []int{0}, r.loads("next", 0))
 }
 
+func TestAForgottenRunTakesTheConfigsOfItsCollectedVersions(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	ctx := t.Context()
+	wide := model.Architecture{
+		VocabSize: 12, HiddenSize: 8, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 4,
+		FeedForward: 16, MaxPositions: 16, RopeTheta: 10000, NormEpsilon: 1e-6,
+	}
+	for i, name := range []string{"demo", "other"} {
+		r.run(name, &spec.Keep{Last: 1}, 0)
+		require.NoError(t, r.put(r.versionOf(wide, name, 1, uint64(10*i+1))))
+		for n := 2; n <= 4; n++ {
+			require.NoError(t, r.put(r.version(name, n, uint64(10*i+n))))
+		}
+		require.NoError(t, r.store.FinishRun(ctx, name, record.Completed, nil))
+		require.NoError(t, r.collector().Collect(ctx, name))
+		require.NotContains(t, r.loads(name, 4), 1)
+	}
+	v, err := r.store.Version(ctx, model.VersionID{Run: "other", Policy: model.DefaultPolicy, Number: 1})
+	require.NoError(t, err)
+	text, err := r.blobs.Get(ctx, v.Manifest)
+	require.NoError(t, err)
+	m, err := model.ParseManifest(text)
+	require.NoError(t, err)
+	config := m.Files[model.ConfigFile].Digest
+
+	_, err = r.forgetter().ForgetRun(ctx, "demo", "me", "")
+	require.NoError(t, err)
+	has, err := r.blobs.Has(ctx, config)
+	require.NoError(t, err)
+	require.True(t, has, "the other run has the same")
+	_, err = r.forgetter().ForgetRun(ctx, "other", "me", "")
+	require.NoError(t, err)
+	require.Empty(t, r.files())
+}
+
 // meanwhile is a store in which something happens just before a tombstone is put on record.
 type meanwhile struct {
 	*store.Store

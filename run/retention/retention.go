@@ -111,7 +111,8 @@ type Collector struct {
 	// know yet that the version is given up has ended by then.
 	Settled time.Duration
 
-	named sync.Map // manifest → the digests in it; manifests never change
+	named   sync.Map // manifest → the digests in it; manifests never change
+	configs sync.Map // manifest → the digest of its config, or ""
 }
 
 // Collect deletes files. If the run's spec has training.keep, it deletes those of the
@@ -318,6 +319,29 @@ func (c *Collector) digests(ctx context.Context, manifest string) ([]string, err
 	found := digestForm.FindAllString(string(text), -1)
 	c.named.Store(manifest, found)
 	return found, nil
+}
+
+// config returns the digest of the config that a manifest names, which stays when its
+// version is collected. It is empty for a joint version, and for a manifest that does not
+// exist.
+func (c *Collector) config(ctx context.Context, manifest string) (string, error) {
+	if known, ok := c.configs.Load(manifest); ok {
+		return known.(string), nil //nolint:forcetypeassert // nothing else is stored
+	}
+	text, err := c.Blobs.Get(ctx, manifest)
+	if errors.Is(err, record.ErrNotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read manifest %s: %w", manifest, err)
+	}
+	m, err := model.ParseManifest(text)
+	if err != nil && !errors.Is(err, model.ErrJoint) {
+		return "", fmt.Errorf("manifest %s: %w", manifest, err)
+	}
+	digest := m.Files[model.ConfigFile].Digest
+	c.configs.Store(manifest, digest)
+	return digest, nil
 }
 
 // Unneeded returns the versions of a policy, by number, whose files may be deleted under
