@@ -166,7 +166,7 @@ func TestWhatCanNotBeTrackedIsRefused(t *testing.T) {
 	}
 	code, errs := refused("track", "demo")
 	require.Equal(t, exitUsage, code)
-	require.Contains(t, errs, "give --tensorboard DIR, or --tracker with trackio or wandb")
+	require.Contains(t, errs, "give --tensorboard DIR, --otlp URL, or --tracker with trackio or wandb")
 	code, errs = refused("track", "other", "--tensorboard", t.TempDir())
 	require.Equal(t, exitUsage, code)
 	require.Contains(t, errs, "run other: ")

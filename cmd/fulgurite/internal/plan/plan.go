@@ -208,7 +208,11 @@ func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 	}
 	if sp.Agent.Sandbox != "" {
 		if err := sandbox.Check(ctx); err != nil {
-			p.Warnings = append(p.Warnings, fmt.Sprintf("agent.sandbox: %v: workers here run no attempt of it; `fulgurite doctor` says what it needs", err))
+			warning := fmt.Sprintf("agent.sandbox: %v: workers here run no attempt of it", err)
+			if fix := sandbox.Fix(err); len(fix) > 0 {
+				warning += "; " + strings.Join(fix, "; ")
+			}
+			p.Warnings = append(p.Warnings, warning)
 		}
 	}
 	return p, nil
