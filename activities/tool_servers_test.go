@@ -28,7 +28,7 @@ func TestAnAttemptWithoutItsToolsYieldsNoRewardAndIsMadeAgain(t *testing.T) {
 	w.start(s)
 	launched := 0
 	runner := w.runner(w.serve(w.gateway()), nil)
-	runner.Launchers = fleet.HomeLaunchers{Functions: agent.Registry{"agent": func(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
+	runner.Launchers = fleet.Launchers{Functions: agent.Registry{"agent": func(ctx context.Context, task agent.Task, env agent.Env) (string, error) {
 		launched++
 		if _, err := ask(ctx, env, task.Input); err != nil {
 			return "", err

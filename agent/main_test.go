@@ -111,14 +111,14 @@ func play(role []string) {
 		playLaunch()
 	case "concealed", "plain":
 		playConceal(role[0] == "concealed")
-	case "prisoner":
-		playPrisoner(role[1:])
+	case "attempts":
+		playAttempts(role[1:])
 	case "bomb":
 		playBomb()
 	case "stream":
 		playStream(role[1])
-	case "warden":
-		playWarden()
+	case "isolate":
+		playIsolate()
 	case "unable":
 		playUnable(role[1], role[2])
 	case "spin":

@@ -25,9 +25,9 @@ import (
 	"github.com/fulgurite/fulgurite/agent/sandbox"
 )
 
-// playPrisoner tries each "verb argument" and prints as JSON what came of it: "done", or
+// playAttempts tries each "verb argument" and prints as JSON what came of it: "done", or
 // what it read, or the error.
-func playPrisoner(tries []string) {
+func playAttempts(tries []string) {
 	out := map[string]string{}
 	for _, try := range tries {
 		verb, argument, _ := strings.Cut(try, " ")
@@ -213,15 +213,18 @@ func playUnable(scratch, file string) {
 	fmt.Println(sandbox.Fix(sandbox.Check(context.Background())))
 }
 
-// playWarden is the worker of an isolated agent that says who it is, whether it could write,
+// playIsolate is the worker of an isolated agent that says who it is, whether it could write,
 // and how many processes it sees.
-func playWarden() {
-	scratch, err := os.MkdirTemp("", "fulgurite-warden")
+func playIsolate() {
+	scratch, err := os.MkdirTemp("", "fulgurite-isolate")
 	must(err)
 	defer func() { must(os.RemoveAll(scratch)) }()
 	script := `echo user $(id -u), wrote $(touch /var/tmp/../fulgurite-test 2>/dev/null && echo yes || echo no), home $(touch here && echo yes), processes $(cd /proc && echo [0-9]* | wc -w)`
-	got := <-start(context.Background(), agent.Command{Args: sh(script), Scratch: scratch, Isolation: &agent.Isolation{}}, job("warden"))
+	got := <-start(context.Background(), agent.Command{Args: sh(script), Scratch: scratch, Isolation: &agent.Isolation{}}, job("isolate"))
 	must(got.err)
+	// The commands that check a machine are concealed from the agents that they start.
+	must(agent.Conceal())
+	must(sandbox.Check(context.Background()))
 	fmt.Println(got.result.Text, got.result.Message)
 }
 

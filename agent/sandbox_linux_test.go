@@ -44,7 +44,7 @@ func isolated(t *testing.T, i agent.Isolation, role ...string) agent.Command {
 // tried returns what came of each try of an isolated agent.
 func tried(t *testing.T, i agent.Isolation, j agent.Job, tries ...string) map[string]string {
 	t.Helper()
-	got := <-start(t.Context(), isolated(t, i, append([]string{"prisoner"}, tries...)...), j)
+	got := <-start(t.Context(), isolated(t, i, append([]string{"attempts"}, tries...)...), j)
 	require.NoError(t, got.err)
 	require.False(t, got.result.Failed(), "%+v", got.result)
 	var out map[string]string
@@ -93,6 +93,21 @@ func countServer(t *testing.T) net.Listener {
 }
 
 func port(l net.Listener) string { return strconv.Itoa(l.Addr().(*net.TCPAddr).Port) }
+
+// A worker may have been started with open files that are not closed at an exec.
+func TestAnIsolatedAgentInheritsNoOpenFile(t *testing.T) {
+	t.Parallel()
+	outside := t.TempDir()
+	f, err := os.Open(outside)
+	require.NoError(t, err)
+	defer f.Close()
+	high, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD, 900) // without close-on-exec, as from a supervisor
+	require.NoError(t, err)
+	defer unix.Close(high)
+	out := tried(t, agent.Isolation{}, job("inherits"), "list /proc/self/fd")
+	require.NotContains(t, out["list /proc/self/fd"], strconv.Itoa(high))
+	require.Contains(t, out["list /proc/self/fd"], "0")
+}
 
 func TestAMachineThatCanMakeNamespacesCanIsolate(t *testing.T) {
 	t.Parallel()
@@ -226,7 +241,7 @@ func TestAnIsolatedAgentSeesNoOtherHome(t *testing.T) {
 	require.Len(t, homes, 1)
 	k := job("homes")
 	k.Address.Sample = 3
-	c.Args = acting("prisoner", "list "+c.Scratch, "list "+homes[0], "write "+homes[0]+"/x", "write "+strings.TrimSuffix(homes[0], "2")+"3/x")
+	c.Args = acting("attempts", "list "+c.Scratch, "list "+homes[0], "write "+homes[0]+"/x", "write "+strings.TrimSuffix(homes[0], "2")+"3/x")
 	got := <-start(t.Context(), c, k)
 	require.NoError(t, got.err)
 	var out map[string]string
@@ -459,7 +474,7 @@ func TestAnIsolatedAgentMustSeeItsDirectory(t *testing.T) {
 func TestAnOrdinaryUserIsolatesAgentsToo(t *testing.T) {
 	t.Parallel()
 	needSandbox(t)
-	c := unprivileged("warden")
+	c := unprivileged("isolate")
 	out, err := c.CombinedOutput()
 	require.NoError(t, err, string(out))
 	want := os.Getuid()

@@ -240,7 +240,7 @@ func (a Agent) checkSandbox(f *Faults) {
 		return
 	}
 	f.choice("agent.sandbox", a.Sandbox)
-	f.unused("agent.after", len(a.After) > 0, "it would run outside of the sandbox, in the home that the agent has filled: clear up in agent.before of the next attempt")
+	f.unused("agent.after", len(a.After) > 0, "it would run outside of the sandbox, in the home that the agent has filled (agent.before of the next attempt can clear up)")
 	if len(a.Network) > maxNetwork {
 		f.add("agent.network", "give fewer, or one proxy for all", "%d entries, at most %d are possible", len(a.Network), maxNetwork)
 	}

@@ -153,7 +153,10 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		"sandbox of a workflow": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Temporal: &spec.Temporal{Workflow: "w", Queue: "q"}, Sandbox: "process"}
 		}, "agent.sandbox: "},
-		"unknown sandbox":           {func(s *spec.Spec) { s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "container"} }, "agent.sandbox: "},
+		"unknown sandbox": {func(s *spec.Spec) { s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "container"} }, "agent.sandbox: "},
+		"cleaning after a sandbox": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "process", After: []string{"clear"}}
+		}, "agent.after: "},
 		"network without a sandbox": {func(s *spec.Spec) { s.Agent = spec.Agent{Command: []string{"a"}, Network: []string{"a:1"}} }, "agent.network: "},
 		"limit without a sandbox": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Command: []string{"a"}, Limits: spec.AgentLimits{CPUSeconds: 1}}

@@ -94,7 +94,6 @@ func TestTracesHaveWhatTheRecordHas(t *testing.T) {
 	for i := range bodies {
 		w, err := traces.OpenWriter(st.Store, "store", run, s, dir)
 		require.NoError(t, err)
-		w.Settle = 0
 		require.NoError(t, track.Follow(ctx, track.NewReader(st.Store, "traced"), w, track.Options{}))
 		require.Equal(t, []bool{true, true, false}, away, "the collector is away once")
 		require.Equal(t, "traced", c.resource["rl.run.id"])

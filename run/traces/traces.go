@@ -52,21 +52,20 @@ type Store interface {
 
 // Reader makes the traces of a run.
 type Reader struct {
-	Store Store
-	// StoreID names the store, so that runs of equal names in two stores have different ids.
-	StoreID string
-
-	run  record.Run
-	spec spec.Spec
+	store   Store
+	storeID string
+	run     record.Run
+	spec    spec.Spec
 }
 
-// NewReader returns a reader of a run's traces.
+// NewReader returns a reader of a run's traces. id names the store, so that runs of equal
+// names in two stores have different ids.
 func NewReader(store Store, id string, run record.Run) (*Reader, error) {
 	s, err := spec.Stored(run.Spec)
 	if err != nil {
 		return nil, fmt.Errorf("read the spec of run %s: %w", run.Name, err)
 	}
-	return &Reader{Store: store, StoreID: id, run: run, spec: s}, nil
+	return &Reader{store: store, storeID: id, run: run, spec: s}, nil
 }
 
 // policy is whose versions and evaluations a run has.
@@ -91,7 +90,7 @@ func (r *Reader) Step(ctx context.Context, step record.Step) ([]*v1.Span, error)
 		return nil, err
 	}
 	root.StartTimeUnixNano, root.EndTimeUnixNano = nanos(begun), nanos(step.At)
-	batch, err := r.Store.Batch(ctx, r.run.Name, step.Policy, step.Step)
+	batch, err := r.store.Batch(ctx, r.run.Name, step.Policy, step.Step)
 	if err != nil && !errors.Is(err, record.ErrNotFound) {
 		return nil, err
 	}
@@ -113,7 +112,7 @@ func (r *Reader) Step(ctx context.Context, step record.Step) ([]*v1.Span, error)
 func (r *Reader) updates(ctx context.Context, t trace, step record.Step) (spans []*v1.Span, err error) {
 	parent := t.root
 	for _, policy := range append([]string{step.Policy}, r.spec.PolicyNames()...) {
-		v, err := r.Store.Version(ctx, model.VersionID{Run: r.run.Name, Policy: policy, Number: step.Step})
+		v, err := r.store.Version(ctx, model.VersionID{Run: r.run.Name, Policy: policy, Number: step.Step})
 		if errors.Is(err, record.ErrNotFound) {
 			continue // a search for prompts has steps without versions
 		}
@@ -164,11 +163,11 @@ func (r *Reader) Evaluation(ctx context.Context, e record.Evaluation) ([]*v1.Spa
 // them began.
 func (r *Reader) samples(ctx context.Context, t trace, step int, kinds ...record.Kind) (spans []*v1.Span, begun time.Time, err error) {
 	for _, kind := range kinds {
-		attempts, err := r.Store.Attempts(ctx, r.run.Name, kind, step)
+		attempts, err := r.store.Attempts(ctx, r.run.Name, kind, step)
 		if err != nil {
 			return nil, begun, err
 		}
-		times, err := r.Store.Times(ctx, r.run.Name, r.policy(), kind, step)
+		times, err := r.store.Times(ctx, r.run.Name, r.policy(), kind, step)
 		if err != nil {
 			return nil, begun, err
 		}
@@ -192,11 +191,11 @@ func (r *Reader) samples(ctx context.Context, t trace, step int, kinds ...record
 
 // sample returns the spans of an attempt.
 func (r *Reader) sample(ctx context.Context, t trace, a record.Attempt, times record.AttemptTimes) ([]*v1.Span, error) {
-	calls, err := r.Store.Calls(ctx, a.Address)
+	calls, err := r.store.Calls(ctx, a.Address)
 	if err != nil {
 		return nil, err
 	}
-	reported, err := r.Store.Spans(ctx, a.Address)
+	reported, err := r.store.Spans(ctx, a.Address)
 	if err != nil {
 		return nil, err
 	}
@@ -324,7 +323,7 @@ type trace struct {
 // trace returns the trace of a step, or of a version's evaluation. Its id follows from the
 // store, the run and when the run was created.
 func (r *Reader) trace(kind string, step int) trace {
-	sum := digest("trace", r.StoreID, r.run.Name, fmt.Sprint(r.run.Created.UnixNano()), kind, fmt.Sprint(step))
+	sum := digest("trace", r.storeID, r.run.Name, fmt.Sprint(r.run.Created.UnixNano()), kind, fmt.Sprint(step))
 	t := trace{ID: [16]byte(sum[:16])}
 	t.root = t.id()
 	return t

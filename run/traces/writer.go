@@ -31,7 +31,8 @@ type WriterStore interface {
 // file what it has sent. If it is killed in between, the next one sends a trace again, with
 // equal ids.
 type Writer struct {
-	// Settle is how long after a step or an evaluation its trace is made; OpenWriter sets it.
+	// Settle is how long after a step or an evaluation its trace is made: agents that go on
+	// running send their spans some seconds late. 0 is at once.
 	Settle time.Duration
 
 	reader *Reader
@@ -53,7 +54,7 @@ func OpenWriter(store WriterStore, id string, run record.Run, s Sender, dir stri
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{Settle: settle, reader: reader, store: store, sender: s}
+	w := &Writer{reader: reader, store: store, sender: s}
 	place := digest(s.endpoint()) // which may have a key
 	w.path = filepath.Join(dir, "otlp", hex.EncodeToString(place[:8]), fmt.Sprintf("%s-%d.json", run.Name, run.Created.Unix()))
 	text, err := os.ReadFile(w.path)
@@ -77,10 +78,6 @@ func (w *Writer) Close() error { return nil }
 
 // Position returns which entries have been sent.
 func (w *Writer) Position() track.Position { return w.has.Clone() }
-
-// settle is how long after a step or an evaluation its trace is made. Agents that go on
-// running send their spans some seconds late.
-const settle = 10 * time.Second
 
 // Write sends the traces of entries. It waits for a collector that is away, and until what
 // agents send late has come. The error wraps track.ErrRead if the store can't be read.

@@ -310,13 +310,13 @@ func TestAStoreThatIsAwayIsWaitedForAndNothingIsLost(t *testing.T) {
 	require.EqualValues(t, 4, s.reads.Load(), "each step is read once")
 }
 
-// blindWriter can't read the store at times, after it has written some of the entries.
-type blindWriter struct {
+// unreadWriter can't read the store at times, after it has written some of the entries.
+type unreadWriter struct {
 	listWriter
 	failures int
 }
 
-func (w *blindWriter) Write(ctx context.Context, entries []track.Entry) error {
+func (w *unreadWriter) Write(ctx context.Context, entries []track.Entry) error {
 	if w.failures > 0 {
 		w.failures--
 		if err := w.listWriter.Write(ctx, entries[:1]); err != nil {
@@ -331,13 +331,13 @@ func TestAWriterThatCannotReadTheStoreIsWaitedForAndNothingIsDoubled(t *testing.
 	t.Parallel()
 	h := newHistory(t)
 	h.train()
-	w := &blindWriter{failures: 2}
+	w := &unreadWriter{failures: 2}
 	var said []bool
 	o := track.Options{Every: time.Millisecond, Away: func(err error) { said = append(said, err != nil) }}
 	require.NoError(t, track.Follow(t.Context(), track.NewReader(h.store, "demo"), w, o))
 	require.Empty(t, cmp.Diff(lines(read(t, h.store, track.Position{}).Entries), lines(w.entries)))
 	require.Equal(t, []bool{true, false}, said[len(said)-2:])
-	once := &blindWriter{failures: 1}
+	once := &unreadWriter{failures: 1}
 	require.ErrorIs(t, track.Follow(t.Context(), track.NewReader(h.store, "demo"), once, track.Options{}), track.ErrRead)
 }
 

@@ -198,9 +198,9 @@ func (c *Closers) Close(ctx context.Context) error {
 	return errors.Join(all...)
 }
 
-// HomeLaunchers makes the launcher that a spec's agent section asks for. A spec can name the
+// Launchers makes the launcher that a spec's agent section asks for. A spec can name the
 // functions of this process. Rollouts have their homes below a directory.
-type HomeLaunchers struct {
+type Launchers struct {
 	Functions agent.Registry
 	// Scratch is that directory; by default agent.Command's.
 	Scratch string
@@ -212,7 +212,7 @@ type HomeLaunchers struct {
 }
 
 // Launcher implements activities.Launchers.
-func (l HomeLaunchers) Launcher(s spec.Spec) (agent.Launcher, error) {
+func (l Launchers) Launcher(s spec.Spec) (agent.Launcher, error) {
 	inner, err := l.inner(s)
 	if err != nil {
 		return nil, err
@@ -237,7 +237,7 @@ func secretVariables(a spec.Agent) []string {
 	return secret
 }
 
-func (l HomeLaunchers) inner(s spec.Spec) (agent.Launcher, error) {
+func (l Launchers) inner(s spec.Spec) (agent.Launcher, error) {
 	switch a := s.Agent; {
 	case a.Func != "":
 		return l.Functions.Launcher(a.Func)
@@ -259,7 +259,7 @@ func (l HomeLaunchers) inner(s spec.Spec) (agent.Launcher, error) {
 
 // isolation returns what an isolated agent sees and reaches. Tasks have their answers in
 // them.
-func (l HomeLaunchers) isolation(s spec.Spec) *agent.Isolation {
+func (l Launchers) isolation(s spec.Spec) *agent.Isolation {
 	out := &agent.Isolation{Reach: s.Agent.Network, Servers: s.Agent.ToolServers, Writable: s.Agent.Writable, Hidden: slices.Clone(l.Hidden)}
 	for _, split := range spec.SplitNames() {
 		text, _ := s.Tasks.Split(split)

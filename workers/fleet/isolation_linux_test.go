@@ -46,4 +46,24 @@ func TestAnIsolatedAgentReadsNeitherAnswersNorStoreNorBlobs(t *testing.T) {
 		}
 		require.Equal(t, "answers 0, state 0, blobs 0", result.Text, result)
 	}
+	stages := spec.Spec{
+		Agent:    spec.Agent{Command: []string{"sh", "-c", `echo answers $(wc -c < tasks.jsonl)`}, Sandbox: spec.SandboxProcess},
+		Training: spec.Training{Curriculum: &spec.Curriculum{Type: spec.CurriculumStages, Stages: []spec.Stage{{Tasks: tasks}}}},
+	}
+	launchers := records.Launchers(nil)
+	launchers.Scratch = t.TempDir()
+	launcher, err := launchers.Launcher(stages)
+	require.NoError(t, err)
+	result, err := launcher.Launch(t.Context(), agent.Job{
+		Address: record.Address{RolloutID: record.RolloutID{Run: "stages", Kind: record.Train}, Attempt: 1}, BaseURL: "http://127.0.0.1:1/r/x/v1", Directory: work,
+	})
+	require.NoError(t, err)
+	require.Equal(t, "answers 0", result.Text, "tasks of stages are hidden, too")
+}
+
+// A record of a later release may ask for an isolation that this one does not know.
+func TestAnAgentWhoseIsolationIsUnknownIsNotStarted(t *testing.T) {
+	t.Parallel()
+	_, err := fleet.Launchers{}.Launcher(spec.Spec{Agent: spec.Agent{Command: []string{"true"}, Sandbox: "container"}})
+	require.ErrorContains(t, err, "agent.sandbox container: this worker can't isolate an agent so")
 }

@@ -131,8 +131,8 @@ func (r Records) Runner(forwarder activities.Forwarder, functions agent.Registry
 }
 
 // Launchers returns launchers whose isolated agents see neither store nor blobs.
-func (r Records) Launchers(functions agent.Registry) HomeLaunchers {
-	return HomeLaunchers{Functions: functions, Hidden: r.private}
+func (r Records) Launchers(functions agent.Registry) Launchers {
+	return Launchers{Functions: functions, Hidden: r.private}
 }
 
 // Trainer returns the activities of the queue "train-gpu".

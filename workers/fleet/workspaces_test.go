@@ -64,7 +64,7 @@ func attemptIn(t *testing.T, scratch, folder, container, script string) (agent.R
 	list, err := tasks.OpenSplit(t.Context(), s.Tasks, s.Tasks.Train)
 	require.NoError(t, err)
 	require.Len(t, list, 1)
-	launcher, err := fleet.HomeLaunchers{Scratch: scratch}.Launcher(s)
+	launcher, err := fleet.Launchers{Scratch: scratch}.Launcher(s)
 	require.NoError(t, err)
 	return launcher.Launch(t.Context(), agent.Job{
 		Address:   record.Address{RolloutID: record.RolloutID{Run: "r", Kind: record.Train, Step: 1}, Attempt: 1},

@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/fulgurite/fulgurite/agent/sandbox"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/internal/memory"
 	"github.com/fulgurite/fulgurite/internal/readable"
@@ -475,4 +476,24 @@ func withoutCUDA(python, cuda, driver string) []string {
 		fix = append([]string{fmt.Sprintf("install NVIDIA's driver %d or later, which CUDA 13 needs", leastDriver)}, fix...)
 	}
 	return append(fix, "export "+torch.EnvDevice+"=cpu # to train on the CPU on purpose")
+}
+
+// Sandbox says whether agents can be isolated on this machine.
+type Sandbox struct {
+	// Isolation is "process", or "none" where the machine can't isolate.
+	Isolation string `json:"isolation"`
+	// Limits says by what the limits of isolated agents are enforced.
+	Limits string `json:"limits,omitempty"`
+}
+
+// findSandbox starts an empty sandbox.
+func findSandbox(needed bool) func(context.Context) []Finding {
+	return func(ctx context.Context) []Finding {
+		if err := sandbox.Check(ctx); err != nil {
+			text := fmt.Sprintf("none, so no attempt with agent.sandbox: process runs here: %v", err)
+			return []Finding{{Subject: "sandbox", State: unless(needed), Text: text, Fix: sandbox.Fix(err), Facts: Sandbox{Isolation: "none"}}}
+		}
+		facts := Sandbox{Isolation: "process", Limits: sandbox.LimitedBy()}
+		return []Finding{{Subject: "sandbox", State: Found, Text: "process: agent.sandbox: process isolates agents by namespaces of Linux; limits by " + facts.Limits, Facts: facts}}
+	}
 }

@@ -51,6 +51,9 @@ const (
 	// killed may have left a tracker that is still sending.
 	busyLimit = time.Minute
 	busyPause = 200 * time.Millisecond
+	// settle is how long spans that agents send late are waited for, before a step's trace is
+	// made.
+	settle = 10 * time.Second
 )
 
 // The names of TensorBoard and of collectors where a tracker has one.
@@ -290,7 +293,12 @@ func (f *follower) collector(ctx context.Context, run record.Run) (writer, error
 		away = err != nil
 	}
 	sender.Dropped = func(err error) { f.say("%s: %s", run.Name, terminal.Escape(err.Error())) }
-	return traces.OpenWriter(f.store, id, run, sender, f.journals)
+	w, err := traces.OpenWriter(f.store, id, run, sender, f.journals)
+	if err != nil {
+		return nil, err
+	}
+	w.Settle = settle
+	return w, nil
 }
 
 // headers reads headers as "NAME=VALUE,NAME=VALUE", with escapes of URLs.
