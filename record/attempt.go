@@ -29,12 +29,15 @@ const (
 	// Validation is an attempt at a task of the validation split for a candidate of a
 	// search.
 	Validation Kind = "validation"
+	// Served is a conversation that a client had with a served version. It is no attempt at
+	// a task.
+	Served Kind = "served"
 )
 
 // Valid reports whether k is one of the kinds above.
 func (k Kind) Valid() bool {
 	switch k {
-	case Train, Reserve, Gate, Test, Try, Minibatch, Validation:
+	case Train, Reserve, Gate, Test, Try, Minibatch, Validation, Served:
 		return true
 	}
 	return false
@@ -146,6 +149,9 @@ type Terms struct {
 	// Prompts is the digest of the prompts and rules (a prompts.Set) that requests are
 	// rewritten with before the policy reads them; empty if there are none.
 	Prompts string `json:"prompts,omitempty"`
+	// ClientSampling lets each request choose its temperature, top_p and seed, as it is for
+	// conversations with served versions.
+	ClientSampling bool `json:"client_sampling,omitempty"`
 	// Policies says which policy answers which request, if the run has several. Policy is
 	// then "main".
 	Policies []PolicyRule `json:"policies,omitempty"`
@@ -339,7 +345,10 @@ type Call struct {
 
 	Seed        uint64  `json:"seed"`
 	Temperature float64 `json:"temperature"`
-	Finish      string  `json:"finish"` // "stop", or FinishLength
+	// TopP is the share of probability that the request let be sampled from; 0 is all. Calls
+	// of attempts at tasks have none.
+	TopP   float64 `json:"top_p,omitempty"`
+	Finish string  `json:"finish"` // "stop", or FinishLength
 	// PartlyRead says that the agent closed the stream of the reply after it had read a
 	// part of it. The call has the whole reply.
 	PartlyRead bool   `json:"partly_read,omitempty"`

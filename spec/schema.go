@@ -17,7 +17,7 @@ import (
 	"github.com/fulgurite/fulgurite/spec/bounds"
 )
 
-//go:embed spec.go agent.go prompts.go optimizer.go phases.go lora.go server.go credit.go loss.go curriculum.go budget.go scheduling.go policies.go
+//go:embed spec.go agent.go prompts.go optimizer.go phases.go lora.go server.go credit.go loss.go curriculum.go budget.go scheduling.go policies.go traffic.go
 var source embed.FS
 
 // SchemaID is the address at which the schema is published.

@@ -51,6 +51,9 @@ type Spec struct {
 	// Scheduling is the run's share of queues that it has in common with other runs. Absent
 	// means an equal share.
 	Scheduling Scheduling `json:"scheduling,omitzero"`
+	// Traffic says what is recorded of the conversations that the run's versions have in use,
+	// and what is learned from them. Absent means that nothing is.
+	Traffic *Traffic `json:"traffic,omitempty"`
 	// Tasks says where the tasks of the splits train, gate, test and validation are read
 	// from.
 	Tasks Tasks `json:"tasks"`
@@ -467,6 +470,7 @@ func (s Spec) WithDefaults() Spec {
 	if s.Tasks.Gate != "" || s.Tasks.Test != "" || s.Evaluation.Only != "" {
 		s.Evaluation.Samples = cmp.Or(s.Evaluation.Samples, 1)
 	}
+	s.Traffic = s.Traffic.withDefaults()
 	return s
 }
 

@@ -89,6 +89,12 @@ func choices(key string) []string {
 		return []string{VersionsAdapters, VersionsReload, VersionsNone}
 	case "grader.type":
 		return []string{GraderExact, GraderNumeric, GraderContains, GraderQA, GraderSQL, GraderCommand, GraderTasks, GraderHarbor, GraderAgent}
+	case KeyRecord:
+		return []string{RecordNone, RecordConsent, RecordAll}
+	case "traffic.on_failure":
+		return []string{FailUnrecorded, ServeUnrecorded}
+	case "traffic.train.objective":
+		return []string{ObjectiveReward, ObjectiveSupervised, ObjectivePreference}
 	case "agent.sandbox":
 		return []string{SandboxProcess}
 	case "tasks.harbor.container":
@@ -165,7 +171,7 @@ func (s Spec) check(f *Faults) {
 	s.Agent.check(f)
 	s.Prompts.check(f)
 	s.checkOptimizer(f)
-	s.Tasks.check(f, s.Grader, s.Evaluation.Only, s.TrainSources())
+	s.Tasks.check(f, s.Grader, s.Evaluation.Only != "" || s.FromTraffic(), s.TrainSources())
 	s.Tasks.checkHarbor(f, s.Grader, s.Agent)
 	s.Grader.check(f)
 	s.checkSampling(f)
@@ -181,6 +187,7 @@ func (s Spec) check(f *Faults) {
 	s.checkOnly(f)
 	s.checkBudget(f)
 	s.Scheduling.check(f)
+	s.checkTraffic(f)
 	s.checkPromotion(f)
 	s.Replay.check(f)
 	s.checkPolicies(f)
@@ -243,9 +250,9 @@ func (m Model) check(f *Faults) {
 	f.number("model.warm_start.learning_rate", w.LearningRate, bounds.LearningRate())
 }
 
-func (t Tasks) check(f *Faults, g Grader, only string, train []string) {
+func (t Tasks) check(f *Faults, g Grader, trainless bool, train []string) {
 	t.checkProgram(f, g, train)
-	if t.Train == "" && only == "" {
+	if t.Train == "" && !trainless {
 		f.add("tasks.train", `give the path of a JSONL file, or "arithmetic:train"`, "missing")
 	}
 	for i, name := range SplitNames() {

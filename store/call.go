@@ -161,7 +161,10 @@ func checkCall(c record.Call) error {
 	case c.Untrained != nil && len(c.Untrained) != len(c.Completion):
 		return fmt.Errorf("%d loss marks for %d tokens", len(c.Untrained), len(c.Completion))
 	}
-	return checkFinite("temperature", c.Temperature)
+	if err := checkFinite("temperature", c.Temperature); err != nil {
+		return err
+	}
+	return checkFinite("top_p", c.TopP)
 }
 
 // e is a call that an earlier attempt sampled, and n is the same call in the later

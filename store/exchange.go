@@ -308,6 +308,7 @@ var calls = database.NewTable("calls c", append(addressed(func(r *callRow) *reco
 	database.Col("chain", func(r *callRow) any { return &r.link.chain }),
 	database.Col("seed", func(r *callRow) any { return (*database.Unsigned)(&r.call.Seed) }),
 	database.Col("temperature", func(r *callRow) any { return &r.call.Temperature }),
+	database.Col("top_p", func(r *callRow) any { return &r.call.TopP }),
 	database.Col("finish", func(r *callRow) any { return &r.call.Finish }),
 	database.Col("parse_error", func(r *callRow) any { return &r.call.ParseError }),
 	database.Loose("started", func(r *callRow) any { return (*database.Moment)(&r.call.Started) }),

@@ -130,12 +130,14 @@ CREATE TABLE calls (
     prefill       BIGINT NOT NULL DEFAULT 0,
     decode        BIGINT NOT NULL DEFAULT 0,
     shared        BIGINT NOT NULL DEFAULT 0,
+    top_p         DOUBLE PRECISION NOT NULL DEFAULT 0,
     PRIMARY KEY (run, kind, step, task, sample, attempt, seq, policy)
 );
 CREATE UNIQUE INDEX calls_key ON calls (run, kind, step, task, sample, attempt, policy, key, occurrence);
 -- For accounts: few calls are replayed, diverge or are cut off at a limit of tokens, and a
--- run has very many.
+-- run has very many. Replies of conversations are found by their ids.
 CREATE INDEX calls_cut_off ON calls (run, kind, step, task, sample, attempt) WHERE finish = 'length';
+CREATE INDEX calls_served ON calls (id) WHERE kind = 'served';
 CREATE INDEX calls_diverged ON calls (run) WHERE diverged_from > 0;
 CREATE INDEX calls_replayed ON calls (run) WHERE replayed_from > 0;
 
@@ -512,7 +514,108 @@ CREATE TABLE forgotten (
     PRIMARY KEY (run, what, task)
 );
 
+-- Conversations that clients had with served versions, numbered within a run from 0. The
+-- calls of conversation N are those of the attempt served-0/N/0/1. name is what the client
+-- calls it, or empty; client is the name of the API key by which it came, or empty; person is
+-- the keyed hash of the user, or empty. pinned, candidate and redacted are 0 or 1;
+-- experiment is the candidate of the experiment that it belongs to, or 0. last is when its
+-- last call was recorded.
+CREATE TABLE conversations (
+    run        TEXT   NOT NULL,
+    number     BIGINT NOT NULL,
+    name       TEXT   NOT NULL,
+    client     TEXT   NOT NULL,
+    person     TEXT   NOT NULL,
+    policy     TEXT   NOT NULL,
+    version    BIGINT NOT NULL,
+    pinned     BIGINT NOT NULL,
+    experiment BIGINT NOT NULL,
+    candidate  BIGINT NOT NULL,
+    redacted   BIGINT NOT NULL,
+    begun      BIGINT NOT NULL,
+    last       BIGINT NOT NULL,
+    PRIMARY KEY (run, number)
+);
+CREATE UNIQUE INDEX conversations_name ON conversations (run, client, name, policy, version) WHERE name <> '';
+CREATE INDEX conversations_last ON conversations (run, last);
+CREATE INDEX conversations_person ON conversations (run, person) WHERE person <> '';
+
+-- Where dialogs of conversations without a name stand: digest is that of the messages up to
+-- and with a recorded reply, under the key of the client.
+CREATE TABLE conversation_replies (
+    run    TEXT   NOT NULL,
+    client TEXT   NOT NULL,
+    digest TEXT   NOT NULL,
+    number BIGINT NOT NULL,
+    PRIMARY KEY (run, client, digest)
+);
+CREATE INDEX conversation_replies_of ON conversation_replies (run, number);
+
+-- What people say of recorded replies: a record.Feedback. call_id is empty if it is about the
+-- whole conversation. step is the segment that learned from it, 0 for none.
+CREATE TABLE feedback (
+    run          TEXT   NOT NULL,
+    id           TEXT   NOT NULL,
+    conversation BIGINT NOT NULL,
+    call_id      TEXT   NOT NULL,
+    reward       DOUBLE PRECISION,
+    thumb        TEXT   NOT NULL,
+    corrected    TEXT,
+    preferred    TEXT   NOT NULL,
+    labels       TEXT   NOT NULL,
+    person       TEXT   NOT NULL,
+    comment      TEXT   NOT NULL,
+    client       TEXT   NOT NULL,
+    at           BIGINT NOT NULL,
+    step         BIGINT NOT NULL,
+    PRIMARY KEY (run, id)
+);
+CREATE INDEX feedback_of_conversation ON feedback (run, conversation);
+CREATE INDEX feedback_unused ON feedback (run, at) WHERE step = 0;
+CREATE INDEX feedback_person ON feedback (run, person) WHERE person <> '';
+
+-- What each step of a run learns from conversations: a record.Segment.
+CREATE TABLE segments (
+    run     TEXT   NOT NULL,
+    policy  TEXT   NOT NULL,
+    step    BIGINT NOT NULL,
+    segment TEXT   NOT NULL,
+    at      BIGINT NOT NULL,
+    PRIMARY KEY (run, policy, step)
+);
+
+-- What is recorded of a run's conversations, if it was changed since its spec was written:
+-- the row with the greatest seq counts.
+CREATE TABLE traffic_settings (
+    run    TEXT   NOT NULL,
+    seq    BIGINT NOT NULL,
+    record TEXT   NOT NULL,
+    person TEXT   NOT NULL,
+    reason TEXT   NOT NULL,
+    at     BIGINT NOT NULL,
+    PRIMARY KEY (run, seq)
+);
+
+-- API keys of clients of served versions. hash is the SHA-256 of the key, hex; scopes are
+-- separated by commas; per_minute bounds the requests of a key, 0 does not; revoked is 0
+-- while the key is valid.
+CREATE TABLE serving_keys (
+    name       TEXT   NOT NULL PRIMARY KEY,
+    hash       TEXT   NOT NULL,
+    scopes     TEXT   NOT NULL,
+    per_minute BIGINT NOT NULL,
+    created    BIGINT NOT NULL,
+    revoked    BIGINT NOT NULL
+);
+CREATE UNIQUE INDEX serving_keys_hash ON serving_keys (hash);
+
 -- +goose Down
+DROP TABLE serving_keys;
+DROP TABLE traffic_settings;
+DROP TABLE segments;
+DROP TABLE feedback;
+DROP TABLE conversation_replies;
+DROP TABLE conversations;
 DROP TABLE forgotten;
 DROP TABLE prompt_versions;
 DROP TABLE reflections;

@@ -1,0 +1,101 @@
+package record
+
+import "time"
+
+// Conversation is what one client said with one served version, as far as it is recorded.
+// Its calls are those of the attempt at ConversationAddress.
+type Conversation struct {
+	Run    string `json:"run"`
+	Number int    `json:"number"` // within the run, from 0, allocated by the store
+	// Name is what the client calls it by a header; empty if it is found by its messages.
+	Name string `json:"name,omitempty"`
+	// Key is the name of the API key by which it came; empty is the serving key of the
+	// process, or none.
+	Key string `json:"key,omitempty"`
+	// User is the keyed hash of the user, hex; empty if the client names none.
+	User    string `json:"user,omitempty"`
+	Policy  string `json:"policy"`
+	Version int    `json:"version"` // that answers all its calls
+	// Pinned says that the client asked for the version by its number.
+	Pinned bool `json:"pinned,omitempty"`
+	// Candidate says that an experiment gave the conversation to the candidate, and
+	// Experiment which: the candidate's number; 0 is none.
+	Experiment int  `json:"experiment,omitempty"`
+	Candidate  bool `json:"candidate,omitempty"`
+	// Redacted says that stored texts differ from what was said: its calls have no tokens.
+	Redacted bool      `json:"redacted,omitempty"`
+	Begun    time.Time `json:"begun"`
+	Last     time.Time `json:"last"` // when its last call was recorded
+	Calls    int       `json:"calls"`
+}
+
+// Address returns the address of the attempt that has the conversation's calls.
+func (c Conversation) Address() Address { return ConversationAddress(c.Run, c.Number) }
+
+// ConversationAddress returns the address of the attempt that has the calls of a
+// conversation.
+func ConversationAddress(run string, number int) Address {
+	return Address{RolloutID{Run: run, Kind: Served, Task: number}, 1}
+}
+
+// Feedback is what somebody says of a recorded reply, or of a conversation. An ID is taken
+// once.
+type Feedback struct {
+	Run          string `json:"run"`
+	ID           string `json:"id"`
+	Conversation int    `json:"conversation"`
+	// CallID is the reply that it is about; empty is the whole conversation.
+	CallID string   `json:"call_id,omitempty"`
+	Reward *float64 `json:"reward,omitempty"` // within [-1, 1]
+	// Thumb is "up", "down" or empty.
+	Thumb string `json:"thumb,omitempty"`
+	// CorrectedText is what the reply should have said; nil is no correction.
+	CorrectedText *string `json:"corrected_text,omitempty"`
+	// PreferredOver is the id of another recorded reply to the same request, which is worse
+	// than the reply CallID.
+	PreferredOver string    `json:"preferred_over,omitempty"`
+	Labels        []string  `json:"labels,omitempty"`
+	User          string    `json:"user,omitempty"` // as in Conversation
+	Comment       string    `json:"comment,omitempty"`
+	Key           string    `json:"key,omitempty"` // as in Conversation
+	At            time.Time `json:"at"`
+	// Step is the segment that learned from it; 0 is none so far.
+	Step int `json:"step,omitempty"`
+}
+
+// Thumbs.
+const (
+	ThumbUp   = "up"
+	ThumbDown = "down"
+)
+
+// Value returns the feedback as one number of [-1, 1]: its reward, or 1 or -1 for a thumb.
+// ok is false if it has neither.
+func (f Feedback) Value() (v float64, ok bool) {
+	switch {
+	case f.Reward != nil:
+		return *f.Reward, true
+	case f.Thumb == ThumbUp:
+		return 1, true
+	case f.Thumb == ThumbDown:
+		return -1, true
+	}
+	return 0, false
+}
+
+// Segment is what one step of a run learns from conversations. The first recorded segment of
+// a step counts.
+type Segment struct {
+	Run    string `json:"run"`
+	Policy string `json:"policy"`
+	Step   int    `json:"step"`
+	// Objective is that of the spec.
+	Objective string `json:"objective"`
+	// Feedback lists the ids of the feedback that it uses.
+	Feedback []string `json:"feedback"`
+	// Conversations lists the conversations that the segment learns from, in order.
+	Conversations []int `json:"conversations"`
+	// LeftOut counts what has feedback but can't be learned from, by reason.
+	LeftOut map[string]int `json:"left_out,omitempty"`
+	At      time.Time      `json:"at"`
+}

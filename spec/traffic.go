@@ -1,0 +1,174 @@
+package spec
+
+import (
+	"cmp"
+
+	"github.com/fulgurite/fulgurite/spec/bounds"
+)
+
+// Values of traffic.record.
+const (
+	RecordNone    = "none"
+	RecordConsent = "with-consent"
+	RecordAll     = "all"
+)
+
+// Values of traffic.on_failure.
+const (
+	FailUnrecorded  = "fail"
+	ServeUnrecorded = "serve"
+)
+
+// Values of traffic.train.objective.
+const (
+	ObjectiveReward     = "reward"
+	ObjectiveSupervised = "supervised"
+	ObjectivePreference = "preference"
+)
+
+// KeyRecord is the key of what is recorded, which may be set while the run goes on and after
+// its end.
+const KeyRecord = "traffic.record"
+
+// Traffic says what is kept of the conversations that the run's versions have at /v1, and
+// what is learned from them.
+type Traffic struct {
+	// Record says which conversations are recorded: "none", "with-consent" (those whose key
+	// has the scope consent, or whose requests have the header X-Fulgurite-Consent: true), or
+	// "all".
+	Record string `json:"record,omitempty"`
+	// OnFailure says what happens to a reply that can't be recorded: "fail" refuses it,
+	// "serve" delivers it and counts it.
+	OnFailure string `json:"on_failure,omitempty"`
+	// IdleMinutes is how long a conversation is without a request before it counts as ended.
+	// Only what has ended is learned from.
+	IdleMinutes float64 `json:"idle_minutes,omitempty"`
+	// RetentionDays is how long a conversation is kept after its last request. Absent or 0
+	// keeps it until somebody removes it.
+	RetentionDays float64 `json:"retention_days,omitempty"`
+	// Redactor is a program that rewrites texts before they are stored. Absent means that
+	// they are stored as they are.
+	Redactor *Redactor `json:"redactor,omitempty"`
+	// Train makes the steps of the run out of conversations instead of tasks: each segment
+	// is one step. Absent means that conversations are recorded only.
+	Train *TrafficTraining `json:"train,omitempty"`
+}
+
+// Redactor is a program that rewrites texts. It reads one JSON object a line from standard
+// input, {"text": "…"}, and writes one a line in the same order. What it changes is stored
+// without tokens, so that no weights are trained on it.
+type Redactor struct {
+	// Command is the program and its arguments.
+	Command []string `json:"command"`
+	// TimeoutSeconds is how long it may take for one text.
+	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
+}
+
+// TrafficTraining says how a segment of conversations becomes a step.
+type TrafficTraining struct {
+	// Objective says what is learned: "reward" (replies and conversations with rewards or
+	// thumbs, by policy gradient), "supervised" (corrected texts), or "preference" (pairs of
+	// replies to the same request, by DPO).
+	Objective string `json:"objective,omitempty"`
+	// MinReplies is the fewest replies, or pairs, that make a segment. With fewer, no step is
+	// made.
+	MinReplies int `json:"min_replies,omitempty"`
+	// MaxReplies is the most replies, or pairs, of a segment. More are left to the next.
+	MaxReplies int `json:"max_replies,omitempty"`
+	// Experiment compares a version that passed the gate with the promoted one in use, before
+	// it is promoted. Absent means that the gate alone decides.
+	Experiment *TrafficExperiment `json:"experiment,omitempty"`
+}
+
+// TrafficExperiment is a comparison of two versions by the feedback of users.
+type TrafficExperiment struct {
+	// Share is the share of users that the candidate answers.
+	Share float64 `json:"share,omitempty"`
+	// Level bounds the probability that a candidate which is no better is promoted, or one
+	// which is no worse withdrawn.
+	Level float64 `json:"level,omitempty"`
+	// MinConversations is how many conversations with feedback each version needs before
+	// anything is decided.
+	MinConversations int `json:"min_conversations,omitempty"`
+	// MaxConversations is how many conversations with feedback end the experiment without a
+	// promotion.
+	MaxConversations int `json:"max_conversations,omitempty"`
+}
+
+const (
+	defaultIdleMinutes     = 30
+	defaultRedactorSeconds = 10
+	defaultMinReplies      = 32
+	defaultMaxReplies      = 1024
+	defaultShare           = 0.1
+	defaultLevel           = 0.05
+	defaultMinConversation = 50
+	defaultMaxConversation = 5000
+)
+
+// FromTraffic reports whether the run's steps are made of conversations.
+func (s Spec) FromTraffic() bool { return s.Traffic != nil && s.Traffic.Train != nil }
+
+func (t *Traffic) withDefaults() *Traffic {
+	if t == nil {
+		return nil
+	}
+	out := *t
+	out.Record = cmp.Or(out.Record, RecordNone)
+	out.OnFailure = cmp.Or(out.OnFailure, FailUnrecorded)
+	out.IdleMinutes = cmp.Or(out.IdleMinutes, defaultIdleMinutes)
+	if out.Redactor != nil {
+		r := *out.Redactor
+		r.TimeoutSeconds = cmp.Or(r.TimeoutSeconds, defaultRedactorSeconds)
+		out.Redactor = &r
+	}
+	if out.Train != nil {
+		train := *out.Train
+		train.Objective = cmp.Or(train.Objective, ObjectiveReward)
+		train.MinReplies = cmp.Or(train.MinReplies, defaultMinReplies)
+		train.MaxReplies = cmp.Or(train.MaxReplies, max(defaultMaxReplies, train.MinReplies))
+		if train.Experiment != nil {
+			e := *train.Experiment
+			e.Share, e.Level = cmp.Or(e.Share, defaultShare), cmp.Or(e.Level, defaultLevel)
+			e.MinConversations = cmp.Or(e.MinConversations, defaultMinConversation)
+			e.MaxConversations = cmp.Or(e.MaxConversations, max(defaultMaxConversation, e.MinConversations))
+			train.Experiment = &e
+		}
+		out.Train = &train
+	}
+	return &out
+}
+
+func (s Spec) checkTraffic(f *Faults) {
+	t := s.Traffic
+	if t == nil {
+		return
+	}
+	f.choice(KeyRecord, t.Record)
+	f.choice("traffic.on_failure", t.OnFailure)
+	f.number("traffic.idle_minutes", t.IdleMinutes, bounds.Between(0.001, 1e6))
+	f.number("traffic.retention_days", t.RetentionDays, bounds.Between(0, 1e5))
+	if r := t.Redactor; r != nil {
+		f.program("traffic.redactor.command", r.Command)
+		f.number("traffic.redactor.timeout_seconds", r.TimeoutSeconds, bounds.Between(0.01, 600))
+	}
+	f.unused("traffic", s.Evaluation.Only != "", "an evaluation promotes no version that could be served")
+	train := t.Train
+	if train == nil {
+		return
+	}
+	f.choice("traffic.train.objective", train.Objective)
+	f.whole("traffic.train.min_replies", train.MinReplies, 1, 1e6)
+	f.whole("traffic.train.max_replies", train.MaxReplies, train.MinReplies, 1e6)
+	f.unused("traffic.train", len(s.Policies) > 0, "conversations train one policy")
+	f.unused("traffic.train", s.Optimizer != nil, "a search for prompts trains no weights")
+	f.unused("training.curriculum", s.Training.Curriculum != nil, "steps are made of conversations, not of tasks")
+	f.unused("training.lag", s.Training.Lag > 0, "segments follow each other")
+	f.unused("tasks.train", s.Tasks.Train != "", "steps are made of conversations, not of tasks; give tasks.gate, on which versions are compared")
+	if e := train.Experiment; e != nil {
+		f.number("traffic.train.experiment.share", e.Share, bounds.Between(0.001, 0.999))
+		f.number("traffic.train.experiment.level", e.Level, bounds.Between(0.0001, 0.5))
+		f.whole("traffic.train.experiment.min_conversations", e.MinConversations, 1, 1e7)
+		f.whole("traffic.train.experiment.max_conversations", e.MaxConversations, e.MinConversations, 1e8)
+	}
+}
