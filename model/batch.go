@@ -17,6 +17,10 @@ const (
 	// PoliciesBatchFormat is the format of a batch with rows of several policies: a trainer
 	// has to train each policy on its own rows alone.
 	PoliciesBatchFormat = "fulgurite.batch/3"
+	// FeedbackBatchFormat is the format of a batch whose rows have an objective: a trainer
+	// that took them for sampled replies with advantages would learn nothing from them. The
+	// rows may have forms and may be of several policies.
+	FeedbackBatchFormat = "fulgurite.batch/4"
 )
 
 // ErrBatch is wrapped by every error of Batch.Check.
@@ -91,6 +95,12 @@ type BatchRow struct {
 	Returns []float32
 	// Forms holds the forms that restricted the sampling of tokens, ordered by Start.
 	Forms []BatchForm
+	// Objective says what is learned from the row. It is the same in all rows of a batch.
+	Objective RowObjective
+	// Pair numbers the pair that the row is a half of, and Chosen says which half: the
+	// completion that somebody chose, or the one that was rejected. Only with Preference.
+	Pair   int
+	Chosen bool
 }
 
 // Trained counts the tokens of r that are trained.
@@ -150,7 +160,7 @@ func (b Batch) Check() error {
 		}
 	}
 	for i, r := range b.Rows {
-		if r.Policy == "" && b.Format == PoliciesBatchFormat {
+		if r.Policy == "" && b.SeveralPolicies() {
 			return fmt.Errorf("%w: row %d names no policy, and others do", ErrBatch, i)
 		}
 		if (r.Returns == nil) != (b.Rows[0].Returns == nil) {
@@ -160,14 +170,22 @@ func (b Batch) Check() error {
 			return fmt.Errorf("%w: row %d: %w", ErrBatch, i, err)
 		}
 	}
+	if err := b.checkFeedback(); err != nil {
+		return fmt.Errorf("%w: %w", ErrBatch, err)
+	}
 	return b.checkDenominators()
+}
+
+// SeveralPolicies reports whether the rows name the policies that they train.
+func (b Batch) SeveralPolicies() bool {
+	return slices.ContainsFunc(b.Rows, func(r BatchRow) bool { return r.Policy != "" })
 }
 
 // Of returns the part of the batch from which a policy is trained: its rows, with counts of
 // them alone. Trajectories stay, so their numbers stay. A batch of one policy is returned
 // unchanged. The rows share their arrays with b.
 func (b Batch) Of(policy string) Batch {
-	if b.Format != PoliciesBatchFormat {
+	if !b.SeveralPolicies() {
 		return b
 	}
 	part := b
@@ -185,7 +203,10 @@ func (b Batch) Of(policy string) Batch {
 
 // format returns the value that Format must have.
 func (b Batch) format() string {
-	if slices.ContainsFunc(b.Rows, func(r BatchRow) bool { return r.Policy != "" }) {
+	if slices.ContainsFunc(b.Rows, func(r BatchRow) bool { return r.Objective != PolicyGradient }) {
+		return FeedbackBatchFormat
+	}
+	if b.SeveralPolicies() {
 		return PoliciesBatchFormat
 	}
 	for _, r := range b.Rows {

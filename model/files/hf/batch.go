@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/fulgurite/fulgurite/model"
 )
@@ -27,7 +28,7 @@ func EncodeBatch(b model.Batch) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode batch: %w", err)
 	}
-	text, err := json.Marshal(batchText{b, forms.distinct, rowPolicies(b)})
+	text, err := json.Marshal(batchText{b, forms.distinct, rowPolicies(b), b.Objective()})
 	if err != nil {
 		return nil, fmt.Errorf("encode batch: %w", err)
 	}
@@ -48,7 +49,8 @@ func EncodeBatch(b model.Batch) ([]byte, error) {
 	}
 	var out bytes.Buffer
 	out.Grow(17*n + 16*len(b.Rows) + 2*len(text) + 1024)
-	if err := WriteArrays(&out, append(f.arrays(), forms.arrays()...), map[string]string{batchKey: string(text)}); err != nil {
+	arrays := slices.Concat(f.arrays(), forms.arrays(), newPairs(b).arrays())
+	if err := WriteArrays(&out, arrays, map[string]string{batchKey: string(text)}); err != nil {
 		return nil, fmt.Errorf("encode batch: %w", err)
 	}
 	return out.Bytes(), nil
@@ -77,6 +79,9 @@ func DecodeBatch(file []byte) (model.Batch, error) {
 		return model.Batch{}, fmt.Errorf("decode batch: %w", err)
 	}
 	if err := readForms(arrays, text.Forms, b.Rows); err != nil {
+		return model.Batch{}, fmt.Errorf("decode batch: %w", err)
+	}
+	if err := readObjective(arrays, text.Objective, b.Rows); err != nil {
 		return model.Batch{}, fmt.Errorf("decode batch: %w", err)
 	}
 	if err := b.Check(); err != nil {
@@ -110,10 +115,12 @@ type batchText struct {
 	Forms []json.RawMessage `json:"forms,omitempty"` // each different form once
 	// RowPolicies holds the policy of each row; nil if the run trains only one.
 	RowPolicies []string `json:"row_policies,omitempty"`
+	// Objective is that of all rows.
+	Objective model.RowObjective `json:"objective,omitempty"`
 }
 
 func rowPolicies(b model.Batch) []string {
-	if b.Format != model.PoliciesBatchFormat {
+	if !b.SeveralPolicies() {
 		return nil
 	}
 	names := make([]string, len(b.Rows))
@@ -317,6 +324,65 @@ func readForms(arrays []Array, distinct []json.RawMessage, rows []model.BatchRow
 			return fmt.Errorf("%w: form %d: %w", ErrFormat, which, err)
 		}
 		rows[row].Forms = append(rows[row].Forms, form)
+	}
+	return nil
+}
+
+// pairsArray is an array that a batch's file has if its rows are pairs: the number of the
+// pair of each row. chosenArray says which of the two rows was chosen.
+const (
+	pairsArray  = "pairs"
+	chosenArray = "chosen"
+)
+
+// pairs has the pairs of rows as arrays; nil if the objective has none.
+type pairs struct {
+	numbers []int32
+	chosen  []uint8
+}
+
+func newPairs(b model.Batch) pairs {
+	var p pairs
+	if b.Objective() != model.Preference {
+		return p
+	}
+	for _, r := range b.Rows {
+		p.numbers, p.chosen = append(p.numbers, int32(r.Pair)), append(p.chosen, 0)
+		if r.Chosen {
+			p.chosen[len(p.chosen)-1] = 1
+		}
+	}
+	return p
+}
+
+func (p pairs) arrays() []Array {
+	if p.numbers == nil {
+		return nil
+	}
+	return []Array{NewArray(pairsArray, p.numbers), NewArray(chosenArray, p.chosen)}
+}
+
+// readObjective sets the objective of rows, and their pairs if it has some. Batch.Check
+// judges what they mean.
+func readObjective(arrays []Array, objective model.RowObjective, rows []model.BatchRow) error {
+	for i := range rows {
+		rows[i].Objective = objective
+	}
+	if objective != model.Preference {
+		return nil
+	}
+	var p pairs
+	if err := errors.Join(readArray(arrays, pairsArray, &p.numbers), readArray(arrays, chosenArray, &p.chosen)); err != nil {
+		return err
+	}
+	if len(p.numbers) != len(rows) || len(p.chosen) != len(rows) {
+		return fmt.Errorf("%w: %d rows, %d pairs, %d chosen", ErrFormat, len(rows), len(p.numbers), len(p.chosen))
+	}
+	for i := range rows {
+		if p.chosen[i] > 1 {
+			return fmt.Errorf("%w: row %d: chosen is %d", ErrFormat, i, p.chosen[i])
+		}
+		rows[i].Pair, rows[i].Chosen = int(p.numbers[i]), p.chosen[i] == 1
 	}
 	return nil
 }
