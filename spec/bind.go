@@ -355,7 +355,7 @@ func complete() Spec {
 		Tasks:    Tasks{Gate: "-", Test: "-"},
 		Grader:   Grader{Type: GraderCommand, Minimum: new(float64)},
 		Credit:   Credit{Assignment: credit.GiGPO, Overlong: &Overlong{}, KLInReward: &KL{}, Judge: &Judge{}},
-		Loss:     Loss{Aggregation: credit.Constant, Correction: credit.MIS, KL: &KL{}},
+		Loss:     Loss{Aggregation: credit.Constant, Correction: credit.MIS, KL: &KL{}, Preference: &LossPreference{}},
 		Training: Training{Curriculum: &Curriculum{Type: CurriculumBand, Start: 0.2}},
 		Critic:   &Critic{}, Evaluation: Evaluation{Success: new(float64)}, Budget: &Budget{},
 	}.WithDefaults()
@@ -531,6 +531,9 @@ func (s *Spec) settable() map[string]settable {
 	}
 	if s.Loss.KL != nil {
 		keys["loss.kl.weight"] = number(&s.Loss.KL.Weight)
+	}
+	if s.Loss.Preference != nil {
+		keys["loss.preference.beta"] = number(&s.Loss.Preference.Beta)
 	}
 	if c := s.Training.Curriculum; c != nil && c.Type == CurriculumBand {
 		// WithDefaults filled in both, so neither is nil. The copies leave the caller's

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 
@@ -57,6 +58,21 @@ type Loss struct {
 	// "geometric" leave out tokens or calls below it. Absent means 0.5, with "geometric"
 	// 0.99. Only with these two.
 	ImportanceFloor float64 `json:"importance_floor,omitempty"`
+	// Preference has what a step reads that learns from preferences: pairs of replies, of
+	// which somebody chose one. Other steps ignore it. Absent means the defaults of its keys.
+	Preference *LossPreference `json:"preference,omitempty"`
+}
+
+// LossPreference has the numbers of the loss of preferences, DPO.
+type LossPreference struct {
+	// Beta says how much the policy is held to the version that the step starts from. Less of
+	// it lets the policy move further. At most 10; absent means 0.1.
+	Beta float64 `json:"beta,omitempty"`
+}
+
+func (p LossPreference) withDefaults() LossPreference {
+	p.Beta = cmp.Or(p.Beta, 0.1)
+	return p
 }
 
 // KL is a penalty on the divergence from a frozen reference, version 0.
@@ -102,6 +118,10 @@ func (l Loss) withDefaults(lag, tokens int) Loss {
 		kl := *l.KL // the caller's copy does not change
 		kl.Estimator = cmp.Or(kl.Estimator, credit.KL3)
 		l.KL = &kl
+	}
+	if l.Preference != nil {
+		preference := l.Preference.withDefaults() // the caller's copy does not change
+		l.Preference = &preference
 	}
 	if lag > 0 && l.correctable() {
 		l.Correction = cmp.Or(l.Correction, credit.Decoupled)
@@ -155,6 +175,9 @@ func (s Spec) checkLoss(f *Faults) {
 		f.choice("loss.kl.estimator", string(l.KL.Estimator))
 		f.number("loss.kl.weight", l.KL.Weight, bounds.Positive(math.Inf(1)))
 	}
+	if l.Preference != nil {
+		f.number("loss.preference.beta", l.Preference.Beta, bounds.Positive(10))
+	}
 	f.number("loss.entropy", l.Entropy, bounds.Between(0, math.Inf(1)))
 	l.checkCorrection(f)
 }
@@ -194,6 +217,39 @@ func (l Loss) Objective() (credit.Objective, error) {
 		return o, fmt.Errorf("loss.type %q: %w", l.Type, err)
 	}
 	return o, nil
+}
+
+// SupervisedLoss returns the loss of steps that learn from text that the policy did not
+// sample. It has the KL and the entropy of l.
+func (l Loss) SupervisedLoss() (credit.Supervised, error) {
+	o := credit.Supervised{Entropy: l.Entropy}
+	if l.KL != nil {
+		o.KL = credit.KL(*l.KL)
+	}
+	if err := o.Check(); err != nil {
+		return o, fmt.Errorf("loss.kl.estimator: %w: start a run with k2 or k3", err)
+	}
+	return o, nil
+}
+
+// PreferenceLoss returns the loss of steps that learn from preferences. It refuses the parts
+// of l that it has no place for: the loss holds the policy to its own reference.
+func (l Loss) PreferenceLoss() (credit.Preference, error) {
+	if l.KL != nil {
+		return credit.Preference{}, errors.New("loss.kl: preferences have a reference of their own, the version that the step starts from: start a run without the key, and hold the policy with loss.preference.beta")
+	}
+	if l.Entropy != 0 {
+		return credit.Preference{}, errors.New("loss.entropy: the loss of preferences has no place for a bonus: set it to 0")
+	}
+	var beta LossPreference
+	if l.Preference != nil {
+		beta = *l.Preference
+	}
+	p := credit.Preference(beta.withDefaults())
+	if err := p.Check(); err != nil {
+		return p, fmt.Errorf("loss.preference: %w", err)
+	}
+	return p, nil
 }
 
 // An algorithm is a preset: the names and numbers of the parts that a spec leaves out. It

@@ -377,6 +377,7 @@ func (l Loss) checkUnchanged(f *Faults, lag int) {
 		{"type", l.Type != standard.Type}, {"clip_low", l.ClipLow != follows.ClipLow}, {"clip_high", l.ClipHigh != follows.ClipHigh},
 		{"dual_clip", l.DualClip != 0}, {"aggregation", l.Aggregation != standard.Aggregation}, {"kl", l.KL != nil},
 		{"entropy", l.Entropy != 0}, {"correction", l.Correction != standard.Correction},
+		{"preference", l.Preference != nil},
 		{"importance_cap", l.ImportanceCap != follows.ImportanceCap}, {"importance_floor", l.ImportanceFloor != follows.ImportanceFloor},
 	} {
 		f.unused("loss."+key.name, key.given, unchanged)

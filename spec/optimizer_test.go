@@ -167,6 +167,7 @@ func TestKeysOfTrainingHaveNoEffectWithAnOptimizer(t *testing.T) {
 		"loss.aggregation":          func(s *spec.Spec) { s.Loss.Aggregation = credit.Constant },
 		"loss.kl":                   func(s *spec.Spec) { s.Loss.KL = &spec.KL{Weight: 1} },
 		"loss.entropy":              func(s *spec.Spec) { s.Loss.Entropy = 1 },
+		"loss.preference":           func(s *spec.Spec) { s.Loss.Preference = &spec.LossPreference{Beta: 1} },
 		"loss.correction":           func(s *spec.Spec) { s.Loss.Correction = credit.MIS },
 	} {
 		s := optimizing()

@@ -23,12 +23,12 @@ func TestSetChangesWhatLaterStepsRead(t *testing.T) {
 func TestSetChangesPartsThatTheSpecHas(t *testing.T) {
 	t.Parallel()
 	s := valid()
-	numbers := map[string]float64{"loss.kl.weight": 0.5, "critic.learning_rate": 0.01, "critic.clip": 0.3}
+	numbers := map[string]float64{"loss.kl.weight": 0.5, "loss.preference.beta": 0.3, "critic.learning_rate": 0.01, "critic.clip": 0.3}
 	_, err := s.Set(numbers)
 	for key := range numbers {
 		require.ErrorContains(t, err, key+": can't be set while this run is under way")
 	}
-	s.Loss = spec.Loss{KL: &spec.KL{Weight: 0.1}}
+	s.Loss = spec.Loss{KL: &spec.KL{Weight: 0.1}, Preference: &spec.LossPreference{}}
 	s.Credit = spec.Credit{Assignment: credit.TurnGAE}
 	s.Critic = &spec.Critic{}
 	numbers["loss.entropy"] = 0.01
@@ -37,7 +37,9 @@ func TestSetChangesPartsThatTheSpecHas(t *testing.T) {
 	require.Equal(t, &spec.KL{Estimator: "k3", Weight: 0.5}, changed.Loss.KL)
 	require.InDelta(t, 0.01, changed.Loss.Entropy, 0)
 	require.Equal(t, &spec.Critic{LearningRate: 0.01, Passes: 4, Clip: 0.3}, changed.Critic)
+	require.Equal(t, &spec.LossPreference{Beta: 0.3}, changed.Loss.Preference)
 	require.Equal(t, &spec.KL{Weight: 0.1}, s.Loss.KL, "the original stays")
+	require.Equal(t, &spec.LossPreference{}, s.Loss.Preference)
 	require.Equal(t, &spec.Critic{}, s.Critic)
 }
 
