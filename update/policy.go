@@ -81,7 +81,7 @@ func (m *Maker) scoreBatch(ctx context.Context, p updatePlan, u *policyUpdate) e
 			return err
 		}
 	}
-	if !u.objective.Correction.Corrects() {
+	if !u.objective.Correction.Corrects() && u.preference == nil {
 		return nil
 	}
 	start, err := p.begin(ctx) // the proximal policy is the parent, also of a step that continues
@@ -94,15 +94,14 @@ func (m *Maker) scoreBatch(ctx context.Context, p updatePlan, u *policyUpdate) e
 // policyPlan returns the updates from parent to version t.
 func (m *Maker) policyPlan(t Target, run Run, parent model.Version, batch model.Batch) (updatePlan, *policyUpdate, error) {
 	s, steps := run.Spec, run.Spec.Training.Total(run.Tasks)
-	o, err := s.Loss.Objective()
-	if err != nil {
-		return updatePlan{}, nil, Invalid(fmt.Errorf("version %s: %w", t.ID, err))
-	}
 	u := &policyUpdate{
-		batch: batch, objective: o, adamW: adamW(s.Training.Optimizer, t.ID.Number, steps),
+		batch: batch, logprobs: m.rowLogprobs, adamW: adamW(s.Training.Optimizer, t.ID.Number, steps),
 		updates: minibatches(batch, s.Training, s.Seed, t.ID.Number), work: &m.work,
 		aggregation: s.Loss.Aggregation, length: s.Loss.Length, refers: s.Credit.KLInReward != nil,
 		limits: limitsOf(s, t.ID), scores: newTokenScores(t.Batch, batch), warn: m.Warn,
+	}
+	if err := u.setLoss(s.Loss); err != nil {
+		return updatePlan{}, nil, Invalid(fmt.Errorf("version %s: %w", t.ID, err))
 	}
 	if err := u.adamW.Check(); err != nil {
 		return updatePlan{}, nil, Invalid(fmt.Errorf("version %s: %w", t.ID, err))
@@ -165,8 +164,14 @@ func (m *Maker) batch(ctx context.Context, t Target, policy string) (model.Batch
 
 // policyUpdate makes the updates of one step.
 type policyUpdate struct {
-	batch       model.Batch
-	objective   credit.Objective
+	batch model.Batch
+	// objective is the loss of policy gradients. Of batches of feedback it has only the KL
+	// and the entropy.
+	objective credit.Objective
+	// loss is the loss of a row; nil if the rows are pairs, whose loss is preference.
+	loss        credit.Loss
+	preference  *credit.Preference
+	logprobs    func(context.Context, model.RowScorer, []model.Row) ([][]float32, error)
 	aggregation credit.Aggregation
 	length      int // the divisor of credit.Constant
 	adamW       model.AdamW
@@ -182,7 +187,7 @@ type policyUpdate struct {
 	// servers are the servers that sampled the batch's calls. They are nil unless there
 	// are several.
 	servers servers
-	scores  *tokenScores
+	scores  *tokenScores // nil if they are not needed
 	work    *atomic.Uint64
 	warn    func(ctx context.Context, message string, pairs ...any)
 }
@@ -196,12 +201,23 @@ func (p *policyUpdate) update(ctx context.Context, l learner, u int) (map[string
 		rows[i] = p.batch.Rows[row].Row
 		rows[i].Needed = p.batch.Rows[row].Sampled[1:]
 	}
+	var pairs pairLosses
+	if p.preference != nil {
+		var err error
+		if pairs, err = p.pairs(ctx, l.policy, rows, u); err != nil {
+			return nil, err
+		}
+	}
 	stats := make([]credit.Stats, len(rows))
 	norm, err := l.policy.Update(ctx, rows, func(i int, logprobs, entropies, gradient, entropyGradient []float32) {
 		p.scores.add(m.rows[i], logprobs, entropies)
 		tokens := p.tokens(m.rows[i], logprobs, entropies)
 		p.weigh(tokens, m, m.rows[i])
-		stats[i] = p.objective.Evaluate(tokens)
+		if p.preference != nil {
+			stats[i] = pairs.evaluate(i, tokens)
+		} else {
+			stats[i] = p.loss.Evaluate(tokens)
+		}
 		narrow(gradient, tokens.Gradient)
 		narrow(entropyGradient, tokens.EntropyGradient)
 		p.work.Add(1)
@@ -214,9 +230,14 @@ func (p *policyUpdate) update(ctx context.Context, l learner, u int) (map[string
 		sum.Add(s)
 	}
 	metrics := p.describe(sum)
-	if u > 0 { // the earlier updates have moved the policy away from the sampler
+	if p.preference != nil {
+		pairs.describe(metrics)
+	}
+	switch {
+	case p.feedback():
+	case u > 0: // the earlier updates have moved the policy away from the sampler
 		maps.DeleteFunc(metrics, func(name string, _ float64) bool { return ofFirst(name) })
-	} else {
+	default:
 		servers := p.scores.byServer(m.rows, p.servers)
 		if err := p.limits.check(sum, servers); err != nil {
 			return nil, Invalid(err)
@@ -262,16 +283,20 @@ func (p *policyUpdate) weigh(t credit.Tokens, m minibatch, row int) {
 // of parts that the objective does not have.
 func (p *policyUpdate) describe(s credit.Stats) map[string]float64 {
 	n := math.Max(1, float64(s.Count))
-	metrics := map[string]float64{
-		"train/loss": s.Loss, "train/entropy": s.Entropy / n, "train/ratio": s.Ratio / n, "train/ratio_max": s.RatioMax,
-		"train/clip_fraction": s.Clipped() / n, "train/clip_fraction_low": s.ClippedLow / n, "train/clip_fraction_high": s.ClippedHigh / n,
-		"train/kl": s.KL / n, "train/mismatch": s.Gap / n,
-	}
-	if p.limits.hasWorst() {
-		metrics["train/mismatch_max"] = s.GapMax
-	}
+	metrics := map[string]float64{"train/loss": s.Loss, "train/entropy": s.Entropy / n}
 	if p.reference != nil {
 		metrics["train/kl_ref"] = s.Reference / n
+	}
+	if p.feedback() { // nobody recorded log-probabilities to compare with
+		return metrics
+	}
+	maps.Copy(metrics, map[string]float64{
+		"train/ratio": s.Ratio / n, "train/ratio_max": s.RatioMax,
+		"train/clip_fraction": s.Clipped() / n, "train/clip_fraction_low": s.ClippedLow / n, "train/clip_fraction_high": s.ClippedHigh / n,
+		"train/kl": s.KL / n, "train/mismatch": s.Gap / n,
+	})
+	if p.limits.hasWorst() {
+		metrics["train/mismatch_max"] = s.GapMax
 	}
 	if p.proximal != nil {
 		metrics["train/importance_mean"] = s.Importance / n

@@ -89,7 +89,12 @@ func (m *Maker) score(rows []model.Row, f func([]model.Row) ([][]float32, error)
 // logprobs returns a policy's log-probabilities of the batch's rows, each with the
 // temperature and the forms with which it was sampled.
 func (m *Maker) logprobs(ctx context.Context, policy model.RowScorer, b model.Batch) ([][]float32, error) {
-	return m.score(b.EngineRows(), func(rows []model.Row) ([][]float32, error) {
+	return m.rowLogprobs(ctx, policy, b.EngineRows())
+}
+
+// rowLogprobs returns a policy's log-probabilities of rows.
+func (m *Maker) rowLogprobs(ctx context.Context, policy model.RowScorer, rows []model.Row) ([][]float32, error) {
+	return m.score(rows, func(rows []model.Row) ([][]float32, error) {
 		logprobs, _, err := policy.Score(ctx, rows)
 		if err != nil {
 			return nil, unrowed(fmt.Errorf("score the batch: %w", err))
@@ -208,8 +213,11 @@ func newTokenScores(digest string, b model.Batch) *tokenScores {
 
 // add adds the numbers of a row of the batch, for each of its tokens but the first,
 // unless an earlier update has already read the row. It may be called for several rows at
-// the same time.
+// the same time. A nil tokenScores collects nothing.
 func (s *tokenScores) add(row int, logprobs, entropies []float32) {
+	if s == nil {
+		return
+	}
 	at := s.first[row]
 	for i, sampled := range s.batch.Rows[row].Sampled[1:] {
 		if !sampled {
