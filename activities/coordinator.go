@@ -35,6 +35,9 @@ type Coordinator struct {
 	Reflectors Reflectors
 	// Starter starts the runs of specs with phases.
 	Starter Starter
+	// Traffic has the conversations that runs learn from, and Segments asks runs to.
+	Traffic  Traffic
+	Segments Segments
 	// Collector deletes files that are no longer needed when a step has been recorded.
 	// nil keeps all files.
 	Collector Collector

@@ -164,6 +164,8 @@ type TrainStepInput struct {
 	Batch  string `json:"batch"`
 	// Set has the keys of the spec that were changed during the run, with their values.
 	Set map[string]float64 `json:"set,omitempty"`
+	// Parent is the version that is trained; nil is version Step−1.
+	Parent *int `json:"parent,omitempty"`
 }
 
 // ScoreBatchInput asks for a critic's values of the attempts of a step.

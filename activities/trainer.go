@@ -239,7 +239,7 @@ func (t *Trainer) initCritic(ctx context.Context, in InitPolicyInput) error {
 	return err
 }
 
-// TrainStep makes version Step from version Step−1 and the step's batch. If the version
+// TrainStep makes version Step from its parent and the step's batch. If the version
 // exists already, TrainStep returns it. A step that was interrupted continues from its
 // last saved update, with the same result to the bit.
 //
@@ -247,6 +247,9 @@ func (t *Trainer) initCritic(ctx context.Context, in InitPolicyInput) error {
 func (t *Trainer) TrainStep(ctx context.Context, in TrainStepInput) (_ TrainStepResult, err error) {
 	defer temporalError(&err)
 	target := update.Target{ID: model.VersionID{Run: in.Run, Policy: in.Policy, Number: in.Step}, Parent: in.Step - 1, Batch: in.Batch}
+	if in.Parent != nil {
+		target.Parent = *in.Parent
+	}
 	_, s, err := readSpec(ctx, t.Runs, in.Run)
 	if err != nil {
 		return TrainStepResult{}, err

@@ -89,12 +89,19 @@ type Segment struct {
 	Run    string `json:"run"`
 	Policy string `json:"policy"`
 	Step   int    `json:"step"`
+	// Parent is the version that learns from it: the promoted one, which answered.
+	Parent int `json:"parent"`
 	// Objective is that of the spec.
 	Objective string `json:"objective"`
-	// Feedback lists the ids of the feedback that it uses.
+	// Feedback lists the ids of the feedback that it uses up: it learns from them, or no
+	// segment can.
 	Feedback []string `json:"feedback"`
-	// Conversations lists the conversations that the segment learns from, in order.
+	// Conversations lists the conversations of that feedback, in order, and Calls how many
+	// calls each had then: later ones are no part of the segment.
 	Conversations []int `json:"conversations"`
+	Calls         []int `json:"calls"`
+	// Replies is how many replies, or pairs, it learns from.
+	Replies int `json:"replies"`
 	// LeftOut counts what has feedback but can't be learned from, by reason.
 	LeftOut map[string]int `json:"left_out,omitempty"`
 	At      time.Time      `json:"at"`

@@ -450,6 +450,13 @@ func (s Spec) WithDefaults() Spec {
 		server.Versions = cmp.Or(server.Versions, server.defaultVersions())
 		s.Sampling.Server = &server
 	}
+	if s.FromTraffic() {
+		s.Training.Steps = cmp.Or(s.Training.Steps, defaultSegments)
+		s.Training.Optimizer.Schedule = cmp.Or(s.Training.Optimizer.Schedule, ScheduleConstant)
+		if s.Tasks.Gate != "" {
+			s.Evaluation.Every = cmp.Or(s.Evaluation.Every, 1)
+		}
+	}
 	s.Training = s.Training.withDefaults()
 	s.Credit = s.Credit.withDefaults()
 	s.Loss = s.Loss.withDefaults(s.Training.Lag, cmp.Or(s.Agent.Limits.Tokens, s.Agent.Limits.Calls*s.Sampling.MaxTokens))

@@ -104,6 +104,9 @@ const (
 	defaultLevel           = 0.05
 	defaultMinConversation = 50
 	defaultMaxConversation = 5000
+
+	// defaultSegments is the number of steps of a run that learns from conversations.
+	defaultSegments = 1000
 )
 
 // FromTraffic reports whether the run's steps are made of conversations.
@@ -164,6 +167,11 @@ func (s Spec) checkTraffic(f *Faults) {
 	f.unused("traffic.train", s.Optimizer != nil, "a search for prompts trains no weights")
 	f.unused("training.curriculum", s.Training.Curriculum != nil, "steps are made of conversations, not of tasks")
 	f.unused("training.lag", s.Training.Lag > 0, "segments follow each other")
+	f.unused("training.epochs", s.Training.Epochs != 0, "there are no tasks to pass over; give training.steps")
+	f.unused("training.dynamic_sampling", s.Training.DynamicSampling > 0, "steps are made of conversations, not of tasks")
+	f.unused("critic", s.Critic != nil, "judged replies have a baseline of their own")
+	f.unused("credit.judge", s.Credit.Judge != nil, "people judge the replies")
+	f.unused("credit.kl_in_reward", s.Credit.KLInReward != nil, "people judge the replies; give loss.kl")
 	f.unused("tasks.train", s.Tasks.Train != "", "steps are made of conversations, not of tasks; give tasks.gate, on which versions are compared")
 	if e := train.Experiment; e != nil {
 		f.number("traffic.train.experiment.share", e.Share, bounds.Between(0.001, 0.999))

@@ -71,6 +71,7 @@ func Workflows(r Registry) {
 		"PromptWorkflow":     workflows.PromptWorkflow,
 		"CandidateWorkflow":  workflows.CandidateWorkflow,
 		"PhasesWorkflow":     workflows.PhasesWorkflow,
+		"TrafficWorkflow":    workflows.TrafficWorkflow,
 	} {
 		r.RegisterWorkflowWithOptions(f, workflow.RegisterOptions{Name: name})
 	}

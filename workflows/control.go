@@ -84,6 +84,7 @@ func (t *trainingRun) handleUpdates(ctx workflow.Context) error {
 		handle(ctx, UpdateSet, t.set, t.checkSet),
 		handle(ctx, UpdateApprove, t.approve, t.checkVerdict),
 		handle(ctx, UpdateReject, t.reject, t.checkVerdict),
+		handle(ctx, UpdateSegment, t.requestSegment, t.checkSegment),
 	)
 }
 

@@ -33,6 +33,8 @@ const (
 	TypeTraining = "TrainingWorkflow"
 	TypePrompts  = "PromptWorkflow"
 	TypePhases   = "PhasesWorkflow"
+	// TypeTraffic is no run: it asks one for a step.
+	TypeTraffic = "TrafficWorkflow"
 )
 
 // TypeOf returns the name of the workflow that a spec is the input of.

@@ -34,6 +34,7 @@ const (
 	PhaseUpdate     Phase = "update"
 	PhaseEvaluation Phase = "evaluation"
 	PhasePaused     Phase = "paused"
+	PhaseTraffic    Phase = "traffic"  // nothing is left to do until a segment is asked for
 	PhaseApproval   Phase = "approval" // nothing is left to do but a person's decision
 	PhaseFinished   Phase = "finished"
 	PhaseFailed     Phase = "failed" // the subject says why

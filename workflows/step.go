@@ -36,23 +36,11 @@ func (t *trainingRun) step(ctx workflow.Context) error {
 		return err
 	}
 	t.updating = workflow.Now(ctx).Sub(began)
-	if err := t.publish(ctx, step); err != nil {
-		return err
-	}
-	t.Weights = v.Weights
-	point := CurvePoint{Step: step, Reward: g.mean()}
+	mean := g.mean()
 	if len(g.replaced) > 0 { // the batch knows only the others
-		g.addMetrics(map[string]float64{record.AllRollouts: point.Reward})
+		g.addMetrics(map[string]float64{record.AllRollouts: mean})
 	}
-	if t.evaluates(step) {
-		if point.Gate, err = t.gate(ctx, step); err != nil {
-			return err
-		}
-	}
-	var c *activities.Coordinator
-	err = workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("record step %d", step)), c.RecordStep, activities.RecordStepInput{
-		Run: t.Run, Policy: model.DefaultPolicy, Step: step, Batch: batch.Batch, Metrics: merge(merge(batch.Metrics, v.Metrics), g.metrics),
-	}).Get(ctx, nil)
+	point, err := t.conclude(ctx, step, v, batch.Batch, merge(batch.Metrics, g.metrics), mean)
 	if err != nil {
 		return err
 	}
@@ -63,6 +51,25 @@ func (t *trainingRun) step(ctx workflow.Context) error {
 			"%d tasks are quarantined, the last because: %s; fix the agent or the grader and retry the run, or fix the tasks and start another", n, t.Quarantined[n-1].Reason), activities.ErrTypeInvalid, nil)
 	}
 	return t.publishAttributes(ctx)
+}
+
+// conclude publishes, evaluates and records what a step has made of its batch.
+func (t *trainingRun) conclude(ctx workflow.Context, step int, v activities.VersionResult, batch string, metrics map[string]float64, reward float64) (CurvePoint, error) {
+	point := CurvePoint{Step: step, Reward: reward}
+	if err := t.publish(ctx, step); err != nil {
+		return point, err
+	}
+	t.Weights = v.Weights
+	if t.evaluates(step) {
+		var err error
+		if point.Gate, err = t.gate(ctx, step); err != nil {
+			return point, err
+		}
+	}
+	var c *activities.Coordinator
+	return point, workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("record step %d", step)), c.RecordStep, activities.RecordStepInput{
+		Run: t.Run, Policy: model.DefaultPolicy, Step: step, Batch: batch, Metrics: merge(metrics, v.Metrics),
+	}).Get(ctx, nil)
 }
 
 // warn takes in what a step's batch says about how the run learns.

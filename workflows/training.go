@@ -62,6 +62,10 @@ type trainingRun struct {
 	optimizes bool
 	// tries is true in TryWorkflow.
 	tries bool
+	// requests ask the run to learn from conversations, and segmentText says what came of the
+	// last one.
+	requests    []*segmentRequest
+	segmentText string
 	// published are the proposals and the promoted version that the search attributes have.
 	published [2]int
 }
@@ -96,6 +100,9 @@ func (t *trainingRun) run(ctx workflow.Context, in TrainingInput) (TrainingResul
 	}
 	if t.Pending != nil {
 		t.refuseAtDeadline(ctx, t.Pending)
+	}
+	if t.Spec.FromTraffic() {
+		return t.learnFromTraffic(ctx)
 	}
 	for t.Step < t.last() {
 		t.draining = t.draining || workflow.GetInfo(ctx).GetContinueAsNewSuggested()

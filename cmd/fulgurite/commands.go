@@ -36,6 +36,7 @@ type commands struct {
 	Temporal   serve.Temporal     `cmd:"" help:"Run only the embedded Temporal server, for the processes of a fleet."`
 	Train      training.Command   `cmd:"" help:"Start the run of a spec and follow it."`
 	Optimize   training.Search    `cmd:"" help:"Search for better prompts by a spec, and follow the search."`
+	Schedule   training.Schedule  `cmd:"" help:"Let runs learn from the use of their versions, on a schedule."`
 	Plan       plan.Command       `cmd:"" help:"Print what a spec will run, without starting anything."`
 	Try        trial.Command      `cmd:"" help:"Run a few tasks of a spec and show every call, token and reward."`
 	Evaluate   evaluate.Command   `cmd:"" help:"Evaluate a version, a model or a server on the tasks of a spec, without training."`

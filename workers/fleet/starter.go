@@ -9,7 +9,10 @@ import (
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/temporal"
 
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -58,4 +61,27 @@ func (s Starter) CancelRun(ctx context.Context, name string) error {
 		return fmt.Errorf("cancel run %s: %w", name, err)
 	}
 	return nil
+}
+
+// RequestSegment implements activities.Segments.
+func (s Starter) RequestSegment(ctx context.Context, run, id string) (out activities.RequestSegmentResult, err error) {
+	handle, err := s.Client.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
+		UpdateID: id, WorkflowID: run, UpdateName: workflows.UpdateSegment, Args: []any{workflows.SegmentInput{By: "schedule"}},
+		WaitForStage: client.WorkflowUpdateStageCompleted,
+	})
+	var r workflows.UpdateResult
+	if err == nil {
+		err = handle.Get(ctx, &r)
+	}
+	var refused *temporal.ApplicationError
+	var unknown *serviceerror.NotFound
+	switch {
+	case err == nil:
+		return activities.RequestSegmentResult{Step: r.Step, Message: r.Message}, nil
+	case errors.As(err, &refused): // its validator refused it
+		return activities.RequestSegmentResult{Message: "no step: " + refused.Message()}, nil
+	case errors.As(err, &unknown):
+		return out, fmt.Errorf("run %s: %w", run, record.ErrFenced)
+	}
+	return out, fmt.Errorf("ask run %s for a segment: %w", run, err)
 }

@@ -1,0 +1,310 @@
+package activities
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fulgurite/fulgurite/internal/readable"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/files/hf"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/update"
+)
+
+// Traffic keeps conversations with served versions, and what people say of them.
+type Traffic interface {
+	// UnusedFeedback returns feedback that no segment has used, of conversations whose last
+	// call was recorded before a time, at most so many, ordered by conversation, time and id.
+	UnusedFeedback(ctx context.Context, run string, before time.Time, most int) ([]record.Feedback, error)
+	// Feedback returns all feedback of a conversation, ordered by time and id.
+	Feedback(ctx context.Context, run string, conversation int) ([]record.Feedback, error)
+	Conversation(ctx context.Context, run string, number int) (record.Conversation, error)
+	// ServedReply finds a recorded reply of a conversation by its id.
+	ServedReply(ctx context.Context, id string) (record.Conversation, record.Call, error)
+	// PutSegment records a segment, and that it uses its feedback, unless one is recorded for
+	// the step; it returns the one on record.
+	PutSegment(ctx context.Context, s record.Segment) (record.Segment, error)
+	Segment(ctx context.Context, run, policy string, step int) (record.Segment, error)
+}
+
+// ChooseSegmentInput asks what a step learns from conversations.
+type ChooseSegmentInput struct {
+	Run    string `json:"run"`
+	Policy string `json:"policy"`
+	Step   int    `json:"step"`
+}
+
+// ChooseSegmentResult says what the step learns from. With a Reason there is not enough, and
+// nothing was recorded.
+type ChooseSegmentResult struct {
+	Replies       int            `json:"replies"`
+	Conversations int            `json:"conversations"`
+	LeftOut       map[string]int `json:"left_out,omitempty"`
+	// Parent is the version that learns from it.
+	Parent int    `json:"parent"`
+	Reason string `json:"reason,omitempty"`
+}
+
+func chosenSegment(s record.Segment) ChooseSegmentResult {
+	return ChooseSegmentResult{Replies: s.Replies, Conversations: len(s.Conversations), LeftOut: s.LeftOut, Parent: s.Parent}
+}
+
+// SegmentBatchInput asks for the batch of a segment on record.
+type SegmentBatchInput = ChooseSegmentInput
+
+// SegmentBatchResult names the batch.
+type SegmentBatchResult struct {
+	Batch   string             `json:"batch"`
+	Metrics map[string]float64 `json:"metrics"`
+}
+
+// feedbackWindow bounds the feedback that a choice reads, for each reply that a segment may
+// have: one reply may have several.
+const feedbackWindow = 8
+
+// ChooseSegment chooses, once a step, what is learned from conversations that have ended. If
+// there is too little, nothing is recorded, and the same feedback is looked at again the next
+// time.
+func (c *Coordinator) ChooseSegment(ctx context.Context, in ChooseSegmentInput) (_ ChooseSegmentResult, err error) {
+	defer temporalError(&err)
+	segment, err := c.Traffic.Segment(ctx, in.Run, in.Policy, in.Step)
+	if err == nil {
+		return chosenSegment(segment), nil
+	}
+	if !errors.Is(err, record.ErrNotFound) {
+		return ChooseSegmentResult{}, fmt.Errorf("look for the segment of step %d: %w", in.Step, err)
+	}
+	_, s, err := readSpec(ctx, c.Runs, in.Run)
+	if err != nil {
+		return ChooseSegmentResult{}, err
+	}
+	s = s.WithDefaults()
+	if !s.FromTraffic() {
+		return ChooseSegmentResult{}, invalid(errors.New("traffic.train: missing: the run learns from tasks"))
+	}
+	train := s.Traffic.Train
+	before := time.Now().Add(-time.Duration(s.Traffic.IdleMinutes * float64(time.Minute)))
+	unused, err := c.Traffic.UnusedFeedback(ctx, in.Run, before, feedbackWindow*train.MaxReplies)
+	if err != nil {
+		return ChooseSegmentResult{}, fmt.Errorf("list the feedback of run %s: %w", in.Run, err)
+	}
+	conversations, err := c.conversations(ctx, in.Run, unused)
+	if err != nil {
+		return ChooseSegmentResult{}, err
+	}
+	codec, err := c.Codecs.named(s.Model.Codec)
+	if err != nil {
+		return ChooseSegmentResult{}, err
+	}
+	replies := update.NewReplies(train.Objective, codec, conversations, train.MaxReplies)
+	out := ChooseSegmentResult{Replies: replies.Count(), Conversations: len(conversations), LeftOut: replies.LeftOut, Reason: replies.Reason()}
+	if out.Replies < train.MinReplies {
+		out.Reason = tooFew(*train, replies, len(unused))
+	}
+	if out.Reason != "" {
+		return out, nil
+	}
+	promoted, err := c.Ledger.Promoted(ctx, in.Run, in.Policy)
+	if err != nil {
+		return ChooseSegmentResult{}, fmt.Errorf("find the promoted version of run %s: %w", in.Run, err)
+	}
+	segment = record.Segment{
+		Run: in.Run, Policy: in.Policy, Step: in.Step, Parent: promoted.Version, Objective: train.Objective, Feedback: replies.Used, Replies: out.Replies, LeftOut: replies.LeftOut,
+	}
+	for _, one := range conversations {
+		segment.Conversations, segment.Calls = append(segment.Conversations, one.Number), append(segment.Calls, len(one.Calls))
+	}
+	segment, err = c.Traffic.PutSegment(ctx, segment)
+	if err != nil {
+		return ChooseSegmentResult{}, fmt.Errorf("record the segment of step %d: %w", in.Step, err)
+	}
+	return chosenSegment(segment), nil
+}
+
+// tooFew says why a segment has too few replies.
+func tooFew(train spec.TrafficTraining, r update.Replies, feedback int) string {
+	what := "judged reply"
+	switch train.Objective {
+	case spec.ObjectiveSupervised:
+		what = "corrected reply"
+	case spec.ObjectivePreference:
+		what = "pair"
+	}
+	text := fmt.Sprintf("%s of the %d that traffic.train.min_replies asks for, from %s of conversations that have ended",
+		readable.Count(r.Count(), what), train.MinReplies, readable.Count(feedback, "new feedback"))
+	var reasons []string
+	for _, why := range slices.Sorted(maps.Keys(r.LeftOut)) {
+		reasons = append(reasons, fmt.Sprintf("%d left out: %s", r.LeftOut[why], why))
+	}
+	if len(reasons) > 0 {
+		text += "; " + strings.Join(reasons, "; ")
+	}
+	return text
+}
+
+// conversations reads the conversations of feedback, and those of the replies that it compares
+// with, in the order of their numbers.
+func (c *Coordinator) conversations(ctx context.Context, run string, feedback []record.Feedback) ([]update.Conversation, error) {
+	var numbers []int
+	for _, f := range feedback {
+		numbers = append(numbers, f.Conversation)
+		if f.PreferredOver == "" {
+			continue
+		}
+		worse, _, err := c.Traffic.ServedReply(ctx, f.PreferredOver)
+		switch {
+		case errors.Is(err, record.ErrNotFound) || errors.Is(err, record.ErrForgotten):
+		case err != nil:
+			return nil, fmt.Errorf("find reply %s: %w", f.PreferredOver, err)
+		case worse.Run == run:
+			numbers = append(numbers, worse.Number)
+		}
+	}
+	slices.Sort(numbers)
+	return c.readConversations(ctx, run, slices.Compact(numbers))
+}
+
+// readConversations reads conversations with their calls and their feedback.
+func (c *Coordinator) readConversations(ctx context.Context, run string, numbers []int) ([]update.Conversation, error) {
+	var addresses []record.Address
+	var out []update.Conversation
+	for _, n := range numbers {
+		conversation, err := c.Traffic.Conversation(ctx, run, n)
+		if errors.Is(err, record.ErrNotFound) || errors.Is(err, record.ErrForgotten) {
+			continue // it was removed
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read conversation %d of run %s: %w", n, run, err)
+		}
+		feedback, err := c.Traffic.Feedback(ctx, run, n)
+		if err != nil {
+			return nil, fmt.Errorf("read the feedback of conversation %d of run %s: %w", n, run, err)
+		}
+		out = append(out, update.Conversation{Conversation: conversation, Feedback: feedback})
+		addresses = append(addresses, conversation.Address())
+	}
+	if len(addresses) == 0 {
+		return nil, nil
+	}
+	trajectories, err := c.Attempts.Trajectories(ctx, addresses)
+	if err != nil {
+		return nil, fmt.Errorf("read the calls of conversations of run %s: %w", run, err)
+	}
+	for i := range out {
+		out[i].Calls = trajectories[i].History
+	}
+	return out, nil
+}
+
+// SegmentBatch makes the batch of a segment. The first recorded batch of a step counts.
+func (c *Coordinator) SegmentBatch(ctx context.Context, in SegmentBatchInput) (_ SegmentBatchResult, err error) {
+	defer temporalError(&err)
+	recorded, err := c.Ledger.Batch(ctx, in.Run, in.Policy, in.Step)
+	if err == nil {
+		return SegmentBatchResult{Batch: recorded.Digest, Metrics: recorded.Metrics}, nil
+	}
+	if !errors.Is(err, record.ErrNotFound) {
+		return SegmentBatchResult{}, fmt.Errorf("look for the batch of step %d: %w", in.Step, err)
+	}
+	began := time.Now()
+	_, s, err := readSpec(ctx, c.Runs, in.Run)
+	if err != nil {
+		return SegmentBatchResult{}, err
+	}
+	segment, err := c.Traffic.Segment(ctx, in.Run, in.Policy, in.Step)
+	if err != nil {
+		return SegmentBatchResult{}, fmt.Errorf("read the segment of step %d: %w", in.Step, err)
+	}
+	conversations, err := c.readConversations(ctx, in.Run, segment.Conversations)
+	if err != nil {
+		return SegmentBatchResult{}, err
+	}
+	codec, err := c.Codecs.named(s.Model.Codec)
+	if err != nil {
+		return SegmentBatchResult{}, err
+	}
+	for i := range conversations {
+		asChosen(&conversations[i], segment)
+	}
+	replies := update.NewReplies(segment.Objective, codec, conversations, max(1, segment.Replies))
+	made, err := update.NewSegmentBatch(model.Batch{Policy: in.Policy, Step: in.Step, VocabSize: codec.VocabSize()}, conversations, replies)
+	if err != nil {
+		return SegmentBatchResult{}, invalid(fmt.Errorf("batch of step %d of %s: %w", in.Step, in.Run, err))
+	}
+	data, err := hf.EncodeBatch(made.Batch)
+	if err != nil {
+		return SegmentBatchResult{}, invalid(fmt.Errorf("batch of step %d of %s: %w", in.Step, in.Run, err))
+	}
+	digest, err := c.Blobs.Put(ctx, data)
+	if err != nil {
+		return SegmentBatchResult{}, fmt.Errorf("store the batch of step %d: %w", in.Step, err)
+	}
+	recorded, _, err = c.Ledger.PutBatch(ctx, record.Batch{
+		Run: in.Run, Policy: in.Policy, Step: in.Step, Digest: digest, Sequences: len(made.Batch.Rows),
+		Tokens: int(made.Metrics["batch/tokens"]), Trained: made.Batch.Denominators.Tokens, Metrics: made.Metrics, Begun: began,
+	})
+	if err != nil {
+		return SegmentBatchResult{}, fmt.Errorf("record the batch of step %d: %w", in.Step, err)
+	}
+	return SegmentBatchResult{Batch: recorded.Digest, Metrics: recorded.Metrics}, nil
+}
+
+// asChosen leaves of a conversation what there was when the segment was chosen: the calls of
+// then, the feedback that the segment uses, and that of segments before it.
+func asChosen(c *update.Conversation, s record.Segment) {
+	if at := slices.Index(s.Conversations, c.Number); at >= 0 {
+		c.Calls = c.Calls[:min(len(c.Calls), s.Calls[at])]
+	}
+	used := map[string]bool{}
+	for _, id := range s.Feedback {
+		used[id] = true
+	}
+	c.Feedback = slices.DeleteFunc(c.Feedback, func(f record.Feedback) bool { return !used[f.ID] && (f.Step == 0 || f.Step >= s.Step) })
+	for i := range c.Feedback {
+		if used[c.Feedback[i].ID] {
+			c.Feedback[i].Step = 0
+		}
+	}
+}
+
+// Segments asks the workflow of a run for a segment.
+type Segments interface {
+	// RequestSegment waits until the run has learned from what is new, or says why it does
+	// not. The same id is one request. The error wraps record.ErrFenced if the run has ended.
+	RequestSegment(ctx context.Context, run, id string) (RequestSegmentResult, error)
+}
+
+// RequestSegmentInput asks a run to learn from what is new.
+type RequestSegmentInput struct {
+	Run string `json:"run"`
+	ID  string `json:"id"`
+}
+
+// RequestSegmentResult says what came of it. Step is 0 if nothing was learned.
+type RequestSegmentResult struct {
+	Step    int    `json:"step,omitempty"`
+	Message string `json:"message"`
+}
+
+// RequestSegment asks the workflow of a run for a segment, and waits for it.
+func (c *Coordinator) RequestSegment(ctx context.Context, in RequestSegmentInput) (_ RequestSegmentResult, err error) {
+	defer temporalError(&err)
+	run, err := c.Runs.Run(ctx, in.Run)
+	if err != nil {
+		if errors.Is(err, record.ErrNotFound) || errors.Is(err, record.ErrForgotten) {
+			err = update.Final(err)
+		}
+		return RequestSegmentResult{}, fmt.Errorf("read run %s: %w", in.Run, err)
+	}
+	if run.Status != record.Running {
+		return RequestSegmentResult{}, update.Final(fmt.Errorf("run %s is %s and learns nothing more: retry it, or delete its schedule", in.Run, run.Status))
+	}
+	return c.Segments.RequestSegment(ctx, in.Run, cmp.Or(in.ID, in.Run))
+}

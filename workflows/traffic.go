@@ -1,0 +1,201 @@
+package workflows
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/internal/readable"
+	"github.com/fulgurite/fulgurite/internal/shell"
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// TrafficWorkflow asks a run to learn from what is new in its conversations, and returns what
+// came of it. A Temporal Schedule starts it. It is not an error if there is too little to
+// learn from.
+func TrafficWorkflow(ctx workflow.Context, in TrafficInput) (activities.RequestSegmentResult, error) {
+	workflow.SetCurrentDetails(ctx, "asks run "+in.Run+" to learn from what is new")
+	var c *activities.Coordinator
+	var r activities.RequestSegmentResult
+	err := workflow.ExecuteActivity(awaiting(ctx, "run "+in.Run), c.RequestSegment, activities.RequestSegmentInput{
+		Run: in.Run, ID: workflow.GetInfo(ctx).WorkflowExecution.RunID,
+	}).Get(ctx, &r)
+	if err == nil {
+		workflow.SetCurrentDetails(ctx, r.Message)
+	}
+	return r, err
+}
+
+// TrafficInput is the input of TrafficWorkflow.
+type TrafficInput struct {
+	Run string `json:"run"`
+}
+
+// UpdateSegment is the Update that asks a run to learn from conversations. It takes a
+// SegmentInput, and answers when the step is finished, or with the reason why there is none.
+const UpdateSegment = "segment"
+
+// SegmentInput asks for a segment. By says who asks.
+type SegmentInput struct {
+	By string `json:"by,omitempty"`
+}
+
+// segmentRequest is a request that waits.
+type segmentRequest struct {
+	done   bool
+	result UpdateResult
+	err    error
+}
+
+// requestSegment waits until the run has served a request.
+func (t *trainingRun) requestSegment(ctx workflow.Context, _ SegmentInput) (UpdateResult, error) {
+	r := &segmentRequest{}
+	t.requests = append(t.requests, r)
+	if err := workflow.Await(ctx, func() bool { return r.done }); err != nil {
+		return UpdateResult{}, err
+	}
+	return r.result, r.err
+}
+
+func (t *trainingRun) checkSegment(SegmentInput) error {
+	switch {
+	case len(t.Splits) > 0 && !t.Spec.FromTraffic():
+		return errors.New("the run learns from tasks: its spec has no traffic.train")
+	case t.Paused:
+		return fmt.Errorf("the run is paused; `%s` lets it go on", shell.Command("resume", t.Run))
+	case t.Stop != nil:
+		return fmt.Errorf("the run stops, %s", t.Stop.Text())
+	case len(t.requests) > maxRequests:
+		return errors.New("many requests wait already")
+	}
+	return nil
+}
+
+// maxRequests bounds the requests that wait.
+const maxRequests = 16
+
+// learnFromTraffic makes a step of each segment that is asked for, until the run is stopped or
+// has made its steps.
+func (t *trainingRun) learnFromTraffic(ctx workflow.Context) (TrainingResult, error) {
+	for t.Step < t.last() {
+		if len(t.requests) == 0 {
+			if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
+				err := workflow.Await(ctx, func() bool {
+					return len(t.requests) > 0 || t.refusing == 0 && workflow.AllHandlersFinished(ctx)
+				})
+				if err != nil || len(t.requests) == 0 {
+					return TrainingResult{}, cmp.Or(err, t.continueAsNew(ctx))
+				}
+				continue
+			}
+			t.enter(ctx, PhaseTraffic, t.segmentText)
+			err := workflow.Await(ctx, func() bool { return len(t.requests) > 0 || t.Step >= t.last() })
+			if err != nil {
+				return TrainingResult{}, err
+			}
+			continue
+		}
+		// All that wait ask for the same: what is new now.
+		waiting := t.requests
+		result, err := t.segment(ctx)
+		t.requests = t.requests[len(waiting):]
+		for _, r := range waiting {
+			r.done, r.result, r.err = true, result, err
+		}
+		if err != nil {
+			return TrainingResult{}, err
+		}
+		t.segmentText = result.Message
+	}
+	for _, r := range t.requests {
+		r.done, r.result = true, UpdateResult{Message: "no step: the run ends"}
+	}
+	t.requests = nil
+	return t.finish(ctx)
+}
+
+// segment makes the next step of what is new in conversations, if that is enough.
+func (t *trainingRun) segment(ctx workflow.Context) (UpdateResult, error) {
+	step := t.Step + 1
+	if err := t.checkBudget(ctx); err != nil {
+		return UpdateResult{}, err
+	}
+	if step > t.last() {
+		return UpdateResult{Message: "no step: the run ends, " + t.stop().Text()}, nil
+	}
+	t.enter(ctx, PhaseUpdate, fmt.Sprintf("step %d", step))
+	var c *activities.Coordinator
+	in := activities.ChooseSegmentInput{Run: t.Run, Policy: model.DefaultPolicy, Step: step}
+	var chosen activities.ChooseSegmentResult
+	err := workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("segment of step %d", step)), c.ChooseSegment, in).Get(ctx, &chosen)
+	if err != nil {
+		return UpdateResult{}, err
+	}
+	if chosen.Reason != "" {
+		return UpdateResult{Message: "no step: " + chosen.Reason}, nil
+	}
+	var batch activities.SegmentBatchResult
+	if err := workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("batch of step %d", step)), c.SegmentBatch, in).Get(ctx, &batch); err != nil {
+		return UpdateResult{}, err
+	}
+	began := workflow.Now(ctx)
+	var v activities.VersionResult
+	var trainer *activities.Trainer
+	err = workflow.ExecuteActivity(training(ctx, fmt.Sprintf("version %d from %d", step, chosen.Parent)), trainer.TrainStep, activities.TrainStepInput{
+		Run: t.Run, Policy: model.DefaultPolicy, Step: step, Batch: batch.Batch, Set: t.settingsOf(step), Parent: &chosen.Parent,
+	}).Get(ctx, &v)
+	if err != nil {
+		return UpdateResult{}, err
+	}
+	t.updating = workflow.Now(ctx).Sub(began)
+	point, err := t.conclude(ctx, step, v, batch.Batch, batch.Metrics, batch.Metrics["reward/mean"])
+	if err != nil {
+		return UpdateResult{}, err
+	}
+	t.Step = step
+	t.addPoint(point)
+	message := fmt.Sprintf("step %d learned from %s of %s", step, readable.Count(chosen.Replies, t.unit()), readable.Count(chosen.Conversations, "conversation"))
+	message += t.verdictText(step)
+	return UpdateResult{Step: step, Message: message + leftOutText(chosen.LeftOut)}, t.publishAttributes(ctx)
+}
+
+// unit names what the run learns from.
+func (t *trainingRun) unit() string {
+	if t.Spec.Traffic.Train.Objective == spec.ObjectivePreference {
+		return "pair"
+	}
+	return "reply"
+}
+
+// verdictText says what became of a step's version.
+func (t *trainingRun) verdictText(step int) string {
+	switch {
+	case t.Promoted == step:
+		return "; its version is promoted"
+	case t.Pending != nil && t.Pending.Decision.Candidate == step:
+		return "; its version waits for approval"
+	case t.has(record.Gate) && t.Evaluated == step:
+		return fmt.Sprintf("; version %d stays promoted", t.Promoted)
+	}
+	return ""
+}
+
+// leftOutText says what a segment left out, and why.
+func leftOutText(leftOut map[string]int) string {
+	var parts []string
+	for _, why := range slices.Sorted(maps.Keys(leftOut)) {
+		parts = append(parts, fmt.Sprintf("%d %s", leftOut[why], why))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "; left out: " + strings.Join(parts, ", ")
+}
