@@ -120,7 +120,12 @@ func unusable(c Conversation, call record.Call) string {
 // that of the whole conversation. Several values of one reply are averaged.
 func (r *Replies) judge(conversations []Conversation, limit int) {
 	for i, c := range conversations {
-		learned := slices.ContainsFunc(c.Feedback, func(f record.Feedback) bool { return f.Step != 0 && valued(f) })
+		learned := map[string]bool{} // by reply; "" stands for all
+		for _, f := range c.Feedback {
+			if _, ok := f.Value(); ok && f.Step != 0 {
+				learned[f.CallID] = true
+			}
+		}
 		byCall, whole := map[string]*average{}, &average{}
 		for _, f := range c.Feedback {
 			if f.Step != 0 {
@@ -131,7 +136,7 @@ func (r *Replies) judge(conversations []Conversation, limit int) {
 			case !ok:
 				r.leave(f, leftSilent, true)
 				continue
-			case learned:
+			case learned[""] || f.CallID != "" && learned[f.CallID]:
 				r.leave(f, leftLearned, true)
 				continue
 			case f.CallID == "":
@@ -148,14 +153,12 @@ func (r *Replies) judge(conversations []Conversation, limit int) {
 			}
 			byCall[f.CallID].add(f.ID, value)
 		}
-		r.judgeCalls(c, i, byCall, whole, limit)
+		r.judgeCalls(c, i, learned, byCall, whole, limit)
 	}
 }
 
-func valued(f record.Feedback) bool { _, ok := f.Value(); return ok }
-
-// judgeCalls takes the replies of a conversation.
-func (r *Replies) judgeCalls(c Conversation, index int, byCall map[string]*average, whole *average, limit int) {
+// judgeCalls takes the replies of a conversation that no segment has learned from.
+func (r *Replies) judgeCalls(c Conversation, index int, learned map[string]bool, byCall map[string]*average, whole *average, limit int) {
 	taken := false
 	reason := leftTokens
 	var used []string
@@ -165,7 +168,7 @@ func (r *Replies) judgeCalls(c Conversation, index int, byCall map[string]*avera
 		if of == nil {
 			of = whole
 		}
-		if of.count == 0 {
+		if of.count == 0 || learned[call.ID] {
 			continue
 		}
 		if why := unusable(c, call); why != "" {

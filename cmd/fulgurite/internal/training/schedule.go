@@ -295,4 +295,3 @@ func (c *ScheduleDelete) Run(ctx context.Context, s *state.Flags, t *terminal.Te
 	done := fmt.Sprintf("The schedule of run %s is deleted; `%s` ends the run.", c.Of.Run_, s.Command("stop", c.Of.Run_))
 	return c.Of.act(ctx, s, t, done, func(h client.ScheduleHandle) error { return h.Delete(ctx) })
 }
-
