@@ -2,10 +2,10 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/fulgurite/fulgurite/run/experiment"
@@ -74,7 +74,7 @@ func (s scenario) history(number uint64, conversations int, effect float64) []ex
 	if s.users <= conversations { // more users are never met twice, and made when met
 		for i := range users {
 			u := &users[i]
-			u.unit = fmt.Sprint(number, "/", i)
+			u.unit = strconv.FormatUint(number<<32|uint64(i), 36)
 			u.candidate = experiment.Assign("simulated", 7, u.unit, s.share)
 			u.habit = r.Float64()
 			u.slow = math.Exp(r.NormFloat64())
@@ -89,7 +89,7 @@ func (s scenario) history(number uint64, conversations int, effect float64) []ex
 	}
 	met := func(at float64) user {
 		if total == 0 {
-			unit := fmt.Sprint(number, "/", at)
+			unit := strconv.FormatUint(r.Uint64(), 36)
 			return user{unit: unit, candidate: experiment.Assign("simulated", 7, unit, s.share), habit: r.Float64(), slow: math.Exp(r.NormFloat64())}
 		}
 		for {

@@ -47,8 +47,8 @@ func main() {
 func run(o options, only string) error {
 	began := time.Now()
 	fmt.Printf("%d histories of %d conversations, a look every %d, level %g, allowed %.4f\n\n", o.histories, o.conversations, o.every, o.level, o.allowed())
-	fmt.Println("| users | false alarms within 250, 500, 1,000, all | other tests: normal mixture, users ignored, one look's interval | found | of these the wrong way | median conversations | normal mixture found |")
-	fmt.Println("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
+	fmt.Println("| users | false alarms within 250, 500, 1,000 | all | mixture | mixture without users | single look | found | the wrong way | median conversations | found by mixture |")
+	fmt.Println("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
 	for _, s := range scenarios() {
 		if only != "" && only != s.name {
 			continue
@@ -61,10 +61,10 @@ func run(o options, only string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
-		fmt.Printf("| %s | %.4f, %.4f, %.4f, %.4f | %.4f, %.4f, %.4f | %.4f ± %.4f | %d | %d | %.4f |\n", s.name,
-			none.within(250), none.within(500), none.within(1000), none.within(o.conversations),
-			none.mixture, none.ignored, none.once,
-			some.within(o.conversations), 1.96*stdError(some.within(o.conversations), o.histories), some.wrong, some.median(), some.mixture)
+		share := func(p float64) string { return fmt.Sprintf("%.4f ± %.4f", p, 1.96*stdError(p, o.histories)) }
+		fmt.Printf("| %s | %.4f, %.4f, %.4f | %s | %s | %s | %s | %s | %d | %d | %s |\n", s.name, none.within(250), none.within(500), none.within(1000),
+			share(none.within(o.conversations)), share(none.mixture), share(none.ignored), share(none.once),
+			share(some.within(o.conversations)), some.wrong, some.median(), share(some.mixture))
 	}
 	fmt.Printf("\n%.0f s\n", time.Since(began).Seconds())
 	return nil
@@ -156,23 +156,21 @@ func (o options) follow(s scenario, number uint64, effect float64) (e ending, er
 	if err != nil {
 		return e, err
 	}
-	ignoring, err := experiment.NewComparison(settings)
-	if err != nil {
-		return e, err
-	}
 	first := func(at *int, n int, found bool) {
 		if found && *at == 0 {
 			*at = n
 		}
 	}
+	var squares [2]float64 // of the values of either version
 	for i, outcome := range s.history(number, o.conversations, effect) {
 		if err := c.Add(outcome); err != nil {
 			return e, err
 		}
-		outcome.Unit = fmt.Sprint(i)
-		if err := ignoring.Add(outcome); err != nil {
-			return e, err
+		arm := 0
+		if outcome.Candidate {
+			arm = 1
 		}
+		squares[arm] += outcome.Value * outcome.Value
 		n := i + 1
 		if n%o.every != 0 {
 			continue
@@ -182,25 +180,30 @@ func (o options) follow(s scenario, number uint64, effect float64) (e ending, er
 			e.wrong = true
 		}
 		first(&e.found, n, r.Decision != experiment.Undecided)
-		first(&e.mixture, n, mixture(settings, r))
-		first(&e.once, n, min(r.Control.EffectiveUnits, r.Candidate.EffectiveUnits) >= experiment.MinUnits && math.Abs(r.Difference) > 1.96*r.StdError)
-		if e.ignored == 0 {
-			first(&e.ignored, n, ignoring.Result().Decision != experiment.Undecided)
+		if min(r.Control.EffectiveUnits, r.Candidate.EffectiveUnits) < experiment.MinUnits {
+			continue
 		}
+		first(&e.mixture, n, mixture(settings, r, r.StdError))
+		first(&e.ignored, n, mixture(settings, r, math.Sqrt(variance(r.Control, squares[0])+variance(r.Candidate, squares[1]))))
+		first(&e.once, n, math.Abs(r.Difference) > 1.96*r.StdError)
 	}
 	return e, nil
 }
 
-// mixture reports whether the test with the boundary of a normal mixture finds a difference
-// (Robbins 1970, with the variance of Waudby-Smith and others, arXiv 2103.06476), tuned to
-// the limit of conversations.
-func mixture(s experiment.Settings, r experiment.Result) bool {
-	if min(r.Control.EffectiveUnits, r.Candidate.EffectiveUnits) < experiment.MinUnits {
-		return false
-	}
+// variance returns the variance of the mean of a version's values as if they were
+// independent.
+func variance(a experiment.Arm, squares float64) float64 {
+	n := float64(a.Conversations)
+	return (squares/n - a.Mean*a.Mean) / (n - 1)
+}
+
+// mixture reports whether the test with the boundary of a normal mixture, tuned to the limit
+// of conversations, finds a difference with a given standard error (Robbins 1970; arXiv
+// 2103.06476).
+func mixture(s experiment.Settings, r experiment.Result, stdError float64) bool {
 	one, zero := float64(r.Candidate.Conversations), float64(r.Control.Conversations)
 	n := one * zero / (one + zero)
-	q := n * n * r.StdError * r.StdError
+	q := n * n * stdError * stdError
 	tuned := 0.4 * float64(s.MaxConversations) * s.Share * (1 - s.Share) / 10
 	return n*math.Abs(r.Difference) >= math.Sqrt((q+tuned)*(2*math.Log(1/s.Level)+math.Log1p(q/tuned)))
 }

@@ -105,16 +105,43 @@ type Comparison struct {
 	settings Settings
 	places   map[string]int // of units
 	units    []unit         // in the order of their first outcomes, so that sums are too
-	all      unit           // the sums over units
-	until    time.Time
+	// The sums over units, of the control and of the candidate.
+	control, candidate version
+	until              time.Time
 }
 
 // unit sums up the conversations of a unit. A unit has conversations of both versions if its
 // user became known only later.
 type unit struct {
-	candidate, control tally
+	control, candidate tally
 }
 
+// version sums up the conversations of a version.
+type version struct {
+	tally
+	units   int
+	squares float64 // of the conversations of each unit
+}
+
+func (v *version) add(u *tally, value float64) {
+	if u.n == 0 {
+		v.units++
+	}
+	v.squares += float64(2*u.n + 1) // (n+1)² - n²
+	u.n++
+	u.sum += value
+	v.n++
+	v.sum += value
+}
+
+func (v *version) arm() Arm {
+	if v.n == 0 {
+		return Arm{}
+	}
+	return Arm{Units: v.units, Conversations: v.n, Mean: v.mean(), EffectiveUnits: float64(v.n) * float64(v.n) / v.squares}
+}
+
+// tally counts and adds up values.
 type tally struct {
 	n   int
 	sum float64
@@ -147,13 +174,11 @@ func (c *Comparison) Add(o Outcome) error {
 		c.places[o.Unit] = place
 		c.units = append(c.units, unit{})
 	}
-	for _, u := range []*unit{&c.units[place], &c.all} {
-		t := &u.control
-		if o.Candidate {
-			t = &u.candidate
-		}
-		t.n++
-		t.sum += o.Value
+	u := &c.units[place]
+	if o.Candidate {
+		c.candidate.add(&u.candidate, o.Value)
+	} else {
+		c.control.add(&u.control, o.Value)
 	}
 	if o.At.After(c.until) {
 		c.until = o.At
@@ -164,10 +189,8 @@ func (c *Comparison) Add(o Outcome) error {
 // Result returns what the outcomes so far show.
 func (c *Comparison) Result() Result {
 	r := Result{Low: -1, High: 1, Level: c.settings.Level, Decision: Undecided, Until: c.until}
-	one, zero := c.all.candidate, c.all.control
-	r.Candidate = c.arm(one, func(u unit) tally { return u.candidate })
-	r.Control = c.arm(zero, func(u unit) tally { return u.control })
-	if one.n == 0 || zero.n == 0 {
+	r.Candidate, r.Control = c.candidate.arm(), c.control.arm()
+	if r.Candidate.Units == 0 || r.Control.Units == 0 {
 		return r
 	}
 	r.Difference = r.Candidate.Mean - r.Control.Mean
@@ -179,7 +202,8 @@ func (c *Comparison) Result() Result {
 	if min(r.Candidate.EffectiveUnits, r.Control.EffectiveUnits) < MinUnits {
 		return r
 	}
-	n := float64(one.n) * float64(zero.n) / float64(one.n+zero.n)
+	one, zero := float64(r.Candidate.Conversations), float64(r.Control.Conversations)
+	n := one * zero / (one + zero)
 	radius := c.settings.boundary(n*n*variance) / n
 	r.Low, r.High = max(-1, r.Difference-radius), min(1, r.Difference+radius)
 	margin := c.settings.Margin
@@ -194,30 +218,12 @@ func (c *Comparison) Result() Result {
 	return r
 }
 
-// arm sums up a version.
-func (c *Comparison) arm(all tally, of func(unit) tally) Arm {
-	a := Arm{Conversations: all.n}
-	if all.n == 0 {
-		return a
-	}
-	squares := 0
-	for _, u := range c.units {
-		if n := of(u).n; n > 0 {
-			a.Units++
-			squares += n * n
-		}
-	}
-	a.Mean = all.mean()
-	a.EffectiveUnits = float64(all.n) * float64(all.n) / float64(squares)
-	return a
-}
-
 // variance returns the jackknife variance of the difference of means over units. Each
 // version has at least two units.
 func (c *Comparison) variance(difference float64) float64 {
 	var sum float64
 	for _, u := range c.units {
-		change := c.all.candidate.without(u.candidate) - c.all.control.without(u.control) - difference
+		change := c.candidate.without(u.candidate) - c.control.without(u.control) - difference
 		sum += float64(change * change) // rounded, so that no processor fuses it with the addition
 	}
 	return sum
