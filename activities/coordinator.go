@@ -36,8 +36,9 @@ type Coordinator struct {
 	// Starter starts the runs of specs with phases.
 	Starter Starter
 	// Traffic has the conversations that runs learn from, and Segments asks runs to.
-	Traffic  Traffic
-	Segments Segments
+	Traffic     Traffic
+	Segments    Segments
+	Experiments Experiments
 	// Collector deletes files that are no longer needed when a step has been recorded.
 	// nil keeps all files.
 	Collector Collector
@@ -349,6 +350,11 @@ func (c *Coordinator) FinishRun(ctx context.Context, in FinishRunInput) (err err
 	}
 	if run.ExecutionID != in.ExecutionID || run.Status == record.Refused {
 		return nil
+	}
+	if s, err := decodeSpec(run); err == nil && s.FromTraffic() {
+		if err := c.endRunning(ctx, in.Run, model.DefaultPolicy, "the run has ended"); err != nil {
+			return err
+		}
 	}
 	err = c.Runs.FinishRun(ctx, in.Run, in.Status, in.Result)
 	if !errors.Is(err, record.ErrConflict) {

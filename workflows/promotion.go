@@ -45,12 +45,20 @@ func (t *trainingRun) gate(ctx workflow.Context, v int) (*float64, error) {
 		err = t.applyRecorded(ctx, r)
 	case !d.Accept:
 		err = t.recordDecision(ctx, d, "refused")
-	case t.Spec.Promotion.Approval:
-		err = t.requestApproval(ctx, d)
+	case t.Spec.FromTraffic() && t.Spec.Traffic.Train.Experiment != nil:
+		t.experiment(ctx, d)
 	default:
-		err = t.promote(ctx, d)
+		err = t.accept(ctx, d)
 	}
 	return &e.Mean, err
+}
+
+// accept promotes a candidate, or asks a person to.
+func (t *trainingRun) accept(ctx workflow.Context, d model.Decision) error {
+	if t.Spec.Promotion.Approval {
+		return t.requestApproval(ctx, d)
+	}
+	return t.promote(ctx, d)
 }
 
 // decide compares version v with the promoted one.
@@ -136,8 +144,8 @@ func (t *trainingRun) refuseAtDeadline(ctx workflow.Context, a *Approval) {
 			return // the run ends, or the decision was made
 		}
 		t.Pending = nil
-		t.refusing++
-		defer func() { t.refusing-- }()
+		t.deciding++
+		defer func() { t.deciding-- }()
 		if err := t.recordDecision(ctx, a.Decision, "timed_out"); err != nil {
 			workflow.GetLogger(ctx).Error("record that nobody decided", "version", a.Decision.Candidate, "error", err)
 		}
@@ -146,15 +154,16 @@ func (t *trainingRun) refuseAtDeadline(ctx workflow.Context, a *Approval) {
 
 // awaitApproval waits until no decision is pending and each is on record.
 func (t *trainingRun) awaitApproval(ctx workflow.Context) error {
+	decided := func() bool {
+		return t.Pending == nil && t.Experiment == nil && t.deciding == 0 && workflow.AllHandlersFinished(ctx)
+	}
 	switch {
 	case t.Pending != nil:
 		t.enter(ctx, PhaseApproval, fmt.Sprintf("version %d", t.Pending.Decision.Candidate))
-	case t.refusing == 0 && workflow.AllHandlersFinished(ctx):
+	case decided():
 		return nil
 	}
-	return workflow.Await(ctx, func() bool {
-		return t.Pending == nil && t.refusing == 0 && workflow.AllHandlersFinished(ctx)
-	})
+	return workflow.Await(ctx, decided)
 }
 
 // evaluate runs a version on a split.

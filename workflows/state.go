@@ -101,6 +101,10 @@ type TrainingState struct {
 	// Pending is the candidate that waits for a person; nil if none does.
 	Pending *Approval `json:"pending,omitempty"`
 
+	// Experiment is the decision to promote a candidate that is being compared in use; nil if
+	// none is.
+	Experiment *model.Decision `json:"experiment,omitempty"`
+
 	// Search is how far the search for better prompts has come, and SearchEnd its end; nil
 	// without a search, or before.
 	Search    *activities.SearchProgress `json:"search,omitempty"`
@@ -145,6 +149,10 @@ type Progress struct {
 	Started       int       `json:"started"` // the last step whose rollouts have begun
 	Paused        bool      `json:"paused,omitempty"`
 	Pending       *Approval `json:"pending,omitempty"`
+	// Experiment is the decision to promote a candidate that is being compared in use; nil if
+	// none is.
+	Experiment *model.Decision `json:"experiment,omitempty"`
+
 	// Search is how far the search for better prompts has come, and SearchEnd its end.
 	Search    *activities.SearchProgress `json:"search,omitempty"`
 	SearchEnd *activities.SearchEnd      `json:"search_end,omitempty"`

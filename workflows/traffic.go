@@ -89,7 +89,7 @@ func (t *trainingRun) learnFromTraffic(ctx workflow.Context) (TrainingResult, er
 		if len(t.requests) == 0 {
 			if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
 				err := workflow.Await(ctx, func() bool {
-					return len(t.requests) > 0 || t.refusing == 0 && workflow.AllHandlersFinished(ctx)
+					return len(t.requests) > 0 || t.deciding == 0 && workflow.AllHandlersFinished(ctx)
 				})
 				if err != nil || len(t.requests) == 0 {
 					return TrainingResult{}, cmp.Or(err, t.continueAsNew(ctx))
@@ -125,6 +125,9 @@ func (t *trainingRun) learnFromTraffic(ctx workflow.Context) (TrainingResult, er
 // segment makes the next step of what is new in conversations, if that is enough.
 func (t *trainingRun) segment(ctx workflow.Context) (UpdateResult, error) {
 	step := t.Step + 1
+	if e := t.Experiment; e != nil {
+		return UpdateResult{Message: fmt.Sprintf("no step: version %d is being compared with version %d in use", e.Candidate, e.Promoted)}, nil
+	}
 	if err := t.checkBudget(ctx); err != nil {
 		return UpdateResult{}, err
 	}
@@ -178,6 +181,8 @@ func (t *trainingRun) unit() string {
 // verdictText says what became of a step's version.
 func (t *trainingRun) verdictText(step int) string {
 	switch {
+	case t.Experiment != nil && t.Experiment.Candidate == step:
+		return fmt.Sprintf("; its version is being compared with version %d in use", t.Promoted)
 	case t.Promoted == step:
 		return "; its version is promoted"
 	case t.Pending != nil && t.Pending.Decision.Candidate == step:

@@ -53,9 +53,9 @@ type trainingRun struct {
 	children workflow.Semaphore // bounds the children of all steps in flight
 	// pointer guards the promoted version while a decision about it is made.
 	pointer workflow.Mutex
-	// refusing counts the candidates whose refusal is being put on record, since
-	// their deadline has passed.
-	refusing int
+	// deciding counts the candidates about which a decision is being put on record, since
+	// their deadline has passed or their experiment has ended.
+	deciding int
 	// draining is set when no step may begin before a continue-as-new.
 	draining bool
 	// optimizes is true in PromptWorkflow.
@@ -101,6 +101,9 @@ func (t *trainingRun) run(ctx workflow.Context, in TrainingInput) (TrainingResul
 	if t.Pending != nil {
 		t.refuseAtDeadline(ctx, t.Pending)
 	}
+	if t.Experiment != nil {
+		t.awaitExperiment(ctx, *t.Experiment)
+	}
 	if t.Spec.FromTraffic() {
 		return t.learnFromTraffic(ctx)
 	}
@@ -131,7 +134,7 @@ func (t *trainingRun) run(ctx workflow.Context, in TrainingInput) (TrainingResul
 // continueAsNew carries the state into a fresh history. At that point no child is
 // pending, no handler of an Update is running, and every refusal is on record.
 func (t *trainingRun) continueAsNew(ctx workflow.Context) error {
-	err := workflow.Await(ctx, func() bool { return t.refusing == 0 && workflow.AllHandlersFinished(ctx) })
+	err := workflow.Await(ctx, func() bool { return t.deciding == 0 && workflow.AllHandlersFinished(ctx) })
 	if err != nil {
 		return err
 	}
@@ -233,6 +236,9 @@ func (t *trainingRun) finish(ctx workflow.Context) (TrainingResult, error) {
 		if _, err := t.gate(ctx, t.Step); err != nil {
 			return TrainingResult{}, err
 		}
+	}
+	if err := t.endExperiment(ctx); err != nil {
+		return TrainingResult{}, err
 	}
 	if err := t.awaitApproval(ctx); err != nil {
 		return TrainingResult{}, err
