@@ -164,4 +164,5 @@ def main():
             sys.exit(f"{name}: too few greedy tokens are certain: take another seed")
 
 
-main()
+if __name__ == "__main__":
+    main()
