@@ -34,7 +34,7 @@ var attemptTables = []string{"exchanges", "calls", "spans", "events", "rewards",
 var runTables = slices.Concat(attemptTables, []string{
 	"feedback", "conversation_replies", "conversations", "segments", "traffic_settings",
 	"attempts", "rollouts", "judgments", "nonsense", "reflections", "search_answers", "prompt_versions", "choices", "quarantines",
-	"evaluations", "decisions", "promotions", "promoted", "steps", "batches", "progress", "pending_files", "versions", "actions",
+	"evaluations", "experiments", "decisions", "promotions", "promoted", "steps", "batches", "progress", "pending_files", "versions", "actions",
 })
 
 // A removal of rows is divided into transactions, so that other writers don't wait.

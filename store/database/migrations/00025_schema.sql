@@ -498,6 +498,24 @@ CREATE TABLE prompt_versions (
     PRIMARY KEY (run, number)
 );
 
+-- Candidates that answer a share of the conversations of users beside the promoted version,
+-- control. status is "running", "promoted", "withdrawn" or "ended"; reason says why it ended.
+-- result is what the last look showed, as JSON. ended is 0 while it is running.
+CREATE TABLE experiments (
+    run       TEXT   NOT NULL,
+    policy    TEXT   NOT NULL,
+    candidate BIGINT NOT NULL,
+    control   BIGINT NOT NULL,
+    share     DOUBLE PRECISION NOT NULL,
+    status    TEXT   NOT NULL,
+    reason    TEXT   NOT NULL,
+    result    TEXT   NOT NULL,
+    begun     BIGINT NOT NULL,
+    ended     BIGINT NOT NULL,
+    PRIMARY KEY (run, policy, candidate)
+);
+CREATE UNIQUE INDEX experiments_running ON experiments (run, policy) WHERE status = 'running';
+
 -- What was removed at the request of a person, and why: the tombstones of runs, of tasks
 -- within runs, and of records within runs. what is "run", "task" or "records"; task is the
 -- task's id, or empty. A row is there before anything is removed; ended is 0 until all of it
@@ -617,6 +635,7 @@ DROP TABLE feedback;
 DROP TABLE conversation_replies;
 DROP TABLE conversations;
 DROP TABLE forgotten;
+DROP TABLE experiments;
 DROP TABLE prompt_versions;
 DROP TABLE reflections;
 DROP TABLE search_answers;
