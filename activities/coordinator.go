@@ -13,6 +13,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/readable"
+	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/prompts/optimize"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"

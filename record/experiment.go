@@ -54,3 +54,22 @@ func (e Experiment) Check() error {
 	}
 	return nil
 }
+
+// JudgedConversation is a conversation of an experiment, and the first value that somebody
+// gave it or one of its replies.
+type JudgedConversation struct {
+	Number    int
+	User      string // as in Conversation
+	Candidate bool
+	Value     float64 // within [-1, 1]: see Feedback.Value
+	At        time.Time
+}
+
+// Unit names what was assigned a version: the user, or the conversation if its user is
+// unknown.
+func (j JudgedConversation) Unit() string {
+	if j.User != "" {
+		return "user " + j.User
+	}
+	return fmt.Sprintf("conversation %d", j.Number)
+}

@@ -18,7 +18,13 @@ VALUES ($1, $2, $3, $4, $5, 'running', '', '', $6, 0)`
 	experimentOf      = selectExperiments + ` AND candidate = $3`
 	runningExperiment = selectExperiments + ` AND status = 'running'`
 	putResult         = `UPDATE experiments SET result = $4 WHERE run = $1 AND policy = $2 AND candidate = $3 AND status = 'running'`
-	endExperiment     = `UPDATE experiments SET status = $4, reason = $5, result = CASE WHEN $6 = '' THEN result ELSE $6 END, ended = $7
+	// Of feedback that came at the same moment, the one with the lesser id counts.
+	selectJudged = `SELECT c.number, c.person, c.candidate, f.reward, f.thumb, f.at FROM conversations c
+JOIN feedback f ON f.run = c.run AND f.conversation = c.number AND (f.reward IS NOT NULL OR f.thumb <> '')
+WHERE c.run = $1 AND c.policy = $2 AND c.experiment = $3 AND NOT EXISTS (SELECT 1 FROM feedback e
+WHERE e.run = c.run AND e.conversation = c.number AND (e.reward IS NOT NULL OR e.thumb <> '') AND (e.at < f.at OR e.at = f.at AND e.id < f.id))
+ORDER BY f.at, f.id`
+	endExperiment = `UPDATE experiments SET status = $4, reason = $5, result = CASE WHEN $6 = '' THEN result ELSE $6 END, ended = $7
 WHERE run = $1 AND policy = $2 AND candidate = $3 AND status = 'running'`
 )
 
@@ -144,4 +150,19 @@ func readExperiment(row database.Scan) (record.Experiment, error) {
 	err := row(&e.Run, &e.Policy, &e.Candidate, &e.Control, &e.Share, &e.Status, &e.Reason, &result, at(&e.Begun), at(&e.Ended))
 	e.Result = raw(result)
 	return e, err
+}
+
+// JudgedConversations returns the conversations of the experiment with a candidate that were
+// given a value, with the first value of each, in the order in which these came.
+func (s *Store) JudgedConversations(ctx context.Context, run, policy string, candidate int) ([]record.JudgedConversation, error) {
+	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (j record.JudgedConversation, err error) {
+		var f record.Feedback
+		err = row(&j.Number, &j.User, (*database.Flag)(&j.Candidate), &f.Reward, &f.Thumb, at(&j.At))
+		j.Value, _ = f.Value()
+		return j, err
+	}, selectJudged, run, policy, candidate)
+	if err != nil {
+		return nil, fmt.Errorf("list what was judged of the experiment with version %d of %s/%s: %w", candidate, run, policy, err)
+	}
+	return all, nil
 }
