@@ -183,7 +183,9 @@ func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 	tr := sp.Training
 	p.Parameters = architecture.Parameters()
 	p.Steps = tr.Total(p.Tasks[record.Train])
-	p.Rollouts = p.Steps * tr.TasksPerStep * tr.SamplesPerTask
+	if !sp.FromTraffic() {
+		p.Rollouts = p.Steps * tr.TasksPerStep * tr.SamplesPerTask
+	}
 	if n := p.Tasks[record.Train]; n > 0 { // a run that only evaluates may have none
 		p.Epochs = float64(p.Steps*tr.TasksPerStep) / float64(n)
 	}
@@ -336,9 +338,14 @@ func (p Plan) Print(t *terminal.Terminal) {
 		lines = p.phaseLines
 	case s.Optimizer != nil:
 		lines = p.searchLines
+	case s.FromTraffic():
+		lines = p.trafficLines
 	}
 	for _, l := range lines() {
 		line(l.label, "%s", l.text)
+	}
+	if text := trafficOf(s.Traffic); text != "" {
+		line("in use", "%s", text)
 	}
 	if b := s.Budget; b != nil {
 		line("ends early", "%s", endsAt(s))
@@ -375,7 +382,11 @@ func (p Plan) trainingLines() []planLine {
 }
 
 func optimizerOf(o spec.Optimizer) string {
-	return fmt.Sprintf("AdamW, learning rate %g, %s to %g of it, gradient norm clipped at %g", o.LearningRate, o.Schedule, o.FinalFraction, o.ClipNorm)
+	schedule := o.Schedule
+	if schedule != spec.ScheduleConstant {
+		schedule += fmt.Sprintf(" to %g of it", o.FinalFraction)
+	}
+	return fmt.Sprintf("AdamW, learning rate %g, %s, gradient norm clipped at %g", o.LearningRate, schedule, o.ClipNorm)
 }
 
 func warmStartOf(w spec.WarmStart) string {
