@@ -347,6 +347,9 @@ type mismatchLimits struct {
 func limitsOf(s spec.Spec, v model.VersionID) mismatchLimits {
 	v.Number = max(0, v.Number-1-s.Training.Lag)
 	l := mismatchLimits{sampled: v}
+	if s.FromTraffic() { // conversations of several versions, each with its own log-probabilities
+		return l
+	}
 	switch server := s.Sampling.Server; {
 	case server != nil:
 		l.servers, l.mean, l.worst = len(server.URLs), server.MismatchMean(s.Training.Lag), server.WorstMismatch

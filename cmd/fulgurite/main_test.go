@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	testscript.Main(m, map[string]func(){"fulgurite": main, "calc-agent": calcAgent, "dated-agent": datedAgent, "greedy-agent": greedyAgent, "scripted-agent": scriptedAgent, "sorter-agent": sorterAgent, "hinting-reflector": hintingReflector})
+	testscript.Main(m, map[string]func(){"fulgurite": main, "calc-agent": calcAgent, "dated-agent": datedAgent, "greedy-agent": greedyAgent, "scripted-agent": scriptedAgent, "sorter-agent": sorterAgent, "hinting-reflector": hintingReflector, "users": users})
 }
 
 // calcAgent is the calculator agent as a program.

@@ -26,7 +26,7 @@ func scriptedAgent() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
-	last := ""
+	last, said := "", ""
 	for _, argument := range os.Args[1:] {
 		if who, rest, ok := strings.Cut(argument, ": "); ok {
 			number, later := strings.CutSuffix(who, "+")
@@ -45,11 +45,16 @@ func scriptedAgent() {
 			if err != nil {
 				fmt.Fprintln(os.Stderr, err)
 			}
-			last = reply.ID
+			last, said = reply.ID, ""
+			if len(reply.Choices) > 0 {
+				said = reply.Choices[0].Message.Content
+			}
 		case "post":
 			if err := giveReward(strings.ReplaceAll(text, "ID", last)); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 			}
+		case "repeat":
+			fmt.Println(said)
 		case "print":
 			fmt.Println(text)
 		case "fill":
