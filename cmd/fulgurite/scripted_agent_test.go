@@ -16,7 +16,7 @@ import (
 
 // scriptedAgent is an agent that does what its arguments say, in their order: "ask TEXT"
 // makes a model call, "post JSON" gives a reward, "print TEXT" writes a line, "fill N TEXT"
-// writes one with N bytes before the text, and "exit N" ends it. In a post, ID stands for the id of the last call. An argument
+// writes one with N bytes before the text, and "exit N" ends it. "repeat" writes the last reply. In a post, ID stands for the id of the last call. An argument
 // that begins with "N: " is for sample N only, one with "N+: " for sample N and those
 // after it. What the model or the gateway refuses goes to standard error.
 func scriptedAgent() {
