@@ -28,6 +28,10 @@
 // together from a [Surrogate], a [Correction], a [KL] and a bonus for entropy. Each part
 // equals its formula to 1e-9.
 //
+// What people said of replies needs no advantages. [Supervised] is the loss of a text that
+// a person wrote instead, and [Preference] that of a pair of replies of which somebody
+// chose one.
+//
 // Papers define some quantities for a sequence, or a response: the ratio of GSPO, and the
 // weights and rejections that concern more than one token. In this package they are
 // defined for a call, which has one completion. A row may hold several calls, one after

@@ -14,6 +14,11 @@
 // [Maker.ScoreCritic] and [Maker.ScoreReference] are called before the batch is made, if
 // its credit needs a critic's values or the log-probabilities under version 0.
 //
+// A batch can also hold texts that people corrected, or pairs of replies of which they
+// chose one; a caller then makes the model.Batch itself, of model.SupervisedRow and
+// model.PreferenceRows, and [Maker.Policy] learns from it. The derivative of a pair depends
+// on both of its rows, so an update scores its pairs before it calls the trainer's Update.
+//
 // The formulas of losses and advantages, and the papers that define them, are in package
 // credit. This package has only the optimizer and the warm start. The optimizer is AdamW
 // (Loshchilov and Hutter, 2019, arXiv:1711.05101), which the engine computes, with a
@@ -24,7 +29,7 @@
 // # What it promises
 //
 //   - A group is never divided between two minibatches, because its advantages are
-//     relative to each other. Which groups an update sees depends on seed, step and
+//     relative to each other. So the rows of a pair, which are of one group, are not either. Which groups an update sees depends on seed, step and
 //     pass only.
 //   - Equal batches and parents make equal bits on a deterministic engine: sums run in
 //     the order of rows, and nothing depends on the clock.
