@@ -80,7 +80,7 @@ func (r records) first(t *testing.T, run string, e model.Engine, start model.Che
 // next makes version number of a run from the one before.
 func (r records) next(t *testing.T, run string, number int, e model.Engine, s spec.Spec, batch string) (model.Version, error) {
 	t.Helper()
-	m := &maker.Maker{Config: maker.Config{Versions: r, Blobs: r.blobs, SaveEvery: 1, Warn: func(context.Context, string, ...any) {}}}
+	m := &maker.Maker{Config: maker.Config{Versions: r, Blobs: r.blobs, Attempts: r, SaveEvery: 1, Warn: func(context.Context, string, ...any) {}}}
 	defer m.Close()
 	id := model.VersionID{Run: run, Policy: model.DefaultPolicy, Number: number}
 	return m.Policy(t.Context(), maker.Target{ID: id, Parent: number - 1, Batch: batch}, maker.Run{Name: run, SpecDigest: "spec", Tasks: 4, Spec: s, Engine: e})
@@ -146,7 +146,8 @@ func TestCorrectedTextBecomesMoreLikely(t *testing.T) {
 }
 
 // What a sampler recorded is read of no batch of feedback: neither a correction, nor a
-// bound of the mismatch, nor a clip changes the weights or stops the step.
+// bound of the mismatch, nor a clip changes the weights or stops the step, and no record of
+// attempts is looked for.
 func TestFeedbackReadsNothingOfASampler(t *testing.T) {
 	t.Parallel()
 	r, e := newRecords(t), native.New(native.Options{Threads: 1})

@@ -233,11 +233,9 @@ func (p *policyUpdate) update(ctx context.Context, l learner, u int) (map[string
 	if p.preference != nil {
 		pairs.describe(metrics)
 	}
-	switch {
-	case p.feedback():
-	case u > 0: // the earlier updates have moved the policy away from the sampler
+	if u > 0 { // the earlier updates have moved the policy away from the sampler
 		maps.DeleteFunc(metrics, func(name string, _ float64) bool { return ofFirst(name) })
-	default:
+	} else {
 		servers := p.scores.byServer(m.rows, p.servers)
 		if err := p.limits.check(sum, servers); err != nil {
 			return nil, Invalid(err)
