@@ -13,7 +13,9 @@ import (
 
 // scenario says how users of simulated histories behave.
 type scenario struct {
-	name  string
+	name string
+	// users is how many users there are, 0 if nobody knows which conversations have the same
+	// user, so that each is a unit.
 	users int
 	// spread is the standard deviation of the logarithm of how active a user is. At 0 all
 	// users are equally active.
@@ -40,7 +42,7 @@ func scenarios() []scenario {
 	}
 	return []scenario{
 		usual,
-		with("users unknown: each conversation is a unit", func(s *scenario) { s.users = 1_000_000; s.spread = 0 }),
+		with("users unknown: each conversation is a unit", func(s *scenario) { s.users = 0 }),
 		with("correlation 0.3", func(s *scenario) { s.correlation = 0.3 }),
 		with("150 users, correlation 0.2", func(s *scenario) { s.users = 150; s.correlation = 0.2 }),
 		with("a few users are very active", func(s *scenario) { s.spread = 1.2 }),
@@ -56,8 +58,8 @@ func scenarios() []scenario {
 }
 
 // history returns the judged conversations of one simulated experiment, in the order in
-// which their feedback came. The candidate's values are better by effect in the mean. Value
-// and lateness of feedback depend on the user; and bad conversations are judged sooner.
+// which their feedback came. The candidate's values are better by effect in the mean. Values
+// and the lateness of feedback depend on the user, and bad conversations are judged sooner.
 func (s scenario) history(number uint64, conversations int, effect float64) []experiment.Outcome {
 	const start = 1_700_000_000
 	r := rand.New(rand.NewPCG(number, 0x5eed))
@@ -68,10 +70,11 @@ func (s scenario) history(number uint64, conversations int, effect float64) []ex
 		slow         float64 // how late the user's feedback is, relative to others'
 		first, until float64 // when the user is there
 	}
-	users := make([]user, s.users)
-	sums := make([]float64, s.users) // of how active the users up to this one are
+	var users []user
+	var sums []float64 // of how active the users up to this one are
 	total := 0.0
-	if s.users <= conversations { // more users are never met twice, and made when met
+	if s.users > 0 {
+		users, sums = make([]user, s.users), make([]float64, s.users)
 		for i := range users {
 			u := &users[i]
 			u.unit = strconv.FormatUint(number<<32|uint64(i), 36)
@@ -88,7 +91,7 @@ func (s scenario) history(number uint64, conversations int, effect float64) []ex
 		}
 	}
 	met := func(at float64) user {
-		if total == 0 {
+		if users == nil {
 			unit := strconv.FormatUint(r.Uint64(), 36)
 			return user{unit: unit, candidate: experiment.Assign("simulated", 7, unit, s.share), habit: r.Float64(), slow: math.Exp(r.NormFloat64())}
 		}

@@ -44,23 +44,27 @@ func TestTheTestKeepsItsLevelAndHasPower(t *testing.T) {
 func TestHistoriesHaveTheStatedMeanCorrelationAndLateness(t *testing.T) {
 	t.Parallel()
 	for _, s := range scenarios()[:10] {
-		var n, sum, squares, pairs, products, both float64
+		var n, sum, squares, pairs, products float64
 		candidates, late := 0, 0
 		for number := range uint64(40) {
 			outcomes := s.history(number, 2000, 0)
 			require.True(t, slices.IsSortedFunc(outcomes, func(a, b experiment.Outcome) int { return a.At.Compare(b.At) }))
-			last := map[string]float64{}
+			type user struct{ n, sum, squares float64 }
+			users := map[string]user{}
 			for _, o := range outcomes {
 				v := o.Value
 				n, sum, squares = n+1, sum+v, squares+v*v
 				if o.Candidate {
 					candidates++
 				}
-				if before, ok := last[o.Unit]; ok {
-					pairs, products, both = pairs+1, products+before*v, both+before+v
+				u := users[o.Unit]
+				users[o.Unit] = user{u.n + 1, u.sum + v, u.squares + v*v}
+				if experiment.Assign("simulated", 7, o.Unit, s.share) != o.Candidate {
+					t.Fatalf("%s: unit %s has the other version", s.name, o.Unit)
 				}
-				last[o.Unit] = v
-				require.Equal(t, experiment.Assign("simulated", 7, o.Unit, s.share), o.Candidate)
+			}
+			for _, u := range users { // each user's pairs of conversations, in both orders
+				pairs, products = pairs+u.n*(u.n-1), products+u.sum*u.sum-u.squares
 			}
 			if outcomes[len(outcomes)-1].At.Sub(outcomes[0].At).Seconds() > 1000 {
 				late++
@@ -70,9 +74,8 @@ func TestHistoriesHaveTheStatedMeanCorrelationAndLateness(t *testing.T) {
 		require.InDelta(t, s.share, float64(candidates)/n, 0.03, s.name)
 		require.Equal(t, 40, late, "feedback comes after the last conversation")
 		mean := sum / n
-		if pairs > 1000 {
-			covariance := products/pairs - mean*both/pairs + mean*mean
-			require.InDelta(t, s.correlation, covariance/(squares/n-mean*mean), 0.05, s.name)
+		if pairs > 0 {
+			require.InDelta(t, s.correlation, (products/pairs-mean*mean)/(squares/n-mean*mean), 0.05, s.name)
 		}
 	}
 }

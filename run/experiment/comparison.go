@@ -222,8 +222,16 @@ func (c *Comparison) Result() Result {
 // version has at least two units.
 func (c *Comparison) variance(difference float64) float64 {
 	var sum float64
+	one, zero := c.candidate.mean(), c.control.mean()
 	for _, u := range c.units {
-		change := c.candidate.without(u.candidate) - c.control.without(u.control) - difference
+		a, b := one, zero
+		if u.candidate.n > 0 {
+			a = c.candidate.without(u.candidate)
+		}
+		if u.control.n > 0 {
+			b = c.control.without(u.control)
+		}
+		change := a - b - difference
 		sum += float64(change * change) // rounded, so that no processor fuses it with the addition
 	}
 	return sum
