@@ -3,6 +3,7 @@ package store_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -116,30 +117,35 @@ func TestTheDatabaseRefusesASecondRunningExperiment(t *testing.T) {
 	})
 }
 
+// Each process has its own connection to the database.
 func TestExperimentsThatBeginTogetherLeaveOne(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, s *store.Store) {
-		var begun atomic.Int32
-		var g errgroup.Group
-		for i := range 8 {
-			g.Go(func() error {
-				e := anExperiment()
-				e.Candidate = 10 + i
-				_, created, err := s.BeginExperiment(t.Context(), e)
-				if created {
-					begun.Add(1)
-				}
-				if errors.Is(err, record.ErrConflict) {
-					return nil
-				}
-				return err
-			})
+	eachURL(t, func(t *testing.T, url string) {
+		stores := []*store.Store{open(t, url), open(t, url), open(t, url)}
+		for round := range 10 {
+			policy := fmt.Sprint("policy ", round)
+			var begun atomic.Int32
+			var g errgroup.Group
+			for i, s := range stores {
+				g.Go(func() error {
+					e := anExperiment()
+					e.Policy, e.Candidate = policy, 10+i
+					_, created, err := s.BeginExperiment(t.Context(), e)
+					if created {
+						begun.Add(1)
+					}
+					if errors.Is(err, record.ErrConflict) {
+						return nil
+					}
+					return err
+				})
+			}
+			require.NoError(t, g.Wait())
+			require.EqualValues(t, 1, begun.Load())
+			all, err := stores[0].Experiments(t.Context(), "demo", policy)
+			require.NoError(t, err)
+			require.Len(t, all, 1)
 		}
-		require.NoError(t, g.Wait())
-		require.EqualValues(t, 1, begun.Load())
-		all, err := s.Experiments(t.Context(), "demo", "main")
-		require.NoError(t, err)
-		require.Len(t, all, 1)
 	})
 }
 
