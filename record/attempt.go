@@ -399,6 +399,9 @@ type Exchange struct {
 	Call
 	Request  json.RawMessage `json:"request"`
 	Response json.RawMessage `json:"response"`
+	// Served is for the record of the conversation, if the call is one of a Served attempt.
+	// It is written with the call, and not read.
+	Served *ServedCall `json:"-"`
 }
 
 // Calls returns the calls of exchanges, without their bodies.

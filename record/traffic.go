@@ -1,6 +1,9 @@
 package record
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Conversation is what one client said with one served version, as far as it is recorded.
 // Its calls are those of the attempt at ConversationAddress.
@@ -27,6 +30,9 @@ type Conversation struct {
 	Begun    time.Time `json:"begun"`
 	Last     time.Time `json:"last"` // when its last call was recorded
 	Calls    int       `json:"calls"`
+	// Opening is the digest of the request that begins the conversation, by which the same
+	// request finds it if the client sends it again. It is written and not read.
+	Opening string `json:"-"`
 }
 
 // Address returns the address of the attempt that has the conversation's calls.
@@ -37,6 +43,31 @@ func (c Conversation) Address() Address { return ConversationAddress(c.Run, c.Nu
 func ConversationAddress(run string, number int) Address {
 	return Address{RolloutID{Run: run, Kind: Served, Task: number}, 1}
 }
+
+// ServedCall is what the record of a conversation learns with one of its calls.
+type ServedCall struct {
+	// Client is the Key of the conversation.
+	Client string
+	// Digest is that of the messages up to and with the reply, by which the next request
+	// finds the conversation; empty if no request can repeat them.
+	Digest string
+	// Redacted says that the stored bodies differ from what was said.
+	Redacted bool
+}
+
+// ServingKey is an API key of a client of served versions, without its secret.
+type ServingKey struct {
+	Name   string   `json:"name"`
+	Scopes []string `json:"scopes"`
+	// PerMinute bounds the requests with the key; 0 does not.
+	PerMinute int `json:"per_minute,omitempty"`
+}
+
+// ScopeConsent is the scope of keys whose requests consent to be recorded.
+const ScopeConsent = "consent"
+
+// HasScope reports whether the key has a scope.
+func (k ServingKey) HasScope(scope string) bool { return slices.Contains(k.Scopes, scope) }
 
 // Feedback is what somebody says of a recorded reply, or of a conversation. An ID is taken
 // once.

@@ -59,7 +59,9 @@ func (s *Store) appendCall(ctx context.Context, c record.Exchange) error {
 	x := pack(c.Address, c.Seq, request, response, bases)
 	added := false
 	err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) (err error) {
-		added, err = appendRows(t, &r, &x)
+		if added, err = appendRows(t, &r, &x); err == nil && c.Served != nil {
+			err = noteServed(t, c.Address, *c.Served)
+		}
 		return err
 	})
 	if err == nil {

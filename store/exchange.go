@@ -549,6 +549,21 @@ func (r *recent) put(a record.Address, b *bodies) {
 	}
 }
 
+// drop forgets the bodies of an attempt, whose calls were removed.
+func (r *recent) drop(a record.Address) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for e := r.order.Front(); e != nil; {
+		b, next := e.Value.(recentBodies), e.Next()
+		if b.address == a {
+			r.order.Remove(e)
+			delete(r.at, b.callKey)
+			r.bytes -= b.size()
+		}
+		e = next
+	}
+}
+
 // size returns about how many bytes of memory bodies take.
 func (b *bodies) size() int { return len(b.request) + len(b.response) + deltaCost }
 

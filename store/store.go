@@ -45,6 +45,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -65,6 +66,7 @@ type Store struct {
 	log     *zap.Logger
 	recent  *recent
 	metrics *metrics.Metrics
+	userKey atomic.Pointer[string] // once it was read
 }
 
 // Open connects to the store at url: "postgres://…", "sqlite:///absolute/path", or the

@@ -24,6 +24,8 @@ type Metrics struct {
 	callsInFlight prometheus.Gauge
 	replayed      prometheus.Counter
 	refused       *prometheus.CounterVec
+	conversations prometheus.Counter
+	servedCalls   *prometheus.CounterVec
 	tokens        *prometheus.CounterVec
 	stepSeconds   *prometheus.HistogramVec
 	mismatch      *prometheus.GaugeVec
@@ -44,6 +46,12 @@ const (
 	sampledTokens  = "sampled"
 	replayedTokens = "replayed"
 	trainedTokens  = "trained"
+)
+
+// The outcomes of served calls that were to be recorded.
+const (
+	recordedCall   = "recorded"
+	unrecordedCall = "unrecorded"
 )
 
 // New returns the metrics of a process of this version of the program.
@@ -70,6 +78,12 @@ func New(version string) *Metrics {
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fulgurite_refused_calls_total", Help: "Model calls and rewards of attempts that were refused, by the code of the reason.",
 		}, []string{"code"}),
+		conversations: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "fulgurite_conversations_total", Help: "Conversations with served versions that this process began to record.",
+		}),
+		servedCalls: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "fulgurite_served_calls_total", Help: "Model calls of conversations that were to be recorded, by the outcome: recorded, or unrecorded for those that were served although they could not be recorded.",
+		}, []string{"outcome"}),
 		tokens: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "fulgurite_tokens_total", Help: "Tokens: of the prompts of sampled calls, of their replies (sampled), of replayed replies, and those in the loss of steps (trained).",
 		}, []string{"kind"}),
@@ -106,10 +120,13 @@ func New(version string) *Metrics {
 	})
 	build.Set(1)
 	m.registry.MustRegister(
-		m.rollouts, m.rewards, m.callSeconds, m.callsInFlight, m.replayed, m.refused, m.tokens, m.stepSeconds, m.mismatch, m.samplerTime, m.samplerBusy, m.samplerTokens, m.writeSeconds, m.failedWrites, m.blobBytes,
+		m.rollouts, m.rewards, m.callSeconds, m.callsInFlight, m.replayed, m.refused, m.conversations, m.servedCalls, m.tokens, m.stepSeconds, m.mismatch, m.samplerTime, m.samplerBusy, m.samplerTokens, m.writeSeconds, m.failedWrites, m.blobBytes,
 		build, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	// A series that begins with its first event hides that event from rate().
+	for _, outcome := range []string{recordedCall, unrecordedCall} {
+		m.servedCalls.WithLabelValues(outcome)
+	}
 	for _, kind := range []string{promptTokens, sampledTokens, replayedTokens, trainedTokens} {
 		m.tokens.WithLabelValues(kind)
 	}
@@ -170,6 +187,25 @@ func (m *Metrics) Refused(code string, count int) {
 	if m != nil {
 		m.refused.WithLabelValues(code).Add(float64(count))
 	}
+}
+
+// Conversation counts a conversation that began.
+func (m *Metrics) Conversation() {
+	if m != nil {
+		m.conversations.Inc()
+	}
+}
+
+// Served counts a call of a conversation that was to be recorded, and whether it was.
+func (m *Metrics) Served(recorded bool) {
+	if m == nil {
+		return
+	}
+	outcome := unrecordedCall
+	if recorded {
+		outcome = recordedCall
+	}
+	m.servedCalls.WithLabelValues(outcome).Inc()
 }
 
 // Step counts a step of a policy that this process made, or finished.

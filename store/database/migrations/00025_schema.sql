@@ -554,12 +554,14 @@ CREATE TABLE conversations (
     last       BIGINT NOT NULL,
     PRIMARY KEY (run, number)
 );
-CREATE UNIQUE INDEX conversations_name ON conversations (run, client, name, policy, version) WHERE name <> '';
+-- A client's name means one conversation of each user: with the version that was asked for by
+-- its number, or with the one that was promoted when it began.
+CREATE UNIQUE INDEX conversations_name ON conversations (run, client, person, name, policy, (CASE WHEN pinned = 1 THEN version ELSE -1 END)) WHERE name <> '';
 CREATE INDEX conversations_last ON conversations (run, last);
 CREATE INDEX conversations_person ON conversations (run, person) WHERE person <> '';
 
--- Where dialogs of conversations without a name stand: digest is that of the messages up to
--- and with a recorded reply, under the key of the client.
+-- Where dialogs of conversations stand: digest is that of the messages up to and with a
+-- recorded reply, or of the request that began a conversation, under the key of the client.
 CREATE TABLE conversation_replies (
     run    TEXT   NOT NULL,
     client TEXT   NOT NULL,
@@ -627,7 +629,14 @@ CREATE TABLE serving_keys (
 );
 CREATE UNIQUE INDEX serving_keys_hash ON serving_keys (hash);
 
+-- The key by which the names of users are hashed: one row, made with the first hash.
+CREATE TABLE user_key (
+    one BIGINT NOT NULL PRIMARY KEY,
+    key TEXT   NOT NULL
+);
+
 -- +goose Down
+DROP TABLE user_key;
 DROP TABLE serving_keys;
 DROP TABLE traffic_settings;
 DROP TABLE segments;
