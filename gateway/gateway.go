@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -70,7 +71,8 @@ type Config struct {
 	Attempts int
 	// Memory is the most bytes that attempts in memory may take; above it, attempts
 	// without a request in flight are dropped. 0 is 1 GiB, or half of Go's memory limit
-	// (GOMEMLIMIT) if that is less.
+	// (GOMEMLIMIT) if that is less. Recorded conversations with versions may take a quarter
+	// of it in addition.
 	Memory int64
 	// Idle is how long an attempt without a request in flight is kept; 0 is 10 minutes.
 	Idle time.Duration
@@ -79,6 +81,14 @@ type Config struct {
 	// Keepalive is how long a stream may be silent before the gateway writes a keepalive;
 	// 0 is 10 seconds.
 	Keepalive time.Duration
+	// Conversations records conversations with versions, as their runs say; nil records none.
+	// The calls of a conversation are in Journal.
+	Conversations Conversations
+	// Keys finds the keys of clients at /v1; nil has none but ServingKey.
+	Keys Keys
+	// Experiments decides which new conversations the candidate of a run answers; nil gives it
+	// none.
+	Experiments Experiments
 	// Embeddings is the server to which requests for embeddings are passed on.
 	Embeddings Embeddings
 	// NoReplay samples calls again that an earlier attempt recorded, and does not answer
@@ -100,6 +110,8 @@ type Gateway struct {
 	mux           *http.ServeMux
 	calls         *conversation.Maker
 	conversations *table
+	served        *table       // conversations with served versions
+	unrecorded    atomic.Int64 // when an unrecorded reply was last logged, in seconds since 1970
 }
 
 var _ http.Handler = (*Gateway)(nil)
@@ -139,6 +151,7 @@ func New(config Config) *Gateway {
 	g := &Gateway{
 		config: config, calls: calls, mux: http.NewServeMux(),
 		conversations: newTable(config.Attempts, config.Memory, config.Idle, calls.Open),
+		served:        newTable(config.Attempts, config.Memory/4, config.Idle, calls.Open),
 	}
 	g.routes()
 	return g
@@ -342,6 +355,9 @@ func (g *Gateway) inAttempt(handle attemptHandler) func(http.ResponseWriter, *ht
 		if err := checkAgent(r); err != nil {
 			return err
 		}
+		if address.Kind == record.Served {
+			return unknownURL(nil, "a conversation with a served version has no URL of its own: use the base URL /v1, and the header %s", protocol.ConversationHeader)
+		}
 		key := protocol.PresentedKey(r)
 		if key == "" {
 			return missingKey()
@@ -376,7 +392,8 @@ func outOfAttempt(handle func(http.ResponseWriter, *http.Request) error) attempt
 	return func(w http.ResponseWriter, r *http.Request, _ *conversation.Conversation) error { return handle(w, r) }
 }
 
-// serving admits requests that present the serving key, if there is one.
+// serving admits requests that present the serving key, if there is one, or the key of a
+// client.
 func (g *Gateway) serving(handle func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if g.config.Versions == nil {
@@ -385,13 +402,23 @@ func (g *Gateway) serving(handle func(http.ResponseWriter, *http.Request) error)
 		if err := checkAgent(r); err != nil {
 			return err
 		}
+		presented := protocol.PresentedKey(r)
+		if g.config.Keys != nil && presented != "" {
+			client, ok, err := g.config.Keys.Key(r.Context(), presented)
+			if err != nil {
+				return fault(fmt.Errorf("find key: %w", err))
+			}
+			if ok {
+				return handle(w, withClient(r, client))
+			}
+		}
 		if g.config.ServingKey == "" {
 			if g.config.Closed != "" {
 				return &wire.Failure{Status: http.StatusForbidden, Code: "serving_closed", Message: "no version is served here: " + g.config.Closed}
 			}
 			return handle(w, r)
 		}
-		got, want := sha256.Sum256([]byte(protocol.PresentedKey(r))), sha256.Sum256([]byte(g.config.ServingKey))
+		got, want := sha256.Sum256([]byte(presented)), sha256.Sum256([]byte(g.config.ServingKey))
 		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
 			return missingKey()
 		}

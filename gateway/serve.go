@@ -42,11 +42,23 @@ func (g *Gateway) serve(api wire.API) func(http.ResponseWriter, *http.Request) e
 		if err != nil {
 			return err
 		}
-		if decode.Prompt, err = g.readServed(w, r, served, request); err != nil {
+		recorded, err := g.records(r, served)
+		if err != nil {
 			return err
 		}
-		return g.answer(w, r, request, g.calls.Serve(request, served.VersionID, decode))
+		if recorded {
+			return g.serveRecorded(w, r, served, request, decode)
+		}
+		return g.serveUnrecorded(w, r, served, request, decode)
 	}
+}
+
+// serveUnrecorded answers a request with a call that leaves no record.
+func (g *Gateway) serveUnrecorded(w http.ResponseWriter, r *http.Request, served model.Served, request *conversation.Request, decode model.DecodeRequest) (err error) {
+	if decode.Prompt, err = g.readServed(w, r, served, request); err != nil {
+		return err
+	}
+	return g.answer(w, r, request, g.calls.Serve(request, served.VersionID, decode))
 }
 
 // serveCount returns the number of tokens in the prompt of a Messages request.
@@ -71,15 +83,16 @@ func (g *Gateway) serveCount(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (g *Gateway) servedRequest(r *http.Request, decoded *wire.Request) (model.Served, *conversation.Request, error) {
-	if decoded.Previous != "" {
-		return model.Served{}, nil, wire.Invalid("previous_response_id",
-			"previous_response_id can't be used here: replies are kept only within an attempt, send the whole dialog")
-	}
-	if len(decoded.References) > 0 {
-		return model.Served{}, nil, wire.Invalid("input",
-			"input can't refer to items here: replies are kept only within an attempt, send the items themselves")
+	refusal := refusesReferences(decoded)
+	if refusal != nil && g.config.Conversations == nil {
+		return model.Served{}, nil, refusal
 	}
 	served, err := g.resolve(r, decoded.Model)
+	if refusal != nil {
+		if recorded, failed := g.records(r, served); err != nil || failed != nil || !recorded {
+			return model.Served{}, nil, refusal
+		}
+	}
 	if err != nil {
 		return served, nil, err
 	}
@@ -93,6 +106,20 @@ func (g *Gateway) servedRequest(r *http.Request, decoded *wire.Request) (model.S
 	}
 	request.Agent = r.PathValue("agent")
 	return served, request, nil
+}
+
+// refusesReferences refuses a request that refers to earlier replies. They are kept only in
+// attempts and in recorded conversations.
+func refusesReferences(decoded *wire.Request) error {
+	switch {
+	case decoded.Previous != "":
+		return wire.Invalid("previous_response_id",
+			"previous_response_id can't be used here: replies are kept only within an attempt, send the whole dialog")
+	case len(decoded.References) > 0:
+		return wire.Invalid("input",
+			"input can't refer to items here: replies are kept only within an attempt, send the items themselves")
+	}
+	return nil
 }
 
 // servedSettings returns the client's sampling settings, with OpenAI's defaults.

@@ -295,7 +295,28 @@ type Served struct {
 	Prompts string
 	// PromptsNumber is the number of these prompts among the versions of the run's prompts.
 	PromptsNumber int
+	// Pinned says that the name has the version's number, and Newest that it asks for the
+	// version that was trained last. Otherwise the name means another version once one is
+	// promoted.
+	Pinned, Newest bool
+	// Collected says that the version's files were deleted.
+	Collected bool
+	// Recording says which conversations with the version are recorded.
+	Recording Recording
+	// DeliverUnrecorded says that a reply which was to be recorded and can't be is delivered
+	// all the same.
+	DeliverUnrecorded bool
 }
+
+// Recording says which conversations with served versions are recorded.
+type Recording string
+
+// The recordings.
+const (
+	RecordNothing Recording = ""
+	RecordConsent Recording = "with-consent" // those whose client consents
+	RecordAll     Recording = "all"          // all but those whose client does not
+)
 
 // Version is an immutable state of a policy. Digests are "sha256:<hex>" names of blobs;
 // docs/formats.md describes their content.

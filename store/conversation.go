@@ -22,7 +22,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 0, $11, $11)`
 FROM conversations x JOIN attempts a ON a.run = x.run AND a.kind = 'served' AND a.step = 0 AND a.task = x.number AND a.sample = 0 AND a.attempt = 1`
 	ofConversation    = ` WHERE x.run = $1 AND x.number = $2`
 	namedConversation = selectConversations + ` WHERE x.run = $1 AND x.client = $2 AND x.person = $3 AND x.name = $4 AND x.name <> '' AND x.policy = $5 AND x.pinned = $6 AND (x.pinned = 0 OR x.version = $7)`
-	repliedInside     = selectConversations + ` JOIN conversation_replies p ON p.run = x.run AND p.number = x.number WHERE p.run = $1 AND p.client = $2 AND p.digest = $3`
+	repliedInside     = selectConversations + ` JOIN conversation_replies p ON p.run = x.run AND p.number = x.number WHERE p.run = $1 AND p.client = $2 AND p.digest = $3 AND a.outcome = ''`
 	addressOfServed   = `SELECT run, task FROM calls WHERE kind = 'served' AND id = $1 ORDER BY run, task LIMIT 1`
 
 	// The latest conversation with these messages is the one that goes on.

@@ -62,7 +62,7 @@ func (c *Call) parse(r *Request) {
 // restore returns the call of a record, and the request that it answered. A call that is
 // returned with an error can't be continued, but is otherwise valid.
 func (c *Conversation) restore(exchange *record.Exchange) (*Call, *Request, error) {
-	call := &Call{Exchange: *exchange, stem: stemOf(exchange.Seed), created: createdOf(exchange), delivered: true}
+	call := &Call{Exchange: *exchange, stem: c.stemOfCall(exchange), created: createdOf(exchange), delivered: true}
 	call.Request = nil
 	request, err := wire.Decode(call.api(), exchange.Request)
 	if err != nil {
@@ -91,7 +91,7 @@ func (c *Conversation) commit(ctx context.Context, r *Request, form canonicalReq
 	} else {
 		exchange.Divergence = c.divergence(ctx, form)
 	}
-	call := newCall(exchange, stemOf(exchange.Seed), r, created)
+	call := newCall(exchange, c.stemOfCall(exchange), r, created)
 	exchange.ParseError = call.problem
 	if !replayed {
 		var err error
@@ -99,6 +99,7 @@ func (c *Conversation) commit(ctx context.Context, r *Request, form canonicalReq
 			return nil, err
 		}
 	}
+	exchange.Served = c.servedCall(r, call)
 	err := c.maker.config.Journal.AppendCall(ctx, exchange)
 	switch {
 	case errors.Is(err, record.ErrConflict):
@@ -188,7 +189,7 @@ func toolCallIDs(stem string) func(k int) string {
 	return func(k int) string { return fmt.Sprintf("call_%s_%d", stem, k) }
 }
 
-// RandomNumber returns a seed for calls that are not recorded.
+// RandomNumber returns a seed for calls whose seed does not follow from an attempt.
 func RandomNumber() uint64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -336,12 +337,12 @@ func joinableCall(pending []*pendingCall, name string, again bool) *pendingCall 
 }
 
 // reserve begins a pending call, or refuses it by the attempt's limits.
-func (c *Conversation) reserve(r *Request, form canonicalRequest, name string) (*pendingCall, error) {
+func (c *Conversation) reserve(r *Request, form canonicalRequest, choice int) (*pendingCall, error) {
 	terms := c.begun.Terms
 	if terms.MaxCalls > 0 && len(c.calls)+c.inFlight >= terms.MaxCalls {
 		return nil, &LimitError{Calls: terms.MaxCalls}
 	}
-	p := &pendingCall{request: r, policy: r.policy, name: name, form: form, maxTokens: c.replyLimit(r.Request), waiters: 1, done: make(chan struct{})}
+	p := &pendingCall{request: r, policy: r.policy, name: r.nameOf(choice), form: form, maxTokens: c.replyLimit(r.Request), waiters: 1, done: make(chan struct{})}
 	if terms.TokenBudget > 0 {
 		left := terms.TokenBudget - c.tokens
 		if left <= 0 {
@@ -352,6 +353,10 @@ func (c *Conversation) reserve(r *Request, form canonicalRequest, name string) (
 	p.occurrence = c.freeOccurrence(form.key)
 	p.seed = seedOf(terms.RunSeed, c.address.RolloutID, form.key, p.occurrence)
 	p.stem = stemOf(p.seed)
+	if terms.ClientSampling {
+		// The client's seed may be the same for all its requests, so ids don't follow from it.
+		p.seed, p.stem = r.seedOf(choice), stemOf(RandomNumber())
+	}
 	if p.source = c.earlier.find(form.key, p.occurrence); p.source != nil {
 		p.history.prompt, p.created = p.source.Prompt, createdOf(p.source)
 	} else {
@@ -362,6 +367,9 @@ func (c *Conversation) reserve(r *Request, form canonicalRequest, name string) (
 		// The time is not the clock's, so a lost call that is sampled again has the same
 		// reply.
 		p.created = c.begun.Begun
+		if terms.ClientSampling {
+			p.created = c.maker.config.Now()
+		}
 	}
 	c.repeatsOf(form.key).failed = false
 	c.pending[form.key] = append(c.pending[form.key], p)
@@ -371,8 +379,13 @@ func (c *Conversation) reserve(r *Request, form canonicalRequest, name string) (
 
 // freeOccurrence returns the lowest occurrence that is neither recorded nor in flight.
 func (c *Conversation) freeOccurrence(key string) int {
+	return c.freeOccurrenceFor(nil, key)
+}
+
+// freeOccurrenceFor is freeOccurrence for a call in flight, whose own occurrence counts as free.
+func (c *Conversation) freeOccurrenceFor(self *pendingCall, key string) int {
 	n, recorded, pending := 0, c.repeatsOf(key), c.pending[key]
-	for recorded.at(n) != nil || slices.ContainsFunc(pending, func(p *pendingCall) bool { return p.occurrence == n }) {
+	for recorded.at(n) != nil || slices.ContainsFunc(pending, func(p *pendingCall) bool { return p != self && p.occurrence == n }) {
 		n++
 	}
 	return n

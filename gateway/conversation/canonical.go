@@ -184,6 +184,15 @@ type settingForm struct {
 	OneCall bool        `json:"one_call,omitempty"`
 	Model   string      `json:"model,omitempty"`  // only if the attempt's prompts depend on it
 	Policy  string      `json:"policy,omitempty"` // only if the attempt has several
+	// Sampling is there only if the client chooses it.
+	Sampling *samplingForm `json:"sampling,omitempty"`
+}
+
+// samplingForm is how a request wants to be sampled.
+type samplingForm struct {
+	Temperature float64 `json:"temperature"`
+	TopP        float64 `json:"top_p"`
+	Seed        *int64  `json:"seed,omitempty"`
 }
 
 // choiceForm is a tool choice other than "auto" and "none".
@@ -203,7 +212,7 @@ func (c *choiceForm) String() string {
 }
 
 // setting returns the setting of a request of the attempt. Sampling settings are not part
-// of it: the terms decide them, and only calls under equal terms are compared.
+// of it if the terms decide them, because only calls under equal terms are compared.
 func (c *Conversation) setting(r *Request) settingForm {
 	s := settingForm{
 		Agent: r.Agent, ForbidTools: r.Choice.None, MaxTokens: c.replyLimit(r.Request),
@@ -221,6 +230,10 @@ func (c *Conversation) setting(r *Request) settingForm {
 	if len(c.begun.Terms.Policies) > 0 {
 		s.Policy = r.policy
 	}
+	if c.begun.Terms.ClientSampling {
+		temperature, topP := r.sampling()
+		s.Sampling = &samplingForm{temperature, topP, r.Seed}
+	}
 	if r.Choice.Required || r.Choice.Names != nil {
 		s.Choice = &choiceForm{r.Choice.Required, slices.Sorted(slices.Values(r.Choice.Names))}
 	}
@@ -228,8 +241,12 @@ func (c *Conversation) setting(r *Request) settingForm {
 }
 
 // replyLimit returns the most tokens of a reply: the limit of the attempt's terms, or the
-// client's if that is less.
+// client's if that is less. Where the client chooses how it is sampled, the terms only say
+// what a request means that gives no limit.
 func (c *Conversation) replyLimit(r *wire.Request) int {
+	if c.begun.Terms.ClientSampling && r.MaxTokens > 0 {
+		return r.MaxTokens
+	}
 	if limit := c.begun.Terms.MaxTokens; r.MaxTokens == 0 || r.MaxTokens > limit {
 		return limit
 	}

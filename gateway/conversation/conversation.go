@@ -127,6 +127,21 @@ func (c *Conversation) Codec() dialog.Codec { return c.codec }
 func (c *Conversation) Enter(ctx context.Context, key string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err := c.know(ctx); err != nil {
+		return err
+	}
+	sum := sha256.Sum256([]byte(key))
+	if subtle.ConstantTimeCompare([]byte(hex.EncodeToString(sum[:])), []byte(c.begun.KeyHash)) != 1 {
+		return ErrWrongKey
+	}
+	if c.fenced {
+		return nil // there is nothing to continue, but spans may come late
+	}
+	return c.ready(ctx)
+}
+
+// know reads the attempt from the journal if it is not in memory.
+func (c *Conversation) know(ctx context.Context) error {
 	if !c.known {
 		begun, err := c.maker.config.Journal.Attempt(ctx, c.address)
 		if err != nil {
@@ -150,14 +165,7 @@ func (c *Conversation) Enter(ctx context.Context, key string) error {
 		}
 		c.begun, c.codec, c.ignore, c.served, c.known, c.end, c.fenced = begun, codec, ignore, served, true, end, !end.IsZero()
 	}
-	sum := sha256.Sum256([]byte(key))
-	if subtle.ConstantTimeCompare([]byte(hex.EncodeToString(sum[:])), []byte(c.begun.KeyHash)) != 1 {
-		return ErrWrongKey
-	}
-	if c.fenced {
-		return nil // there is nothing to continue, but spans may come late
-	}
-	return c.ready(ctx)
+	return nil
 }
 
 // End returns when the attempt ended: when it was sealed, or replaced by a later one. The time

@@ -303,6 +303,9 @@ func (c *Conversation) sampleAndRecord(ctx context.Context, p *pendingCall) {
 		Key: p.form.key, Occurrence: p.occurrence, Prompt: p.history.prompt, Parent: p.history.parent, Seed: p.seed, Temperature: terms.Temperature,
 		ID: r.API.ReplyID(p.stem), RequestName: p.name, Started: c.maker.config.Now().UTC(),
 	}, Request: r.Body}
+	if terms.ClientSampling {
+		exchange.Temperature, exchange.TopP = r.sampling()
+	}
 	// This error remains if a sampler or a codec panics, so that no request waits forever.
 	var call *Call
 	var err error = &Fault{Cause: errors.New("call " + exchange.ID + " was interrupted")}
@@ -335,7 +338,9 @@ func (c *Conversation) sampleAndRecord(ctx context.Context, p *pendingCall) {
 	c.mu.Lock()
 	locked = true
 	// A sampled completion is recorded even if no request waits for it any more.
-	call, err = c.record(ctx, p, exchange)
+	if call, err = c.record(ctx, p, exchange); err != nil && !errors.Is(err, ErrAgain) && r.Served != nil && r.Served.Deliver {
+		call, err = c.deliverUnrecorded(p, exchange, err)
+	}
 }
 
 // sample samples the completion that the record describes, and stores it in the record.
@@ -344,7 +349,7 @@ func (m *Maker) sample(ctx context.Context, p *pendingCall, exchange *record.Exc
 	var timing model.Timing
 	defer m.config.Metrics.Sampling()()
 	sampled, weights, err := m.config.Sampler.Sample(ctx, version, model.DecodeRequest{
-		Prompt: exchange.Prompt, MaxTokens: p.maxTokens, Temperature: exchange.Temperature, Stop: p.request.Codec.Stop(), Seed: p.seed,
+		Prompt: exchange.Prompt, MaxTokens: p.maxTokens, Temperature: exchange.Temperature, TopP: exchange.TopP, Stop: p.request.Codec.Stop(), Seed: p.seed,
 		Form: p.request.Form, Emit: p.feed.emitFor(p.request), Timing: &timing,
 	})
 	if err == nil {
@@ -402,6 +407,15 @@ func (c *Conversation) record(ctx context.Context, p *pendingCall, exchange *rec
 		if err := c.ready(ctx); err != nil {
 			return nil, err
 		}
+		if c.begun.Terms.ClientSampling {
+			// Equal requests of clients are samples of their own, whatever was recorded
+			// meanwhile, and this one may already have been read.
+			if call := c.recorded(exchange.ID); call != nil {
+				return call, nil
+			}
+			conflict = nil
+			c.renumber(p, exchange)
+		}
 		if call := c.repeatsOf(exchange.Key).at(exchange.Occurrence); call != nil {
 			return c.adopt(call, p)
 		}
@@ -412,6 +426,9 @@ func (c *Conversation) record(ctx context.Context, p *pendingCall, exchange *rec
 		if !errors.Is(err, record.ErrConflict) {
 			if p.committed = err == nil; p.committed && exchange.Drift {
 				c.maker.count.drifted.Add(1)
+			}
+			if p.committed && exchange.Served != nil {
+				c.maker.config.Metrics.Served(true)
 			}
 			return call, err
 		}

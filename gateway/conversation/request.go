@@ -26,6 +26,10 @@ type Request struct {
 	Reasked bool   // the forwarder repeats this request
 	Again   bool   // the client repeats an earlier request
 
+	// Served says how the request is recorded if it belongs to a conversation with a served
+	// version; nil in other attempts.
+	Served *Served
+
 	policy   string        // that answers it, once choosePolicy has decided; not for served requests
 	callable []dialog.Tool // the tools that the reply may call
 	resumed  bool          // resume has added the dialog of the reply that Previous names

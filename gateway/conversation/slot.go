@@ -169,7 +169,7 @@ func (h *recordedCalls) admitOnce(ctx context.Context) ([]Slot, error) {
 		slots[i].call, slots[i].pending = call, p
 	}
 	for i := range slots {
-		if err := h.claim(&slots[i], form, r.nameOf(i)); err != nil {
+		if err := h.claim(&slots[i], form, i); err != nil {
 			h.release(slots[:i], Nothing)
 			return nil, err
 		}
@@ -193,12 +193,12 @@ func (s *Slot) occurrence() int {
 
 // claim counts the request among those that the slot's call answers, and reserves a call
 // if there is none.
-func (h *recordedCalls) claim(s *Slot, form canonicalRequest, name string) error {
+func (h *recordedCalls) claim(s *Slot, form canonicalRequest, choice int) error {
 	rejoined := &h.maker.count.rejoined
 	switch {
 	case s.call != nil:
 		s.call.writers++
-		if name != "" {
+		if name := h.request.nameOf(choice); name != "" {
 			s.call.RequestName = name
 		}
 		rejoined.Add(1)
@@ -208,7 +208,7 @@ func (h *recordedCalls) claim(s *Slot, form canonicalRequest, name string) error
 		}
 		s.joined = rejoined
 	default:
-		p, err := h.reserve(h.request, form, name)
+		p, err := h.reserve(h.request, form, choice)
 		if err != nil {
 			return err
 		}

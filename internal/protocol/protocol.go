@@ -46,6 +46,15 @@ const (
 	ReplacedHeader = HeaderPrefix + "Replaced"
 	// VersionHeader on the reply of a served version names the version, such as "demo@12".
 	VersionHeader = HeaderPrefix + "Version"
+	// ConversationHeader on a request for a served version names the conversation that it
+	// belongs to. On the reply it has that name, or the conversation's address.
+	ConversationHeader = HeaderPrefix + "Conversation"
+	// ConsentHeader on a request for a served version says whether its client consents to
+	// being recorded: "true" or "false".
+	ConsentHeader = HeaderPrefix + "Consent"
+	// UserHeader on a request for a served version says who its user is. Only a hash of it
+	// is recorded.
+	UserHeader = HeaderPrefix + "User"
 	// SDKRetryHeader is sent by the common SDKs when they ask again. The forwarder
 	// adds its own count to it.
 	SDKRetryHeader = "X-Stainless-Retry-Count"

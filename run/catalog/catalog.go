@@ -36,6 +36,9 @@ type Store interface {
 	Versions(ctx context.Context, run, policy string) ([]model.Version, error)
 	Promoted(ctx context.Context, run, policy string) (record.Promotion, error)
 	PromptVersion(ctx context.Context, run string, number int) (record.PromptVersion, error)
+	// TrafficSetting returns what is recorded of the run's conversations, if it was changed
+	// since the spec was written, or "".
+	TrafficSetting(ctx context.Context, run string) (string, error)
 }
 
 // Catalog finds and loads versions.
@@ -164,10 +167,10 @@ func (c Catalog) unjoined(ctx context.Context, id model.VersionID, err error) er
 }
 
 // Resolve returns the version that a reference means, with the codec and the promoted
-// prompts of its run, for the gateway. A joint version is an error that wraps
+// prompts of its run, and with what is recorded of conversations, for the gateway. A joint version is an error that wraps
 // model.ErrJoint.
 func (c Catalog) Resolve(ctx context.Context, reference string) (model.Served, error) {
-	v, err := c.Find(ctx, reference)
+	v, choice, err := c.Choose(ctx, reference)
 	if err != nil {
 		return model.Served{}, err
 	}
@@ -178,9 +181,32 @@ func (c Catalog) Resolve(ctx context.Context, reference string) (model.Served, e
 	if err := OnePolicy(s, v.VersionID); err != nil {
 		return model.Served{}, err
 	}
-	out := model.Served{VersionID: v.VersionID, Codec: s.Model.Codec}
+	out := model.Served{VersionID: v.VersionID, Codec: s.Model.Codec, Pinned: choice == Numbered, Newest: choice == Newest, Collected: !v.Collected.IsZero()}
+	if out.Recording, err = c.recording(ctx, v.Run, s); err != nil {
+		return model.Served{}, err
+	}
+	out.DeliverUnrecorded = s.Traffic != nil && s.Traffic.OnFailure == spec.ServeUnrecorded
 	out.Prompts, out.PromptsNumber, err = c.Prompts(ctx, v.Run, s)
 	return out, err
+}
+
+// recording returns what is recorded of conversations with versions of a run: what was set
+// last, or else what its spec says.
+func (c Catalog) recording(ctx context.Context, run string, s spec.Spec) (model.Recording, error) {
+	setting, err := c.Store.TrafficSetting(ctx, run)
+	if err != nil {
+		return model.RecordNothing, fmt.Errorf("find what is recorded of run %q: %w", run, err)
+	}
+	if setting == "" && s.Traffic != nil {
+		setting = s.Traffic.Record
+	}
+	switch setting {
+	case spec.RecordAll:
+		return model.RecordAll, nil
+	case spec.RecordConsent:
+		return model.RecordConsent, nil
+	}
+	return model.RecordNothing, nil
 }
 
 // Prompts returns the digest and the number of the promoted version of the prompts of a run

@@ -60,7 +60,9 @@ func TestAPolicyOfARunIsNamedInAReference(t *testing.T) {
 		require.Equal(t, want, v.VersionID, reference)
 		served, err := s.Resolve(t.Context(), reference)
 		require.NoError(t, err)
-		require.Equal(t, model.Served{VersionID: want, Codec: "compact"}, served, reference)
+		require.Equal(t, model.Served{
+			VersionID: want, Codec: "compact", Pinned: reference == "pair:writer@0", Newest: reference == "pair:checker@newest",
+		}, served, reference)
 		_, digest, err := s.Load(t.Context(), want)
 		require.NoError(t, err)
 		require.Equal(t, v.Weights, digest)

@@ -102,10 +102,10 @@ func (r Records) Close() error {
 	return r.Store.Close()
 }
 
-// Gateway returns a gateway, which answers the calls of agents. It adds journal, versions,
+// Gateway returns a gateway, which answers the calls of agents. It adds journal, conversations, versions,
 // codecs, prompts and metrics to the config.
 func (r Records) Gateway(c gateway.Config) *gateway.Gateway {
-	c.Journal, c.Versions, c.Codecs, c.Prompts, c.Metrics = r.Store, r.Catalog, r.Codecs.Named, r.Prompts.Set, r.Metrics
+	c.Journal, c.Conversations, c.Versions, c.Codecs, c.Prompts, c.Metrics = r.Store, r.Store, r.Catalog, r.Codecs.Named, r.Prompts.Set, r.Metrics
 	return gateway.New(c)
 }
 
