@@ -30,7 +30,7 @@ type Traffic interface {
 	ServedReply(ctx context.Context, id string) (record.Conversation, record.Call, error)
 	// PutSegment records a segment, and that it uses its feedback, unless one is recorded for
 	// the step; it returns the one on record.
-	PutSegment(ctx context.Context, s record.Segment) (record.Segment, error)
+	PutSegment(ctx context.Context, s record.Segment) (stored record.Segment, created bool, err error)
 	Segment(ctx context.Context, run, policy string, step int) (record.Segment, error)
 }
 
@@ -121,7 +121,7 @@ func (c *Coordinator) ChooseSegment(ctx context.Context, in ChooseSegmentInput) 
 	for _, one := range conversations {
 		segment.Conversations, segment.Calls = append(segment.Conversations, one.Number), append(segment.Calls, len(one.Calls))
 	}
-	segment, err = c.Traffic.PutSegment(ctx, segment)
+	segment, _, err = c.Traffic.PutSegment(ctx, segment)
 	if err != nil {
 		return ChooseSegmentResult{}, fmt.Errorf("record the segment of step %d: %w", in.Step, err)
 	}

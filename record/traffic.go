@@ -1,6 +1,8 @@
 package record
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 )
@@ -55,20 +57,6 @@ type ServedCall struct {
 	Redacted bool
 }
 
-// ServingKey is an API key of a client of served versions, without its secret.
-type ServingKey struct {
-	Name   string   `json:"name"`
-	Scopes []string `json:"scopes"`
-	// PerMinute bounds the requests with the key; 0 does not.
-	PerMinute int `json:"per_minute,omitempty"`
-}
-
-// ScopeConsent is the scope of keys whose requests consent to be recorded.
-const ScopeConsent = "consent"
-
-// HasScope reports whether the key has a scope.
-func (k ServingKey) HasScope(scope string) bool { return slices.Contains(k.Scopes, scope) }
-
 // Feedback is what somebody says of a recorded reply, or of a conversation. An ID is taken
 // once.
 type Feedback struct {
@@ -94,6 +82,16 @@ type Feedback struct {
 	Step int `json:"step,omitempty"`
 }
 
+// ErrContradiction is wrapped by the refusal of feedback that says the opposite of what the
+// same user said: that A is better than B, and that B is better than A.
+var ErrContradiction = errors.New("it contradicts earlier feedback of the same user")
+
+// ErrTooMuchFeedback is wrapped by the refusal of further feedback of a conversation.
+var ErrTooMuchFeedback = errors.New("the conversation has too much feedback")
+
+// MaxFeedback is how much feedback one conversation may have.
+const MaxFeedback = 1024
+
 // Thumbs.
 const (
 	ThumbUp   = "up"
@@ -112,6 +110,101 @@ func (f Feedback) Value() (v float64, ok bool) {
 		return -1, true
 	}
 	return 0, false
+}
+
+// ServedReply is a recorded reply of a served version, and the conversation that it is part
+// of.
+type ServedReply struct {
+	Conversation Conversation
+	Call         Call
+}
+
+// SameRequest reports whether both replies answer the same request: one can then be better
+// than the other.
+func (r ServedReply) SameRequest(o ServedReply) bool {
+	a, b := r.Call, o.Call
+	return a.Run == b.Run && a.Policy == b.Policy && (a.Key == b.Key || len(a.Prompt) > 0 && slices.Equal(a.Prompt, b.Prompt))
+}
+
+// ConversationQuery selects conversations of a run. Zero fields select all.
+type ConversationQuery struct {
+	Run     string
+	Policy  string
+	Version *int
+	// Label is a label of feedback of the conversation.
+	Label string
+	// User is the beginning of the keyed hash of the user.
+	User         string
+	WithFeedback bool
+	Before       int // only conversations with smaller numbers; 0 is all
+	Limit        int // how many at most; 0 is all
+}
+
+// ConversationSummary is a conversation and how much feedback it has.
+type ConversationSummary struct {
+	Conversation
+	Feedback int `json:"feedback"`
+	Unused   int `json:"unused"` // feedback that no segment has learned from
+}
+
+// Scopes of serving keys.
+const (
+	// ScopeServe lets a client ask versions.
+	ScopeServe = "serve"
+	// ScopeFeedback lets a client judge the replies that it got by the same key.
+	ScopeFeedback = "feedback"
+	// ScopeFeedbackAny lets a client judge the replies that others got, if it knows their
+	// ids.
+	ScopeFeedbackAny = "feedback-any"
+	// ScopeConsent says that whoever speaks through the client has consented to be recorded.
+	ScopeConsent = "consent"
+)
+
+// ServingKey is an API key of a client of served versions. The key itself is not on record.
+type ServingKey struct {
+	Name   string   `json:"name"`
+	Scopes []string `json:"scopes"`
+	// PerMinute is how many requests a minute are answered; 0 is no limit.
+	PerMinute int       `json:"per_minute"`
+	Created   time.Time `json:"created"`
+	Revoked   time.Time `json:"revoked,omitzero"` // zero while the key is valid
+}
+
+// HasScope reports whether the key has a scope.
+func (k ServingKey) HasScope(scope string) bool { return slices.Contains(k.Scopes, scope) }
+
+// MaxPerMinute is the largest limit of requests a minute.
+const MaxPerMinute = 1_000_000
+
+// ErrServingKey is wrapped by every error of ServingKey.Check.
+var ErrServingKey = errors.New("bad serving key")
+
+// Check returns an error if no such key can be made.
+func (k ServingKey) Check() error {
+	if !runName.MatchString(k.Name) {
+		return fmt.Errorf("%w: name %q: use 1 to 63 of a-z, 0-9, '.', '_' and '-', with a letter or digit at both ends", ErrServingKey, k.Name)
+	}
+	if len(k.Scopes) == 0 {
+		return fmt.Errorf("%w: it has no scope: give %s, %s, %s or %s", ErrServingKey, ScopeServe, ScopeFeedback, ScopeFeedbackAny, ScopeConsent)
+	}
+	for i, scope := range k.Scopes {
+		switch scope {
+		case ScopeServe, ScopeFeedbackAny:
+		case ScopeFeedback, ScopeConsent:
+			if !k.HasScope(ScopeServe) {
+				return fmt.Errorf("%w: scope %s has no effect without %s, because it is about replies that the client gets by this key; %s is about those of others", ErrServingKey, scope, ScopeServe, ScopeFeedbackAny)
+			}
+		default:
+			return fmt.Errorf("%w: scope %q: want %s, %s, %s or %s", ErrServingKey, scope, ScopeServe, ScopeFeedback, ScopeFeedbackAny, ScopeConsent)
+		}
+		if slices.Contains(k.Scopes[:i], scope) {
+			return fmt.Errorf("%w: scope %s is given twice", ErrServingKey, scope)
+		}
+	}
+	if k.PerMinute < 0 || k.PerMinute > MaxPerMinute {
+		return fmt.Errorf("%w: %d requests a minute: want 0 (no limit) to %d", ErrServingKey, k.PerMinute, MaxPerMinute)
+	}
+	return nil
 }
 
 // Segment is what one step of a run learns from conversations. The first recorded segment of

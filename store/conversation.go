@@ -172,8 +172,7 @@ func (s *Store) ServedReply(ctx context.Context, id string) (c record.Conversati
 }
 
 func readConversation(row database.Scan) (c record.Conversation, err error) {
-	err = row(&c.Run, &c.Number, &c.Name, &c.Key, &c.User, &c.Policy, &c.Version, (*database.Flag)(&c.Pinned), &c.Experiment,
-		(*database.Flag)(&c.Candidate), (*database.Flag)(&c.Redacted), at(&c.Begun), at(&c.Last), &c.Calls)
+	err = row(conversationFields(&c)...)
 	return c, err
 }
 

@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store/database"
 )
 
@@ -93,4 +95,31 @@ func (d *dying) Write(ctx context.Context, durability database.Durability, op fu
 		return errors.Join(d.killed, d.DB.Write(ctx, durability, op))
 	}
 	return d.killed
+}
+
+const insertConversation = `INSERT INTO conversations (run, number, name, client, person, policy, version, pinned, experiment, candidate, redacted, begun, last)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`
+
+// InsertConversation puts the row of a conversation on record, without calls.
+func InsertConversation(ctx context.Context, s *Store, c record.Conversation) error {
+	return s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
+		_, err := t.Exec(insertConversation, c.Run, c.Number, c.Name, c.Key, c.User, c.Policy, c.Version, database.Flag(c.Pinned), c.Experiment, database.Flag(c.Candidate), database.Flag(c.Redacted), at(&c.Begun), at(&c.Last))
+		return err
+	})
+}
+
+// FillFeedback gives a conversation a number of thumbs.
+func FillFeedback(ctx context.Context, s *Store, run string, conversation, n int) error {
+	return s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
+		for i := range n {
+			r, err := newFeedbackRow(record.Feedback{Run: run, ID: fmt.Sprintf("thumb %d", i), Conversation: conversation, Thumb: record.ThumbUp})
+			if err == nil {
+				_, err = t.Exec(insertFeedback, feedbacks.Fields(&r)...)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

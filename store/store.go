@@ -66,7 +66,7 @@ type Store struct {
 	log     *zap.Logger
 	recent  *recent
 	metrics *metrics.Metrics
-	userKey atomic.Pointer[string] // once it was read
+	userKey atomic.Pointer[string] // of HashUser; nil until it was read
 }
 
 // Open connects to the store at url: "postgres://…", "sqlite:///absolute/path", or the

@@ -102,9 +102,10 @@ func (r Records) Close() error {
 	return r.Store.Close()
 }
 
-// Gateway returns a gateway, which answers the calls of agents. It adds journal, conversations, versions,
-// codecs, prompts and metrics to the config.
+// Gateway returns a gateway, which answers the calls of agents. It adds journal, conversations,
+// experiments, versions, codecs, prompts and metrics to the config.
 func (r Records) Gateway(c gateway.Config) *gateway.Gateway {
+	c.Experiments = newExperiments(r.Store)
 	c.Journal, c.Conversations, c.Versions, c.Codecs, c.Prompts, c.Metrics = r.Store, r.Store, r.Catalog, r.Codecs.Named, r.Prompts.Set, r.Metrics
 	return gateway.New(c)
 }
@@ -118,6 +119,7 @@ func (r Records) Coordinator(c client.Client, namespace string, publisher activi
 	}
 	return &activities.Coordinator{
 		Runs: r.Store, Ledger: r.Store, Attempts: r.Store, Blobs: r.Blobs, Publisher: publisher,
+		Traffic: r.Store, Segments: Starter{c}, Experiments: r.Store,
 		Cluster: Cluster{c, namespace}, Starter: Starter{c}, Codecs: r.Codecs.Named, Directory: directory, Reflectors: Reflector,
 		Collector: &retention.Collector{Store: r.Store, Blobs: r.Blobs},
 	}, nil

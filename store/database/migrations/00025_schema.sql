@@ -629,14 +629,14 @@ CREATE TABLE serving_keys (
 );
 CREATE UNIQUE INDEX serving_keys_hash ON serving_keys (hash);
 
--- The key by which the names of users are hashed: one row, made with the first hash.
-CREATE TABLE user_key (
-    one BIGINT NOT NULL PRIMARY KEY,
-    key TEXT   NOT NULL
+-- Random keys that the store makes for itself, hex. "users" is that of the hashes of users.
+CREATE TABLE secrets (
+    name   TEXT NOT NULL PRIMARY KEY,
+    secret TEXT NOT NULL
 );
 
 -- +goose Down
-DROP TABLE user_key;
+DROP TABLE secrets;
 DROP TABLE serving_keys;
 DROP TABLE traffic_settings;
 DROP TABLE segments;

@@ -1,0 +1,214 @@
+package store
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"database/sql"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/store/database"
+	"github.com/fulgurite/fulgurite/store/tokens"
+)
+
+const (
+	insertSecret = `INSERT INTO secrets (name, secret) VALUES ($1, $2) ON CONFLICT DO NOTHING`
+	selectSecret = `SELECT secret FROM secrets WHERE name = $1`
+	// secretOfUsers is the name of the key of HashUser.
+	secretOfUsers = "users"
+)
+
+// HashUser returns the keyed hash of what a client calls a user: HMAC-SHA-256, hex, under a
+// random key that the store makes once. It is the same in all runs and processes of a store,
+// and another one in other stores. Whoever can read the database can read the key. The hash
+// of the empty name is empty.
+func (s *Store) HashUser(ctx context.Context, user string) (string, error) {
+	if user == "" {
+		return "", nil
+	}
+	key := s.userKey.Load()
+	if key == nil {
+		made, err := s.secret(ctx, secretOfUsers)
+		if err != nil {
+			return "", err
+		}
+		key = &made
+		s.userKey.Store(key)
+	}
+	mac := hmac.New(sha256.New, []byte(*key))
+	_, _ = mac.Write([]byte(user)) // a hash never fails
+	return hex.EncodeToString(mac.Sum(nil)), nil
+}
+
+// secret returns the secret of a name. The first process that asks for it makes it.
+func (s *Store) secret(ctx context.Context, name string) (secret string, err error) {
+	secret, err = database.One(ctx, s.db.Read(), database.Scalar[string], selectSecret, name)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) (err error) {
+			secret, _, err = database.InsertOrFind(t, insertSecret, []any{name, rand.Text()}, func() (string, error) {
+				return database.One(t.Ctx, t, database.Scalar[string], selectSecret, name)
+			})
+			return err
+		})
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the secret %q: %w", name, err)
+	}
+	return secret, nil
+}
+
+// conversationColumns are those that readConversation reads, from conversations v and
+// attempts a.
+const (
+	conversationColumns = `v.run, v.number, v.name, v.client, v.person, v.policy, v.version, v.pinned, v.experiment, v.candidate, v.redacted, v.begun, v.last, COALESCE(a.calls, 0)`
+	fromConversations   = ` FROM conversations v LEFT JOIN attempts a ON a.run = v.run AND a.kind = 'served' AND a.step = 0 AND a.task = v.number AND a.sample = 0 AND a.attempt = 1`
+)
+
+func conversationFields(c *record.Conversation) []any {
+	return []any{
+		&c.Run, &c.Number, &c.Name, &c.Key, &c.User, &c.Policy, &c.Version, (*database.Flag)(&c.Pinned), &c.Experiment, (*database.Flag)(&c.Candidate),
+		(*database.Flag)(&c.Redacted), at(&c.Begun), at(&c.Last), &c.Calls,
+	}
+}
+
+// ConversationAt returns a conversation by its number. If it was removed, the error wraps
+// record.ErrForgotten in addition to record.ErrNotFound.
+func (s *Store) ConversationAt(ctx context.Context, run string, number int) (record.Conversation, error) {
+	c, err := database.One(ctx, s.db.Read(), readConversation, `SELECT `+conversationColumns+fromConversations+` WHERE v.run = $1 AND v.number = $2`, run, number)
+	if err != nil {
+		return c, fmt.Errorf("read conversation %d of run %s: %w", number, run, missingConversation(ctx, s.db.Read(), run, number, err))
+	}
+	return c, nil
+}
+
+// ConversationsNamed returns the conversations that a client calls by a name, the newest
+// first: it may have one with each version. It is no error if there are none.
+func (s *Store) ConversationsNamed(ctx context.Context, run, key, name string) ([]record.Conversation, error) {
+	all, err := database.List(ctx, s.db.Read(), readConversation,
+		`SELECT `+conversationColumns+fromConversations+` WHERE v.run = $1 AND v.client = $2 AND v.name = $3 AND v.name <> '' ORDER BY v.last DESC, v.number DESC`, run, key, name)
+	if err != nil {
+		return nil, fmt.Errorf("list conversations %q of run %s: %w", name, run, err)
+	}
+	return all, nil
+}
+
+// missingConversation returns the error for a conversation without a row: its attempt stays
+// when it is removed.
+func missingConversation(ctx context.Context, q database.Querier, run string, number int, err error) error {
+	if !errors.Is(err, sql.ErrNoRows) {
+		return err
+	}
+	_, err = database.One(ctx, q, database.Scalar[int], `SELECT attempt FROM rollouts r WHERE r.run = $1 AND r.kind = 'served' AND r.step = 0 AND r.task = $2 AND r.sample = 0`, run, number)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return record.ErrNotFound
+	case err != nil:
+		return err
+	}
+	return fmt.Errorf("%w: it was removed: %w", record.ErrNotFound, record.ErrForgotten)
+}
+
+// Conversations returns the conversations of a run that a query selects, the newest first.
+func (s *Store) Conversations(ctx context.Context, q record.ConversationQuery) ([]record.ConversationSummary, error) {
+	where, args := []string{`v.run = $1`}, []any{q.Run}
+	add := func(condition string, value any) {
+		args = append(args, value)
+		where = append(where, strings.ReplaceAll(condition, "?", fmt.Sprintf("$%d", len(args))))
+	}
+	if q.Policy != "" {
+		add(`v.policy = ?`, q.Policy)
+	}
+	if q.Version != nil {
+		add(`v.version = ?`, *q.Version)
+	}
+	if q.User != "" {
+		add(`SUBSTR(v.person, 1, LENGTH(?)) = ?`, q.User)
+	}
+	if q.Before > 0 {
+		add(`v.number < ?`, q.Before)
+	}
+	if q.WithFeedback {
+		where = append(where, `EXISTS (SELECT 1 FROM feedback f WHERE f.run = v.run AND f.conversation = v.number)`)
+	}
+	if q.Label != "" {
+		label, err := encode("label", q.Label)
+		if err != nil {
+			return nil, err
+		}
+		add(`EXISTS (SELECT 1 FROM feedback f WHERE f.run = v.run AND f.conversation = v.number AND REPLACE(f.labels, ?, '') <> f.labels)`, label)
+	}
+	query := `SELECT ` + conversationColumns + `, (SELECT COUNT(*) FROM feedback f WHERE f.run = v.run AND f.conversation = v.number),
+(SELECT COUNT(*) FROM feedback f WHERE f.run = v.run AND f.conversation = v.number AND f.step = 0)` + fromConversations + ` WHERE ` + strings.Join(where, " AND ") + ` ORDER BY v.number DESC`
+	if q.Limit > 0 {
+		query += fmt.Sprintf(" LIMIT %d", q.Limit)
+	}
+	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (c record.ConversationSummary, err error) {
+		err = row(append(conversationFields(&c.Conversation), &c.Feedback, &c.Unused)...)
+		return c, err
+	}, query, args...)
+	if err != nil {
+		return nil, fmt.Errorf("list conversations of run %s: %w", q.Run, err)
+	}
+	return all, nil
+}
+
+// ServedReplies returns the recorded replies with an id, each with its conversation, the
+// oldest first. An id derives from the seed of the call, so several replies have the same
+// one if clients choose the same seed. It is no error if there are none.
+func (s *Store) ServedReplies(ctx context.Context, callID string) ([]record.ServedReply, error) {
+	rows, err := database.List(ctx, s.db.Read(), calls.Read, selectCalls+` WHERE c.id = $1 AND c.kind = 'served' ORDER BY c.recorded, c.run, c.task, c.seq`, callID)
+	if err != nil {
+		return nil, fmt.Errorf("find reply %s: %w", callID, err)
+	}
+	var out []record.ServedReply
+	for _, r := range rows {
+		c, err := s.ConversationAt(ctx, r.call.Run, r.call.Task)
+		if errors.Is(err, record.ErrNotFound) {
+			continue // it is being removed
+		}
+		if err != nil {
+			return nil, err
+		}
+		call := r.call
+		if call.Prompt, call.Completion, err = s.tokensOf(ctx, call); err != nil {
+			return nil, fmt.Errorf("read reply %s of %s: %w", callID, call.Address, err)
+		}
+		out = append(out, record.ServedReply{Conversation: c, Call: call})
+	}
+	return out, nil
+}
+
+// tokensOf returns the whole prompt of a call and its completion. It reads what the calls
+// before it have added, each once.
+func (s *Store) tokensOf(ctx context.Context, c record.Call) (prompt, completion []int32, err error) {
+	rows, err := database.List(ctx, s.db.Read(), calls.Read, selectCalls+ofAttempt+` AND c.seq <= $7 ORDER BY c.seq`, append(attemptKey(c.Address), c.Seq)...)
+	if err != nil {
+		return nil, nil, err
+	}
+	bySeq := make(map[int]callRow, len(rows))
+	for _, r := range rows {
+		bySeq[r.call.Seq] = r
+	}
+	var parts [][]byte // the last one first
+	for seq := c.Seq; seq >= 0; {
+		r, ok := bySeq[seq]
+		if !ok {
+			return nil, nil, fmt.Errorf("%w: call %d", ErrChain, seq)
+		}
+		parts = append(parts, r.completion, r.prompt)
+		seq = r.call.Parent
+	}
+	for _, part := range slices.Backward(parts[1:]) {
+		if prompt, err = tokens.Decode(prompt, part); err != nil {
+			return nil, nil, err
+		}
+	}
+	completion, err = tokens.Decode(nil, parts[0])
+	return prompt, completion, err
+}
