@@ -23,7 +23,7 @@ import (
 func refuse(w http.ResponseWriter, api wire.API, f *wire.Failure) {
 	if f.Status >= http.StatusInternalServerError {
 		w.Header().Set(protocol.FaultHeader, protocol.CodeInfrastructure)
-	} else {
+	} else if f.Status != http.StatusTooManyRequests {
 		// SDKs repeat a 409 by themselves, although no repetition can help.
 		w.Header().Set("X-Should-Retry", "false")
 	}

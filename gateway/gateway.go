@@ -3,8 +3,6 @@ package gateway
 import (
 	"container/list"
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"net/http"
@@ -57,6 +55,11 @@ type Config struct {
 	Versions Versions
 	// ServingKey must be presented at /v1; empty lets everyone in, unless Closed is set.
 	ServingKey string
+	// Keys finds the serving keys of clients, which open /v1 in addition to ServingKey, each
+	// within its scopes and limit. Nil finds none.
+	Keys Keys
+	// Feedback keeps what people say of recorded replies; nil takes no feedback.
+	Feedback Feedback
 	// Closed says why /v1 answers nobody while there is no ServingKey, and what to do about
 	// it, in the words of the process's command line; empty, /v1 is open. Attempts have keys
 	// of their own, and are answered either way.
@@ -84,8 +87,6 @@ type Config struct {
 	// Conversations records conversations with versions, as their runs say; nil records none.
 	// The calls of a conversation are in Journal.
 	Conversations Conversations
-	// Keys finds the keys of clients at /v1; nil has none but ServingKey.
-	Keys Keys
 	// Experiments decides which new conversations the candidate of a run answers; nil gives it
 	// none.
 	Experiments Experiments
@@ -112,6 +113,8 @@ type Gateway struct {
 	conversations *table
 	served        *table       // conversations with served versions
 	unrecorded    atomic.Int64 // when an unrecorded reply was last logged, in seconds since 1970
+	keys          keyCache
+	limits        rateLimits
 }
 
 var _ http.Handler = (*Gateway)(nil)
@@ -152,6 +155,7 @@ func New(config Config) *Gateway {
 		config: config, calls: calls, mux: http.NewServeMux(),
 		conversations: newTable(config.Attempts, config.Memory, config.Idle, calls.Open),
 		served:        newTable(config.Attempts, config.Memory/4, config.Idle, calls.Open),
+		keys:          keyCache{keys: config.Keys},
 	}
 	g.routes()
 	return g
@@ -203,6 +207,8 @@ func (g *Gateway) routes() {
 		g.route("GET "+base+"/v1/prompts/{name}", "", g.serving(g.servedPrompt))
 		g.route(base+"/v1/messages/count_tokens", wire.Messages, g.serving(postsOnly))
 		g.route(base+"/v1/embeddings", "", g.serving(postsOnly))
+		g.route("POST "+base+"/v1/feedback", "", g.within(g.feedback, record.ScopeFeedback, record.ScopeFeedbackAny))
+		g.route(base+"/v1/feedback", "", g.within(postsOnly, record.ScopeFeedback, record.ScopeFeedbackAny))
 	}
 	g.exports("POST /v1/traces", g.spansOfNamed)
 	g.route("GET /healthz", "", func(w http.ResponseWriter, _ *http.Request) error {
@@ -390,40 +396,6 @@ func whileOpen(handle attemptHandler) attemptHandler {
 // outOfAttempt adapts a handler that does not depend on the attempt.
 func outOfAttempt(handle func(http.ResponseWriter, *http.Request) error) attemptHandler {
 	return func(w http.ResponseWriter, r *http.Request, _ *conversation.Conversation) error { return handle(w, r) }
-}
-
-// serving admits requests that present the serving key, if there is one, or the key of a
-// client.
-func (g *Gateway) serving(handle func(http.ResponseWriter, *http.Request) error) func(http.ResponseWriter, *http.Request) error {
-	return func(w http.ResponseWriter, r *http.Request) error {
-		if g.config.Versions == nil {
-			return unknownURL(nil, "this gateway serves attempts only")
-		}
-		if err := checkAgent(r); err != nil {
-			return err
-		}
-		presented := protocol.PresentedKey(r)
-		if g.config.Keys != nil && presented != "" {
-			client, ok, err := g.config.Keys.Key(r.Context(), presented)
-			if err != nil {
-				return fault(fmt.Errorf("find key: %w", err))
-			}
-			if ok {
-				return handle(w, withClient(r, client))
-			}
-		}
-		if g.config.ServingKey == "" {
-			if g.config.Closed != "" {
-				return &wire.Failure{Status: http.StatusForbidden, Code: "serving_closed", Message: "no version is served here: " + g.config.Closed}
-			}
-			return handle(w, r)
-		}
-		got, want := sha256.Sum256([]byte(presented)), sha256.Sum256([]byte(g.config.ServingKey))
-		if subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			return missingKey()
-		}
-		return handle(w, r)
-	}
 }
 
 func missingKey() *wire.Failure {

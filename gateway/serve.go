@@ -194,7 +194,11 @@ const (
 
 // readBody reads a request, compressed with gzip or not.
 func (g *Gateway) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	limit := g.config.BodyBytes
+	return g.readBodyWithin(w, r, g.config.BodyBytes)
+}
+
+// readBodyWithin reads a request of at most so many bytes, packed and unpacked.
+func (g *Gateway) readBodyWithin(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if r.ContentLength > limit {
 		w.Header().Set("Connection", "close") // rather than read the rest
 		return nil, tooLarge(limit)

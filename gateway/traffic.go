@@ -41,13 +41,6 @@ type Conversations interface {
 	HashUser(ctx context.Context, user string) (string, error)
 }
 
-// Keys finds the keys of clients.
-type Keys interface {
-	// Key returns the key that a client presents. ok is false if there is none, or if it was
-	// revoked.
-	Key(ctx context.Context, presented string) (key record.ServingKey, ok bool, err error)
-}
-
 // Experiments gives a share of the conversations of a run to a candidate.
 type Experiments interface {
 	// Candidate returns the version that answers a new conversation of a unit, which is a
@@ -55,20 +48,6 @@ type Experiments interface {
 	// experiment lasts. experiment is its number, 0 if there is none; candidate says that the
 	// version is the candidate's, and otherwise it is not used.
 	Candidate(ctx context.Context, run, policy, unit string) (version, experiment int, candidate bool, err error)
-}
-
-type clientKey struct{}
-
-// withClient returns the request with the key of its client.
-func withClient(r *http.Request, client record.ServingKey) *http.Request {
-	return r.WithContext(context.WithValue(r.Context(), clientKey{}, client))
-}
-
-// clientOf returns the key of the client, which is zero for the serving key of the process
-// and for a client without a key.
-func clientOf(r *http.Request) record.ServingKey {
-	client, _ := r.Context().Value(clientKey{}).(record.ServingKey)
-	return client
 }
 
 // records reports whether a request for a version is recorded: whether its run records
@@ -85,7 +64,7 @@ func (g *Gateway) records(r *http.Request, served model.Served) (bool, error) {
 	case "false":
 		return false, nil
 	case "":
-		return served.Recording == model.RecordAll || clientOf(r).HasScope(record.ScopeConsent), nil
+		return served.Recording == model.RecordAll || clientOf(r.Context()).key.HasScope(record.ScopeConsent), nil
 	default:
 		return false, wire.Invalid(name, "the header %s is %q: send %q or %q, or leave the header out", name, value, "true", "false")
 	}
@@ -179,7 +158,7 @@ func (g *Gateway) conversationOf(r *http.Request, served model.Served, request *
 	if none {
 		served.Prompts = ""
 	}
-	want := record.Conversation{Run: served.Run, Name: named, Key: clientOf(r).Name, Policy: served.Policy, Version: served.Number, Pinned: served.Pinned}
+	want := record.Conversation{Run: served.Run, Name: named, Key: clientOf(r.Context()).key.Name, Policy: served.Policy, Version: served.Number, Pinned: served.Pinned}
 	if want.User, err = g.hashUser(r, request.Request); err != nil {
 		return of, terms, err
 	}

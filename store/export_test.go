@@ -97,13 +97,13 @@ func (d *dying) Write(ctx context.Context, durability database.Durability, op fu
 	return d.killed
 }
 
-const insertConversation = `INSERT INTO conversations (run, number, name, client, person, policy, version, pinned, experiment, candidate, redacted, begun, last)
+const insertTestConversation = `INSERT INTO conversations (run, number, name, client, person, policy, version, pinned, experiment, candidate, redacted, begun, last)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`
 
 // InsertConversation puts the row of a conversation on record, without calls.
 func InsertConversation(ctx context.Context, s *Store, c record.Conversation) error {
 	return s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
-		_, err := t.Exec(insertConversation, c.Run, c.Number, c.Name, c.Key, c.User, c.Policy, c.Version, database.Flag(c.Pinned), c.Experiment, database.Flag(c.Candidate), database.Flag(c.Redacted), at(&c.Begun), at(&c.Last))
+		_, err := t.Exec(insertTestConversation, c.Run, c.Number, c.Name, c.Key, c.User, c.Policy, c.Version, database.Flag(c.Pinned), c.Experiment, database.Flag(c.Candidate), database.Flag(c.Redacted), at(&c.Begun), at(&c.Last))
 		return err
 	})
 }

@@ -107,6 +107,7 @@ func (r Records) Close() error {
 func (r Records) Gateway(c gateway.Config) *gateway.Gateway {
 	c.Experiments = newExperiments(r.Store)
 	c.Journal, c.Conversations, c.Versions, c.Codecs, c.Prompts, c.Metrics = r.Store, r.Store, r.Catalog, r.Codecs.Named, r.Prompts.Set, r.Metrics
+	c.Keys, c.Feedback = store.ServingKeys{Store: r.Store}, r.Store
 	return gateway.New(c)
 }
 
