@@ -317,7 +317,7 @@ func (g *Gateway) begin(ctx context.Context, want record.Conversation, served mo
 // user's.
 const (
 	maxConversationName = 128
-	maxUser             = 512
+	maxUser             = 256
 )
 
 // A name of a conversation has no slash, unlike an address.

@@ -612,7 +612,7 @@ func TestNoUserIsOnRecordByName(t *testing.T) {
 	c, calls := s.calls(t, 0)
 	require.Empty(t, c.User)
 	require.Equal(t, body, string(calls[0].Request), "byte by byte if it names nobody")
-	long := s.post(t, s.url+"/v1/chat/completions", body, "X-Fulgurite-User", strings.Repeat("u", 513))
+	long := s.post(t, s.url+"/v1/chat/completions", body, "X-Fulgurite-User", strings.Repeat("u", 257))
 	requireRefusal(t, long, http.StatusBadRequest, "invalid_value", "X-Fulgurite-User")
 }
 

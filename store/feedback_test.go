@@ -36,9 +36,9 @@ func converse(t *testing.T, s *store.Store, all ...record.Conversation) {
 	}
 }
 
-// served returns a conversation of the run demo; its last call was number minutes after
+// servedAt returns a conversation of the run demo; its last call was number minutes after
 // noon.
-func served(number int, change ...func(*record.Conversation)) record.Conversation {
+func servedAt(number int, change ...func(*record.Conversation)) record.Conversation {
 	c := record.Conversation{Run: "demo", Number: number, Policy: "main", Version: 3, Begun: noon, Last: noon.Add(time.Duration(number) * time.Minute)}
 	for _, f := range change {
 		f(&c)
@@ -69,7 +69,7 @@ func TestFeedbackIsKeptOnceByItsID(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		endedRun(t, s, "demo")
-		converse(t, s, served(0), served(1))
+		converse(t, s, servedAt(0), servedAt(1))
 		stored, created, err := s.PutFeedback(t.Context(), judge("a"))
 		require.NoError(t, err)
 		require.True(t, created)
@@ -112,7 +112,7 @@ func TestEqualFeedbackOfManyAtOnceIsOne(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		endedRun(t, s, "demo")
-		converse(t, s, served(0), served(1))
+		converse(t, s, servedAt(0), servedAt(1))
 		var wait sync.WaitGroup
 		var mu sync.Mutex
 		made := 0
@@ -136,7 +136,7 @@ func TestAUserCantPreferBothOfTwoReplies(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		endedRun(t, s, "demo")
-		converse(t, s, served(0), served(1))
+		converse(t, s, servedAt(0), servedAt(1))
 		pair := func(id, user string, better, worse int) record.Feedback {
 			return record.Feedback{Run: "demo", ID: id, Conversation: better, CallID: fmt.Sprintf("chatcmpl-%d", better), PreferredOver: fmt.Sprintf("chatcmpl-%d", worse), User: user, At: noon}
 		}
@@ -164,7 +164,7 @@ func TestAFloodOfFeedbackEnds(t *testing.T) {
 	t.Parallel()
 	s := open(t, "sqlite://"+t.TempDir()+"/store.db")
 	endedRun(t, s, "demo")
-	converse(t, s, served(0))
+	converse(t, s, servedAt(0))
 	require.NoError(t, store.FillFeedback(t.Context(), s, "demo", 0, record.MaxFeedback-1))
 	put(t, s, record.Feedback{Run: "demo", ID: "last", Thumb: record.ThumbUp})
 	_, _, err := s.PutFeedback(t.Context(), record.Feedback{Run: "demo", ID: "too much", Thumb: record.ThumbUp})
@@ -178,7 +178,7 @@ func TestFeedbackIsUsedByOneSegment(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		endedRun(t, s, "demo")
-		converse(t, s, served(0), served(1), served(2))
+		converse(t, s, servedAt(0), servedAt(1), servedAt(2))
 		at := func(id string, conversation, second int) record.Feedback {
 			return record.Feedback{Run: "demo", ID: id, Conversation: conversation, Thumb: record.ThumbUp, At: noon.Add(time.Duration(second) * time.Second)}
 		}
@@ -243,8 +243,8 @@ func TestConversationsAreListedByWhatIsSaidOfThem(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		endedRun(t, s, "demo")
-		converse(t, s, served(0, func(c *record.Conversation) { c.User, c.Name, c.Key = "abc", "support", "app" }), served(1, func(c *record.Conversation) { c.Version = 4 }),
-			served(2, func(c *record.Conversation) {
+		converse(t, s, servedAt(0, func(c *record.Conversation) { c.User, c.Name, c.Key = "abc", "support", "app" }), servedAt(1, func(c *record.Conversation) { c.Version = 4 }),
+			servedAt(2, func(c *record.Conversation) {
 				c.User, c.Policy, c.Pinned, c.Experiment, c.Candidate, c.Redacted = "abd", "writer", true, 5, true, true
 			}))
 		put(t, s, judge("a"), record.Feedback{Run: "demo", ID: "b", Conversation: 0, Labels: []string{"late"}}, record.Feedback{Run: "demo", ID: "c", Conversation: 2, Labels: []string{`rude "later"`}})
@@ -276,7 +276,7 @@ func TestConversationsAreListedByWhatIsSaidOfThem(t *testing.T) {
 
 		all, err := s.Conversations(t.Context(), record.ConversationQuery{Run: "demo"})
 		require.NoError(t, err)
-		want := served(2, func(c *record.Conversation) {
+		want := servedAt(2, func(c *record.Conversation) {
 			c.User, c.Policy, c.Pinned, c.Experiment, c.Candidate, c.Redacted, c.Calls = "abd", "writer", true, 5, true, true, 1
 		})
 		require.Empty(t, cmp.Diff(record.ConversationSummary{Conversation: want, Feedback: 1, Unused: 1}, all[0]))
@@ -297,7 +297,7 @@ func TestAReplyIsFoundByItsID(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		endedRun(t, s, "demo")
-		converse(t, s, served(0), served(1))
+		converse(t, s, servedAt(0), servedAt(1))
 		next := record.Exchange{
 			Call: record.Call{
 				Address: record.ConversationAddress("demo", 1), Seq: 1, ID: "chatcmpl-0", Parent: 0, Policy: "main", Version: 3, Key: "another request",
@@ -396,7 +396,7 @@ func TestFeedbackOfARemovedRunIsRefused(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		r := endedRun(t, s, "demo")
-		converse(t, s, served(0), served(1))
+		converse(t, s, servedAt(0), servedAt(1))
 		_, _, err := s.BeginForgetting(context.WithoutCancel(t.Context()), r, record.Forgotten{Run: "demo", What: record.ForgottenRun, By: "me"})
 		require.NoError(t, err)
 		_, _, err = s.PutFeedback(t.Context(), judge("a"))
