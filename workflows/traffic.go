@@ -96,7 +96,7 @@ func (t *trainingRun) learnFromTraffic(ctx workflow.Context) (TrainingResult, er
 				}
 				continue
 			}
-			t.enter(ctx, PhaseTraffic, t.segmentText)
+			t.enter(ctx, PhaseTraffic, cmp.Or(t.segmentText, "nothing was asked for yet"))
 			err := workflow.Await(ctx, func() bool { return len(t.requests) > 0 || t.Step >= t.last() })
 			if err != nil {
 				return TrainingResult{}, err
