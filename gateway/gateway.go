@@ -87,6 +87,9 @@ type Config struct {
 	// Conversations records conversations with versions, as their runs say; nil records none.
 	// The calls of a conversation are in Journal.
 	Conversations Conversations
+	// Redact rewrites a text by the program of a command before it is recorded. It is needed if
+	// runs have a redactor: without it, nothing of them can be recorded.
+	Redact func(ctx context.Context, command []string, timeout time.Duration, text string) (string, error)
 	// Experiments decides which new conversations the candidate of a run answers; nil gives it
 	// none.
 	Experiments Experiments

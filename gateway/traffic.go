@@ -171,6 +171,14 @@ func (g *Gateway) conversationOf(r *http.Request, served model.Served, request *
 		Client: want.Key, Scope: scope, Deliver: served.DeliverUnrecorded,
 		Unrecorded: func(a record.Address, cause error) { g.logUnrecorded(a.String(), cause) },
 	}
+	if len(served.Redactor) > 0 {
+		request.Served.Redact = func(ctx context.Context, text string) (string, error) {
+			if g.config.Redact == nil {
+				return "", errors.New("this gateway runs no redactors")
+			}
+			return g.config.Redact(ctx, served.Redactor, served.RedactorTimeout, text)
+		}
+	}
 	if named == "" {
 		want.Opening = conversation.OpeningDigest(scope, request)
 	} else {

@@ -30,12 +30,13 @@ type trafficVersions struct {
 	promoted  atomic.Int32
 	collected atomic.Int32 // a version whose files are gone
 	prompts   atomic.Pointer[string]
+	redactor  []string
 }
 
 func (v *trafficVersions) Resolve(_ context.Context, name string) (model.Served, error) {
 	out := model.Served{
 		VersionID: model.VersionID{Run: "demo", Policy: "main", Number: int(v.promoted.Load())}, Codec: "compact",
-		Recording: v.recording, DeliverUnrecorded: v.deliver,
+		Recording: v.recording, DeliverUnrecorded: v.deliver, Redactor: v.redactor,
 	}
 	if digest := v.prompts.Load(); digest != nil {
 		out.Prompts, out.PromptsNumber = *digest, 4

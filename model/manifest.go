@@ -306,6 +306,10 @@ type Served struct {
 	// DeliverUnrecorded says that a reply which was to be recorded and can't be is delivered
 	// all the same.
 	DeliverUnrecorded bool
+	// Redactor is the program that rewrites texts before they are recorded, with its arguments;
+	// empty if there is none. RedactorTimeout is how long it may take for one.
+	Redactor        []string
+	RedactorTimeout time.Duration
 }
 
 // Recording says which conversations with served versions are recorded.

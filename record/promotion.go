@@ -151,6 +151,10 @@ type ActionInput struct {
 	Moves *int `json:"moves,omitempty"`
 	// Values are numbers for keys of the spec, by their path.
 	Values map[string]float64 `json:"values,omitempty"`
+	// Record is what is recorded of the run's conversations from now on: "none",
+	// "with-consent" or "all". It is set alone, and not by the run's workflow, so it may be
+	// set after the run has ended.
+	Record string `json:"record,omitempty"`
 	// Digest is the digest of the spec with which a run is started.
 	Digest string `json:"digest,omitempty"`
 	// Now ends a run at once that is stopped, whatever it waits for.
@@ -190,6 +194,8 @@ func (a Action) Check() error {
 		return fmt.Errorf("by: %d bytes, at most %d", len(a.By), maxBy)
 	case len(a.Reason) > maxReason:
 		return fmt.Errorf("reason: %d bytes, at most %d", len(a.Reason), maxReason)
+	case a.Input.Record != "" && (a.Name != ActionSet || len(a.Input.Values) > 0):
+		return errors.New("record: it is set alone")
 	case len(a.Input.Values) > maxValues:
 		return fmt.Errorf("values: %d keys, at most %d at once", len(a.Input.Values), maxValues)
 	case (a.Name == ActionPromote || a.Name == ActionPin || a.Name == ActionExport) && a.Input.Version == nil:
@@ -209,7 +215,7 @@ func (a Action) Check() error {
 
 // Same reports whether the same person asks for the same thing in both actions.
 func (a Action) Same(b Action) bool {
-	same := a.Run == b.Run && a.Name == b.Name && a.By == b.By && a.Reason == b.Reason && a.Input.Digest == b.Input.Digest && a.Input.Format == b.Input.Format && a.Input.Now == b.Input.Now && len(a.Input.Values) == len(b.Input.Values)
+	same := a.Run == b.Run && a.Name == b.Name && a.By == b.By && a.Reason == b.Reason && a.Input.Digest == b.Input.Digest && a.Input.Format == b.Input.Format && a.Input.Now == b.Input.Now && a.Input.Record == b.Input.Record && len(a.Input.Values) == len(b.Input.Values)
 	if v, w := a.Input.Version, b.Input.Version; (v == nil) != (w == nil) || v != nil && *v != *w {
 		return false
 	}

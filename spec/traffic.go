@@ -30,6 +30,9 @@ const (
 // its end.
 const KeyRecord = "traffic.record"
 
+// Recordings returns the values of KeyRecord.
+func Recordings() []string { return []string{RecordNone, RecordConsent, RecordAll} }
+
 // Traffic says what is kept of the conversations that the run's versions have at /v1, and
 // what is learned from them.
 type Traffic struct {

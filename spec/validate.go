@@ -90,7 +90,7 @@ func choices(key string) []string {
 	case "grader.type":
 		return []string{GraderExact, GraderNumeric, GraderContains, GraderQA, GraderSQL, GraderCommand, GraderTasks, GraderHarbor, GraderAgent}
 	case KeyRecord:
-		return []string{RecordNone, RecordConsent, RecordAll}
+		return Recordings()
 	case "traffic.on_failure":
 		return []string{FailUnrecorded, ServeUnrecorded}
 	case "traffic.train.objective":

@@ -42,6 +42,10 @@ type Call struct {
 	request *wire.Request
 	dialog  []dialog.Message
 	hidden  bool // requests can't name it any more
+
+	// redacted says that the call lacks what its client got: it neither answers a request nor
+	// is continued.
+	redacted bool
 }
 
 // newCall returns the call of a record; r is the request that the call answers.
@@ -64,6 +68,9 @@ func (c *Call) parse(r *Request) {
 func (c *Conversation) restore(exchange *record.Exchange) (*Call, *Request, error) {
 	call := &Call{Exchange: *exchange, stem: c.stemOfCall(exchange), created: createdOf(exchange), delivered: true}
 	call.Request = nil
+	if call.redacted = len(exchange.Completion) == 0 && c.begun.Terms.ClientSampling; call.redacted {
+		return call, nil, errRedacted
+	}
 	request, err := wire.Decode(call.api(), exchange.Request)
 	if err != nil {
 		return call, nil, err
@@ -100,7 +107,11 @@ func (c *Conversation) commit(ctx context.Context, r *Request, form canonicalReq
 		}
 	}
 	exchange.Served = c.servedCall(r, call)
-	err := c.maker.config.Journal.AppendCall(ctx, exchange)
+	stored, err := c.redact(ctx, r, exchange)
+	if err != nil {
+		return nil, err
+	}
+	err = c.maker.config.Journal.AppendCall(ctx, stored)
 	switch {
 	case errors.Is(err, record.ErrConflict):
 		return nil, err
@@ -116,6 +127,10 @@ func (c *Conversation) commit(ctx context.Context, r *Request, form canonicalReq
 	call.Exchange = *exchange
 	call.Request = nil
 	c.diverged = c.diverged || exchange.Divergence != nil
+	if stored != exchange {
+		c.add(&Call{Exchange: *stored, stem: call.stem, created: created, redacted: true})
+		return call, nil
+	}
 	c.add(call)
 	c.tree.add(call, form)
 	return call, nil
@@ -163,7 +178,7 @@ func (c *Call) begins(ids []int32) bool {
 func (c *Conversation) longestPrefix(policy string, prompt []int32) int {
 	longest, seq := 0, -1
 	for _, call := range slices.Backward(c.calls) {
-		if all := len(call.Prompt) + len(call.Completion); all > longest && call.Policy == policy && call.begins(prompt) {
+		if all := len(call.Prompt) + len(call.Completion); !call.redacted && all > longest && call.Policy == policy && call.begins(prompt) {
 			longest, seq = all, call.Seq
 		}
 	}
@@ -286,6 +301,9 @@ func (c *Conversation) complete(p *pendingCall, call *Call, err error) {
 func (c *Conversation) find(key, name string, again, pendingOnly bool, slots []Slot) (*Call, *pendingCall) {
 	repeats := c.repeatsOf(key)
 	calls, pending := repeats.calls, c.pending[key]
+	if slices.ContainsFunc(calls, func(call *Call) bool { return call.redacted }) {
+		calls = slices.DeleteFunc(slices.Clone(calls), func(call *Call) bool { return call.redacted })
+	}
 	if len(slots) > 0 {
 		calls = slices.DeleteFunc(slices.Clone(calls), func(call *Call) bool { return has(slots, call, nil) })
 		pending = slices.DeleteFunc(slices.Clone(pending), func(p *pendingCall) bool { return has(slots, nil, p) })

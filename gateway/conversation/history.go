@@ -223,7 +223,7 @@ func (c *Conversation) resume(r *Request) error {
 // it was deleted.
 func (c *Conversation) callOfReply(id string) *Call {
 	for _, call := range slices.Backward(c.calls) {
-		if call.ID == id && call.api() == wire.Responses && !call.hidden {
+		if call.ID == id && call.api() == wire.Responses && !call.hidden && !call.redacted {
 			return call
 		}
 	}

@@ -25,6 +25,9 @@ type Served struct {
 	// is then told why it could not be.
 	Deliver    bool
 	Unrecorded func(c record.Address, cause error)
+	// Redact rewrites a text before it is stored; nil stores texts as they are. A call of
+	// which it changes something is stored without tokens.
+	Redact func(ctx context.Context, text string) (string, error)
 }
 
 // EnterServed is Enter for a conversation with a served version, whose attempt has no key:
@@ -107,6 +110,36 @@ func (c *Conversation) stemOfCall(exchange *record.Exchange) string {
 		return exchange.ID[strings.LastIndexAny(exchange.ID, "-_")+1:]
 	}
 	return stemOf(exchange.Seed)
+}
+
+// redact returns the record of a call as it is stored: with the texts that the redactor makes
+// of the request and the reply. If it changes one, the record loses its tokens, which would
+// give the text away, and everything that belongs to them.
+func (c *Conversation) redact(ctx context.Context, r *Request, exchange *record.Exchange) (*record.Exchange, error) {
+	if r.Served == nil || r.Served.Redact == nil {
+		return exchange, nil
+	}
+	if r.Tokens != nil {
+		return nil, &Fault{fmt.Errorf("redact call %s: its prompt is tokens, which have no text to redact", exchange.ID)}
+	}
+	b := bodyRedactor{ctx: ctx, redact: r.Served.Redact}
+	request, changed, err := b.body(exchange.Request)
+	if err != nil {
+		return nil, &Fault{fmt.Errorf("redact the request of call %s: %w", exchange.ID, err)}
+	}
+	response, also, err := b.body(exchange.Response)
+	if err != nil {
+		return nil, &Fault{fmt.Errorf("redact the reply of call %s: %w", exchange.ID, err)}
+	}
+	if !changed && !also {
+		return exchange, nil
+	}
+	out := *exchange
+	out.Request, out.Response = request, response
+	out.Prompt, out.Completion, out.Logprobs, out.Untrained, out.Form = nil, nil, nil, nil, nil
+	out.Parent, out.Drift, out.Divergence, out.ParseError = -1, false, nil, ""
+	out.Served.Redacted = true
+	return &out, nil
 }
 
 // servedCall returns what the record of a conversation learns with a call; nil in other

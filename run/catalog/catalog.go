@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/internal/shell"
@@ -184,6 +185,10 @@ func (c Catalog) Resolve(ctx context.Context, reference string) (model.Served, e
 	out := model.Served{VersionID: v.VersionID, Codec: s.Model.Codec, Pinned: choice == Numbered, Newest: choice == Newest, Collected: !v.Collected.IsZero()}
 	if out.Recording, err = c.recording(ctx, v.Run, s); err != nil {
 		return model.Served{}, err
+	}
+	if s.Traffic != nil && s.Traffic.Redactor != nil {
+		out.Redactor = s.Traffic.Redactor.Command
+		out.RedactorTimeout = time.Duration(s.Traffic.Redactor.TimeoutSeconds * float64(time.Second))
 	}
 	out.DeliverUnrecorded = s.Traffic != nil && s.Traffic.OnFailure == spec.ServeUnrecorded
 	out.Prompts, out.PromptsNumber, err = c.Prompts(ctx, v.Run, s)

@@ -78,7 +78,9 @@ func TestReferencesMeanVersions(t *testing.T) {
 		require.Equal(t, id(number), v.VersionID, reference)
 		served, err := s.Resolve(t.Context(), reference)
 		require.NoError(t, err)
-		require.Equal(t, model.Served{VersionID: id(number), Codec: "compact"}, served)
+		require.Equal(t, model.Served{
+			VersionID: id(number), Codec: "compact", Newest: reference == "demo@newest", Pinned: reference == "demo@0" || reference == "demo@1",
+		}, served)
 	}
 	for _, reference := range []string{"", "@", "demo@", "demo@2", "demo@-1", "demo@+1", "demo@01", "demo@x", "demo@1@1", "fresh", "fresh@newest", "fresh@0", "other@promoted"} {
 		_, err := s.Resolve(t.Context(), reference)

@@ -52,7 +52,10 @@ func TestThePromotedPromptsOfARunAreServed(t *testing.T) {
 		for _, name := range []string{"prompted", "prompted@promoted", "prompted@newest", "prompted@0"} {
 			served, err := s.Resolve(ctx, name)
 			require.NoError(t, err)
-			require.Equal(t, model.Served{VersionID: weights.VersionID, Codec: "compact", Prompts: digest, PromptsNumber: number}, served, name)
+			require.Equal(t, model.Served{
+				VersionID: weights.VersionID, Codec: "compact", Prompts: digest, PromptsNumber: number,
+				Newest: name == "prompted@newest", Pinned: name == "prompted@0",
+			}, served, name)
 		}
 	}
 	check("sha256:spec", 0) // nothing of the prompts is promoted, as in a training

@@ -19,6 +19,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +33,7 @@ import (
 	"github.com/fulgurite/fulgurite/run/promptsearch"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/run/runstate"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -60,6 +62,7 @@ type Store interface {
 	Promotions(ctx context.Context, run, policy string) ([]record.Promotion, error)
 	Promote(ctx context.Context, p record.Promotion) error
 	ForgetQuarantines(ctx context.Context, run string) error
+	PutTrafficSetting(ctx context.Context, run, setting, by, reason string) error
 	Forgotten(ctx context.Context, run string) ([]record.Forgotten, error)
 	RebindRun(ctx context.Context, r record.Run, execution string) error
 	BeginAction(ctx context.Context, a record.Action) (record.Action, error)
@@ -152,10 +155,36 @@ func (o Operator) do(ctx context.Context, a record.Action) (record.ActionResult,
 			return o.end(ctx, a)
 		}
 		return o.update(ctx, a)
-	case record.ActionPause, record.ActionResume, record.ActionSet, record.ActionApprove, record.ActionReject:
+	case record.ActionSet:
+		if a.Input.Record != "" {
+			return o.setRecording(ctx, a)
+		}
+		return o.update(ctx, a)
+	case record.ActionPause, record.ActionResume, record.ActionApprove, record.ActionReject:
 		return o.update(ctx, a)
 	}
 	return record.ActionResult{}, Refuse("there is no action %q", a.Name)
+}
+
+// setRecording sets what is recorded of a run's conversations, even if the run has ended.
+// Setting it twice, because the process was killed in between, changes nothing.
+func (o Operator) setRecording(ctx context.Context, a record.Action) (out record.ActionResult, err error) {
+	if !slices.Contains(spec.Recordings(), a.Input.Record) {
+		return out, Refuse("%s is %q: want %s", spec.KeyRecord, a.Input.Record, strings.Join(spec.Recordings(), ", "))
+	}
+	if o.Store == nil {
+		return out, Refuse("%s is set in the store of the run, which is not known here: name it with --store", spec.KeyRecord)
+	}
+	err = o.Store.PutTrafficSetting(ctx, a.Run, a.Input.Record, a.By, a.Reason)
+	switch {
+	case errors.Is(err, record.ErrForgotten):
+		return out, Refuse("%s", err)
+	case errors.Is(err, record.ErrNotFound):
+		return out, Refuse("there is no run of that name")
+	case err != nil:
+		return out, err
+	}
+	return record.ActionResult{Message: fmt.Sprintf("%s is %s from the next request on, set by %s", spec.KeyRecord, a.Input.Record, a.By)}, nil
 }
 
 // refusal is a refusal that does not change if the request is repeated.

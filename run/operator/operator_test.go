@@ -141,3 +141,38 @@ func TestAnActionOnAForgottenRunIsRefusedAndLeavesNoRow(t *testing.T) {
 	require.NoError(t, s.EndForgetting(ctx, stone))
 	refused()
 }
+
+func TestWhatIsRecordedIsSetForARunThatHasEnded(t *testing.T) {
+	t.Parallel()
+	o, s := newOperator(t)
+	ctx := t.Context()
+	require.NoError(t, s.FinishRun(ctx, "demo", record.Completed, nil))
+	set := func(id, run, value string) (record.Action, error) {
+		return o.Act(ctx, record.Action{ID: id, Run: run, Name: record.ActionSet, By: "ada", Reason: "users agreed", Input: record.ActionInput{Record: value}})
+	}
+	a, err := set("record-all", "demo", "all")
+	require.NoError(t, err)
+	require.Equal(t, "traffic.record is all from the next request on, set by ada", a.Result.Message)
+	setting, err := s.TrafficSetting(ctx, "demo")
+	require.NoError(t, err)
+	require.Equal(t, "all", setting)
+	stored, err := s.Action(ctx, "record-all")
+	require.NoError(t, err)
+	require.Equal(t, record.ActionDone, stored.Outcome)
+	require.Equal(t, "all", stored.Input.Record)
+	_, err = set("record-all", "demo", "none")
+	require.ErrorContains(t, err, "with this id but other contents")
+
+	_, err = set("record-odd", "demo", "some")
+	require.ErrorIs(t, err, operator.ErrRefused)
+	require.ErrorContains(t, err, `traffic.record is "some": want none, with-consent, all`)
+	_, err = set("record-none", "nobody", "all")
+	require.ErrorContains(t, err, "there is no run of that name")
+	_, err = operator.Operator{Dial: o.Dial}.Act(ctx, record.Action{ID: "no-store-1", Run: "demo", Name: record.ActionSet, By: "ada", Input: record.ActionInput{Record: "all"}})
+	require.ErrorContains(t, err, "--store")
+	_, err = o.Act(ctx, record.Action{ID: "both-at-once", Run: "demo", Name: record.ActionSet, By: "ada", Input: record.ActionInput{Record: "all", Values: map[string]float64{"a": 1}}})
+	require.ErrorContains(t, err, "it is set alone")
+	setting, err = s.TrafficSetting(ctx, "demo")
+	require.NoError(t, err)
+	require.Equal(t, "all", setting)
+}

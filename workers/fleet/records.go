@@ -18,6 +18,7 @@ import (
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway"
+	"github.com/fulgurite/fulgurite/gateway/redactor"
 	"github.com/fulgurite/fulgurite/internal/metrics"
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
@@ -45,6 +46,8 @@ type Records struct {
 	engine *native.Engine
 	// engines are those with their own process, which sampler and trainer share.
 	engines *opened
+	// redactors are the programs that rewrite texts of conversations.
+	redactors *redactor.Set
 }
 
 // Open opens the store at a URL and its directory of blobs. It makes no tables, and refuses
@@ -83,7 +86,7 @@ func Connect(ctx context.Context, storeURL, blobs string, log *zap.Logger) (Reco
 	return Records{
 		private: private,
 		Store:   s, Blobs: b, Catalog: catalog.Catalog{Store: s, Blobs: b}, Codecs: NewCodecs(b), Prompts: NewPrompts(b),
-		engine: native.New(native.Options{}), engines: &opened{engines: map[string]model.Engine{}},
+		engine: native.New(native.Options{}), engines: &opened{engines: map[string]model.Engine{}}, redactors: &redactor.Set{},
 	}, nil
 }
 
@@ -96,18 +99,20 @@ func (r Records) Measured(m *metrics.Metrics) Records {
 	return r
 }
 
-// Close ends the engines that have their own process, and closes the store.
+// Close ends the engines that have their own process and the redactors, and closes the store.
 func (r Records) Close() error {
+	r.redactors.Close()
 	r.engines.close()
 	return r.Store.Close()
 }
 
-// Gateway returns a gateway, which answers the calls of agents. It adds journal, conversations,
-// experiments, versions, codecs, prompts and metrics to the config.
+// Gateway returns a gateway, which answers the calls of agents. It adds journal,
+// conversations, experiments, versions, codecs, prompts, redactors and metrics to the config.
 func (r Records) Gateway(c gateway.Config) *gateway.Gateway {
 	c.Experiments = newExperiments(r.Store)
 	c.Journal, c.Conversations, c.Versions, c.Codecs, c.Prompts, c.Metrics = r.Store, r.Store, r.Catalog, r.Codecs.Named, r.Prompts.Set, r.Metrics
 	c.Keys, c.Feedback = store.ServingKeys{Store: r.Store}, r.Store
+	c.Redact = r.redactors.Redact
 	return gateway.New(c)
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -115,7 +116,7 @@ func (c *Stop) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) er
 // Set is `fulgurite set`.
 type Set struct {
 	Message message  `embed:""`
-	Values  []string `arg:"" name:"key=number" help:"A key of the spec, for example training.optimizer.learning_rate=1e-4."`
+	Values  []string `arg:"" name:"key=number" help:"A key of the spec, for example training.optimizer.learning_rate=1e-4. traffic.record=all (or with-consent, none) is set alone, also after the end of the run."`
 }
 
 // Outputs returns what the command prints as JSON.
@@ -123,11 +124,36 @@ func (*Set) Outputs() []any { return []any{updateResult{}} }
 
 // Run sends the action to the run.
 func (c *Set) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	recording, err := recordingOf(c.Values)
+	if err != nil {
+		return err
+	}
+	if recording != "" {
+		return c.Message.send(ctx, s, t, record.ActionSet, record.ActionInput{Record: recording})
+	}
 	values, err := numbers(c.Values)
 	if err != nil {
 		return err
 	}
 	return c.Message.send(ctx, s, t, record.ActionSet, record.ActionInput{Values: values})
+}
+
+// recordingOf returns the value of traffic.record, which is no number, or "" if the words set
+// other keys.
+func recordingOf(words []string) (string, error) {
+	for _, v := range words {
+		key, text, _ := strings.Cut(v, "=")
+		switch {
+		case key != spec.KeyRecord:
+		case len(words) > 1:
+			return "", terminal.Usagef("%s is set alone: set the other keys with another command", spec.KeyRecord)
+		case !slices.Contains(spec.Recordings(), text):
+			return "", terminal.Usagef("%q: want %s=%s", v, spec.KeyRecord, strings.Join(spec.Recordings(), "|"))
+		default:
+			return text, nil
+		}
+	}
+	return "", nil
 }
 
 // numbers reads KEY=NUMBER.

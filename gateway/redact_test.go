@@ -1,0 +1,120 @@
+package gateway_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/gateway"
+	"github.com/fulgurite/fulgurite/model/tokenizer"
+)
+
+// withoutAnn is a redactor that knows one name. It fails at the text "bad".
+func withoutAnn(c *gateway.Config) {
+	c.Redact = func(_ context.Context, command []string, _ time.Duration, text string) (string, error) {
+		if !slices.Equal(command, []string{"redact"}) || strings.Contains(text, "bad") {
+			return "", errors.New("the redactor hangs")
+		}
+		return strings.ReplaceAll(text, "Ann", "NAME"), nil
+	}
+}
+
+func newRedacting(t *testing.T) traffic {
+	t.Helper()
+	s := newTraffic(t, withoutAnn)
+	s.versions.redactor = []string{"redact"}
+	return s
+}
+
+func TestWhatTheRedactorChangesIsStoredWithoutTokens(t *testing.T) {
+	t.Parallel()
+	for path, turns := range map[string][]string{
+		"/v1/chat/completions": {
+			`"logprobs":true,"messages":[{"role":"user","content":"hi"}]`,
+			`"logprobs":true,"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"1"},{"role":"user","content":"I am Ann"}]`,
+			`"logprobs":true,"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"1"},{"role":"user","content":"I am Ann"},{"role":"assistant","content":"Hello Ann"},{"role":"user","content":"bye"}]`,
+		},
+		"/v1/messages": {
+			`"max_tokens":99,"messages":[{"role":"user","content":"hi"}]`,
+			`"max_tokens":99,"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"1"},{"role":"user","content":"I am Ann"}]`,
+			`"max_tokens":99,"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"1"},{"role":"user","content":"I am Ann"},{"role":"assistant","content":"Hello Ann"},{"role":"user","content":"bye"}]`,
+		},
+	} {
+		for _, stream := range []string{"", `"stream":true,`} {
+			for _, restarted := range []bool{false, true} {
+				s := newRedacting(t)
+				s.replies = [][]int32{odd(), say("Hello Ann", tokenizer.End), say("bye", tokenizer.End)}
+				for i, turn := range turns {
+					a := s.post(t, s.url+path, `{`+stream+`"model":"demo",`+turn+`}`)
+					require.Equal(t, http.StatusOK, a.status, a.body)
+					if i == 1 && stream == "" {
+						require.Contains(t, a.body, "Hello Ann", "the client gets what was said")
+					}
+					if restarted {
+						s.restart(t)
+					}
+				}
+				c, calls := s.calls(t, 0)
+				require.True(t, c.Redacted)
+				require.Len(t, calls, 3)
+				require.NotEmpty(t, calls[0].Prompt, "nothing of it changed")
+				for _, call := range calls[1:] {
+					require.Empty(t, call.Prompt)
+					require.Empty(t, call.Completion)
+					require.Empty(t, call.Logprobs)
+					require.NotContains(t, string(call.Request)+string(call.Response), "Ann")
+					require.Contains(t, string(call.Request), "I am NAME")
+					require.Equal(t, -1, call.Parent)
+				}
+				require.Contains(t, string(calls[1].Response), "Hello NAME")
+				asked := s.requests()
+				require.Len(t, asked, 3)
+				require.True(t, strings.HasSuffix(text(asked[2].Prompt), "<user>I am Ann<end><assistant>Hello Ann<end><user>bye<end><assistant>"), "the version reads what was said: %s", text(asked[2].Prompt))
+				before := append(append([]int32{}, calls[0].Prompt...), calls[0].Completion...)
+				require.Equal(t, before, asked[1].Prompt[:len(before)])
+			}
+		}
+	}
+}
+
+func TestARedactedReplyIsNoAnswerToARetry(t *testing.T) {
+	t.Parallel()
+	s := newRedacting(t)
+	for _, restart := range []bool{false, true} {
+		s.replies = [][]int32{say("Hello Ann", tokenizer.End), say("Hello Ann", tokenizer.End)}
+		s.say(t, []string{message("user", "I am Ann")})
+		if restart {
+			s.restart(t)
+		}
+		a := s.say(t, []string{message("user", "I am Ann")}, "X-Stainless-Retry-Count", "1")
+		require.Equal(t, "Hello Ann", content(t, a.body))
+	}
+	s.requireConversations(t, 2, 2)
+}
+
+func TestWhatTheRedactorFailsAtIsNotStored(t *testing.T) {
+	t.Parallel()
+	for _, deliver := range []bool{false, true} {
+		s := newRedacting(t)
+		s.versions.deliver = deliver
+		for path, rest := range map[string]string{"/v1/chat/completions": `"messages":[` + message("user", "bad") + `]`, "/v1/completions": `"prompt":[97]`} {
+			a := s.post(t, s.url+path, `{"model":"demo",`+rest+`}`)
+			if deliver {
+				require.Equal(t, http.StatusOK, a.status, a.body)
+			} else {
+				require.Equal(t, http.StatusServiceUnavailable, a.status)
+			}
+		}
+		s.requireConversations(t, 0, 0)
+	}
+	s := newTraffic(t)
+	s.versions.redactor = []string{"redact"}
+	a := s.post(t, s.url+"/v1/chat/completions", `{"model":"demo","messages":[`+message("user", "a")+`]}`)
+	require.Equal(t, http.StatusServiceUnavailable, a.status, "a gateway without redactors stores nothing of a run that has one")
+}
