@@ -21,6 +21,7 @@ type ForgottenKind string
 const (
 	ForgottenRun     ForgottenKind = "run"     // a run with all that it left
 	ForgottenTask    ForgottenKind = "task"    // what a task left in a run
+	ForgottenUser    ForgottenKind = "user"    // what a user said in a run
 	ForgottenRecords ForgottenKind = "records" // bodies, spans and printed output of a run
 )
 
@@ -29,7 +30,8 @@ const (
 type Forgotten struct {
 	Run  string        `json:"run"`
 	What ForgottenKind `json:"what"`
-	// Task is the id of the task of a ForgottenTask.
+	// Task is the id of the task of a ForgottenTask. For a ForgottenUser it is the keyed hash
+	// of the user, a slash, and the number of the removal: users may come again.
 	Task   string    `json:"task,omitempty"`
 	By     string    `json:"by"`
 	Reason string    `json:"reason,omitempty"`
@@ -62,16 +64,39 @@ type ForgottenTaskReport struct {
 	Left []string `json:"left"`
 }
 
-// ForgottenSteps returns the steps of a run whose batches were removed with a task, and the
-// tasks, in the order of the tombstones.
+// ForgottenUserReport says what a user had left in a run.
+type ForgottenUserReport struct {
+	Run string `json:"run"`
+	// Conversations are the numbers of those that are removed, and Calls and Tokens count what
+	// they recorded.
+	Conversations []int `json:"conversations"`
+	Calls         int   `json:"calls"`
+	Tokens        int   `json:"tokens"`
+	// Feedback counts what the user said of replies, in conversations of others too. What
+	// others said in the conversations goes with these and is not counted.
+	Feedback int `json:"feedback"`
+	// Steps are those whose segment has some of it; their batches are removed whole.
+	Steps []int `json:"steps"`
+	// Versions are those of this run and of others that were made in these steps, or from
+	// such a version. They stay.
+	Versions []string `json:"versions"`
+}
+
+// ForgottenSteps returns the steps of a run whose batches were removed with a task or a user,
+// and the tasks, in the order of the tombstones.
 func ForgottenSteps(all []Forgotten) (steps map[int]bool, tasks []string) {
 	steps = map[int]bool{}
 	for _, f := range all {
-		if f.What != ForgottenTask {
+		switch f.What {
+		case ForgottenTask:
+			tasks = append(tasks, f.Task)
+		case ForgottenUser:
+		default:
 			continue
 		}
-		tasks = append(tasks, f.Task)
-		var r ForgottenTaskReport
+		var r struct {
+			Steps []int `json:"steps"`
+		}
 		if json.Unmarshal(f.Report, &r) != nil {
 			continue // the store writes only reports that can be read
 		}

@@ -166,7 +166,7 @@ func (s *Store) withoutBodies(ctx context.Context, address record.Address, seq i
 		return err
 	}
 	for _, f := range removed {
-		if f.What != record.ForgottenTask {
+		if f.What == record.ForgottenRun || f.What == record.ForgottenRecords {
 			return fmt.Errorf("read bodies of %s: %w", address, changed(f))
 		}
 	}

@@ -46,7 +46,8 @@ const (
 	unusedFeedback = ` JOIN conversations v ON v.run = f.run AND v.number = f.conversation
 WHERE f.run = $1 AND f.step = 0 AND v.last < $2 ORDER BY f.conversation, f.at, f.id LIMIT $3`
 	lockConversations = `SELECT v.number FROM conversations v WHERE v.run = $1 AND (v.number = $2
-OR v.number IN (SELECT c.task FROM calls c WHERE c.id = $3 AND c.kind = 'served' AND c.run = $1)) ORDER BY v.number`
+OR v.number IN (SELECT c.task FROM calls c WHERE c.id = $3 AND c.kind = 'served' AND c.run = $1))
+AND EXISTS (SELECT 1 FROM attempts a WHERE a.run = v.run AND a.kind = 'served' AND a.step = 0 AND a.task = v.number) ORDER BY v.number`
 	oppositeFeedback = `SELECT f.id FROM feedback f WHERE f.run = $1 AND f.person = $2 AND f.person <> '' AND f.call_id = $3 AND f.preferred = $4 LIMIT 1`
 	countFeedback    = `SELECT COUNT(*) FROM feedback f WHERE f.run = $1 AND f.conversation = $2`
 	useFeedback      = `UPDATE feedback SET step = $3 WHERE run = $1 AND id = $2 AND step = 0`
@@ -196,7 +197,8 @@ func (s *Store) UnusedFeedback(ctx context.Context, run string, before time.Time
 // PutSegment records what a step learns from conversations, and that its feedback is used.
 // If the step has a segment, that one is returned, and nothing changes. Feedback that another
 // step has used is record.ErrConflict, and feedback that is not on record, for example since
-// its user was forgotten, is record.ErrNotFound; nothing is recorded then.
+// its user was forgotten, is record.ErrNotFound; nothing is recorded then. While a user is being
+// removed from the run, it is record.ErrForgotten.
 func (s *Store) PutSegment(ctx context.Context, segment record.Segment) (stored record.Segment, created bool, err error) {
 	segment.At = orNow(segment.At)
 	text, err := encode("segment", segment)
@@ -206,6 +208,9 @@ func (s *Store) PutSegment(ctx context.Context, segment record.Segment) (stored 
 	if err == nil {
 		err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
 			if err := refuseRemoved(t, segment.Run); err != nil {
+				return err
+			}
+			if err := refuseWhileForgetting(t, segment.Run); err != nil {
 				return err
 			}
 			stored, created, err = database.InsertOrFind(t, insertSegment, []any{segment.Run, segment.Policy, segment.Step, text, database.Nanos(segment.At)}, func() (record.Segment, error) {
@@ -221,6 +226,19 @@ func (s *Store) PutSegment(ctx context.Context, segment record.Segment) (stored 
 		return record.Segment{}, false, fmt.Errorf("put segment of %s step %d: %w", segment.Run, segment.Step, err)
 	}
 	return stored, created, nil
+}
+
+// refuseWhileForgetting returns an error if a user is being removed from a run: a new segment
+// could have what is about to go.
+func refuseWhileForgetting(t database.Tx, run string) error {
+	f, err := database.One(t.Ctx, t, readForgotten, selectForgotten+` WHERE run = $1 AND what = 'user' AND ended = 0 ORDER BY task LIMIT 1`, run)
+	switch {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil
+	case err != nil:
+		return err
+	}
+	return fmt.Errorf("the removal of one of its users has not ended: %w", forgotten(f))
 }
 
 // takeFeedback marks the feedback of a segment as used. It does so in the order of ids, so

@@ -47,7 +47,9 @@ const (
 // BeginForgetting puts a tombstone on record before anything is removed. The run has to be
 // the one on record, and must have ended: otherwise it is record.ErrConflict. From then on
 // a run that is removed has the status record.Forgetting. A tombstone that is on record
-// stays, with its report, and is returned; created says whether this call stored it.
+// stays, with its report, and is returned; created says whether this call stored it. What a
+// user said may also be removed from a run that is under way, since conversations go on as
+// long as versions are served: the caller makes sure that the run has not learned from it.
 func (s *Store) BeginForgetting(ctx context.Context, r record.Run, f record.Forgotten) (stored record.Forgotten, created bool, err error) {
 	args := []any{f.Run, string(f.What), f.Task, f.By, f.Reason, string(f.Report), database.Nanos(orNow(f.Begun))}
 	err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
@@ -55,7 +57,7 @@ func (s *Store) BeginForgetting(ctx context.Context, r record.Run, f record.Forg
 		if err != nil {
 			return notFound(err)
 		}
-		if now.Status == record.Running || now.ExecutionID != r.ExecutionID || now.Status != r.Status {
+		if now.Status == record.Running && f.What != record.ForgottenUser || now.ExecutionID != r.ExecutionID || now.Status != r.Status {
 			return fmt.Errorf("%w: it is %s", record.ErrConflict, now.Status)
 		}
 		stored, created, err = database.InsertOrFind(t, insertForgotten, args, func() (record.Forgotten, error) {

@@ -49,13 +49,18 @@ func refuseForgotten(t database.Tx, name string) error {
 }
 
 // refuseChanged returns an error if something was removed from a run, so that it can't go
-// on.
+// on. It can go on without conversations that it has not learned from.
 func refuseChanged(t database.Tx, name string) error {
 	all, err := database.List(t.Ctx, t, readForgotten, forgottenOfRun, name)
-	if err != nil || len(all) == 0 {
+	if err != nil {
 		return err
 	}
-	return changed(all[0])
+	for _, f := range all {
+		if steps, _ := record.ForgottenSteps([]record.Forgotten{f}); f.What != record.ForgottenUser || len(steps) > 0 {
+			return changed(f)
+		}
+	}
+	return nil
 }
 
 // changed returns the error that says why a run from which something was removed can't go
@@ -64,6 +69,8 @@ func changed(f record.Forgotten) error {
 	switch f.What {
 	case record.ForgottenTask:
 		return fmt.Errorf("its task %q: %w", f.Task, forgotten(f))
+	case record.ForgottenUser:
+		return fmt.Errorf("what one of its users said: %w", forgotten(f))
 	case record.ForgottenRecords:
 		return fmt.Errorf("the bodies of its calls: %w", forgotten(f))
 	}

@@ -64,10 +64,10 @@ func (s *Store) secret(ctx context.Context, name string) (secret string, err err
 }
 
 // conversationColumns are those that readConversation reads, from conversations v and
-// attempts a.
+// attempts a. A conversation without its attempt is being removed.
 const (
-	conversationColumns = `v.run, v.number, v.name, v.client, v.person, v.policy, v.version, v.pinned, v.experiment, v.candidate, v.redacted, v.begun, v.last, COALESCE(a.calls, 0)`
-	fromConversations   = ` FROM conversations v LEFT JOIN attempts a ON a.run = v.run AND a.kind = 'served' AND a.step = 0 AND a.task = v.number AND a.sample = 0 AND a.attempt = 1`
+	conversationColumns = `v.run, v.number, v.name, v.client, v.person, v.policy, v.version, v.pinned, v.experiment, v.candidate, v.redacted, v.begun, v.last, a.calls`
+	fromConversations   = ` FROM conversations v JOIN attempts a ON a.run = v.run AND a.kind = 'served' AND a.step = 0 AND a.task = v.number AND a.sample = 0 AND a.attempt = 1`
 )
 
 func conversationFields(c *record.Conversation) []any {
@@ -98,8 +98,8 @@ func (s *Store) ConversationsNamed(ctx context.Context, run, key, name string) (
 	return all, nil
 }
 
-// missingConversation returns the error for a conversation without a row: its attempt stays
-// when it is removed.
+// missingConversation returns the error for a conversation that is not there. When one is
+// removed, its rollout stays, so that its number is not used again.
 func missingConversation(ctx context.Context, q database.Querier, run string, number int, err error) error {
 	if !errors.Is(err, sql.ErrNoRows) {
 		return err
@@ -211,4 +211,88 @@ func (s *Store) tokensOf(ctx context.Context, c record.Call) (prompt, completion
 	}
 	completion, err = tokens.Decode(nil, parts[0])
 	return prompt, completion, err
+}
+
+const (
+	lockConversation  = `SELECT v.number FROM conversations v WHERE v.run = $1 AND v.number = $2`
+	conversationOf    = `run = $1 AND kind = 'served' AND step = 0 AND task = $2`
+	deleteServed      = `DELETE FROM attempts WHERE ` + conversationOf
+	conversationsUser = `SELECT number FROM conversations WHERE run = $1 AND person = $2 ORDER BY number`
+	feedbackUser      = `SELECT id FROM feedback WHERE run = $1 AND person = $2 ORDER BY id`
+	runsUser          = `SELECT run FROM conversations WHERE person = $1 UNION SELECT run FROM feedback WHERE person = $1
+UNION SELECT run FROM forgotten WHERE what = 'user' AND ended = 0 AND SUBSTR(task, 1, LENGTH($1) + 1) = $1 || '/' ORDER BY 1`
+)
+
+// RemoveConversation removes a conversation: its calls with their bodies, its feedback and
+// everything else that is on record of it. Its rollout stays, so that its number is not used
+// again. From the beginning on nothing is added to it: gateways and feedback are told that it
+// is not there. If it is interrupted, the next call continues; what is removed already is no
+// error.
+func (s *Store) RemoveConversation(ctx context.Context, run string, number int) error {
+	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
+		if t.ForUpdate == "" {
+			if _, err := t.Exec("PRAGMA secure_delete = ON"); err != nil {
+				return err
+			}
+		}
+		// Feedback that is being added has the lock.
+		if _, err := database.List(t.Ctx, t, database.Scalar[int], lockConversation+t.ForUpdate, run, number); err != nil {
+			return err
+		}
+		_, err := t.Exec(deleteServed, run, number)
+		return err
+	})
+	for _, table := range attemptTables {
+		if err == nil {
+			err = s.removeRows(ctx, table, conversationOf, run, number)
+		}
+	}
+	for _, rows := range [][2]string{
+		{"feedback", `run = $1 AND conversation = $2`}, {"conversation_replies", `run = $1 AND number = $2`}, {"conversations", `run = $1 AND number = $2`},
+	} { // the conversation last: by it an interrupted removal is found
+		if err == nil {
+			err = s.removeRows(ctx, rows[0], rows[1], run, number)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("remove conversation %d of run %s: %w", number, run, err)
+	}
+	return nil
+}
+
+// RemoveFeedbackOf removes the feedback that a user, named by the keyed hash, gave in a run.
+func (s *Store) RemoveFeedbackOf(ctx context.Context, run, user string) error {
+	if err := s.removeRows(ctx, "feedback", `run = $1 AND person = $2 AND person <> ''`, run, user); err != nil {
+		return fmt.Errorf("remove the feedback of a user in run %s: %w", run, err)
+	}
+	return nil
+}
+
+// RunsOfUser returns the names of the runs with a conversation or with feedback of a user,
+// who is named by the keyed hash, and of those in which the removal of the user was
+// interrupted.
+func (s *Store) RunsOfUser(ctx context.Context, user string) ([]string, error) {
+	all, err := database.List(ctx, s.db.Read(), database.Scalar[string], runsUser, user)
+	if err != nil {
+		return nil, fmt.Errorf("list the runs of a user: %w", err)
+	}
+	return all, nil
+}
+
+// ConversationsOfUser returns the numbers of the conversations of a user in a run, in order.
+func (s *Store) ConversationsOfUser(ctx context.Context, run, user string) ([]int, error) {
+	all, err := database.List(ctx, s.db.Read(), database.Scalar[int], conversationsUser, run, user)
+	if err != nil {
+		return nil, fmt.Errorf("list the conversations of a user in run %s: %w", run, err)
+	}
+	return all, nil
+}
+
+// FeedbackOfUser returns the ids of the feedback that a user gave in a run, in order.
+func (s *Store) FeedbackOfUser(ctx context.Context, run, user string) ([]string, error) {
+	all, err := database.List(ctx, s.db.Read(), database.Scalar[string], feedbackUser, run, user)
+	if err != nil {
+		return nil, fmt.Errorf("list the feedback of a user in run %s: %w", run, err)
+	}
+	return all, nil
 }

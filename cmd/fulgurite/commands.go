@@ -11,6 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/doctor"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/evaluate"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/forget"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/keys"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/models"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/page"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/plan"
@@ -21,6 +22,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/taskset"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/token"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/trackers"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/traffic"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/training"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/trial"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/version"
@@ -49,6 +51,8 @@ type commands struct {
 	Token      token.Commands     `cmd:"" help:"Make, list and revoke the tokens by which people log in to the page."`
 	Report     results.Report     `cmd:"" help:"Account for every prompt, attempt and promotion of a run."`
 	Calls      calls.Command      `cmd:"" help:"Show the model calls of an attempt: who made them, and what became of them."`
+	Traffic    traffic.Command    `cmd:"" help:"Show the recorded conversations with served versions and the feedback on them, and write them to files."`
+	Keys       keys.Commands      `cmd:"" help:"Make, list and revoke the API keys of clients of served versions."`
 	Credit     results.Credit     `cmd:"" help:"Compare ways to assign credit on the rollouts of a step."`
 	Prompts    results.Prompts    `cmd:"" help:"List the prompts that a search found, print their texts, compare and export them."`
 	Versions   results.Versions   `cmd:"" help:"List a run's versions, and how the promoted one changed."`
@@ -69,7 +73,7 @@ type commands struct {
 	Data       results.Data       `cmd:"" help:"Write what a run was trained on as JSONL or Parquet, for other trainers."`
 	Track      trackers.Command   `cmd:"" help:"Write the metrics of runs to TensorBoard's files, trackio or wandb, while the runs go on."`
 	Provenance results.Provenance `cmd:"" help:"Say what a version was made of: steps, tasks, attempts and calls, back to the first model."`
-	Forget     forget.Command     `cmd:"" help:"Remove a run that has ended, or what a task left, from rows, files and histories."`
+	Forget     forget.Command     `cmd:"" help:"Remove a run that has ended, or what a task or a user left, from rows, files and histories."`
 	Prune      forget.Prune       `cmd:"" help:"Delete what is no longer needed of runs that have ended: files of versions, bodies of calls."`
 	WarmStart  trial.WarmStart    `cmd:"" help:"Make only the warm start of a spec, as a Hugging Face directory."`
 	Schema     plan.Schema        `cmd:"" help:"Print the JSON Schema of specs, or of what a command prints with --json."`

@@ -16,6 +16,7 @@ package atif
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -342,6 +343,24 @@ func (s Source) Trajectories(ctx context.Context, yield func(Trajectory) error) 
 		one, err := s.trajectory(ctx, t.Address, question)
 		if err != nil {
 			return fmt.Errorf("attempt %s: %w", t.Address, err)
+		}
+		if err := yield(one); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Conversations calls yield with each of the attempts at addresses that has a call. They are
+// conversations with served versions, which have no task.
+func (s Source) Conversations(ctx context.Context, addresses []record.Address, yield func(Trajectory) error) error {
+	for _, address := range addresses {
+		one, err := s.trajectory(ctx, address, address.String())
+		if errors.Is(err, record.ErrNotFound) || err == nil && len(one.Steps) == 0 {
+			continue // it was removed meanwhile
+		}
+		if err != nil {
+			return fmt.Errorf("conversation %s: %w", address, err)
 		}
 		if err := yield(one); err != nil {
 			return err

@@ -250,8 +250,11 @@ func (p *page) writeForgotten(all []record.Forgotten) {
 	p.Line("\nRemoved at the request of a person")
 	p.lines(len(all), func(i int) {
 		f, what := all[i], "the bodies, spans and printed output of all attempts"
-		if f.What == record.ForgottenTask {
+		switch f.What {
+		case record.ForgottenTask:
 			what = fmt.Sprintf("task %q", f.Task)
+		case record.ForgottenUser:
+			what = fmt.Sprintf("what the user %.12s said", f.Task)
 		}
 		if f.Ended.IsZero() {
 			what += " (the removal was interrupted)"

@@ -53,6 +53,12 @@ type ForgetStore interface {
 	SetResult(ctx context.Context, run string, result []byte) error
 	BodyBytes(ctx context.Context, run string) (int64, error)
 	RemoveBodies(ctx context.Context, run string) error
+	RunsOfUser(ctx context.Context, user string) ([]string, error)
+	ConversationsOfUser(ctx context.Context, run, user string) ([]int, error)
+	FeedbackOfUser(ctx context.Context, run, user string) ([]string, error)
+	Segments(ctx context.Context, run, policy string) ([]record.Segment, error)
+	RemoveConversation(ctx context.Context, run string, number int) error
+	RemoveFeedbackOf(ctx context.Context, run, user string) error
 }
 
 // ForgetBlobs is the part of a blob store that a Forgetter needs.
@@ -71,7 +77,7 @@ type Histories interface {
 	Containing(ctx context.Context, run record.Run, texts []string) ([]string, error)
 }
 
-// Forgetter removes runs, and what tasks left in runs, at the request of a person. A removal
+// Forgetter removes runs, and what tasks and users left in runs, at the request of a person. A removal
 // that is interrupted is ended by the next one. Different processes should not remove the
 // same run at the same time: they disturb nothing, but their reports are not complete.
 type Forgetter struct {
@@ -470,7 +476,11 @@ func Refusal(ctx context.Context, s interface {
 		if step == 0 && len(numbers) == 0 || step != 0 && !slices.ContainsFunc(numbers, func(n int) bool { return step-earlier <= n && n <= step }) {
 			continue
 		}
-		return fmt.Errorf("run %s: task %q was %w on %s by %s, and the %s of %s %s went with it", run, one.Task, record.ErrForgotten, readable.Time(one.Begun), one.By,
+		what := fmt.Sprintf("task %q was", one.Task)
+		if one.What == record.ForgottenUser {
+			what = "what one of its users said was"
+		}
+		return fmt.Errorf("run %s: %s %w on %s by %s, and the %s of %s %s went with it", run, what, record.ErrForgotten, readable.Time(one.Begun), one.By,
 			readable.Name(len(numbers), "batch"), readable.Name(len(numbers), "step"), shownSteps(numbers))
 	}
 	return nil

@@ -370,15 +370,38 @@ func (f *Forgetter) planSnapshots(ctx context.Context, run record.Run, task stri
 // were made from these attempts.
 func (f *Forgetter) planBatches(ctx context.Context, run string, attempts []record.Address, p *storedTaskReport) error {
 	trained, steps := map[string]bool{}, map[int]bool{}
-	var unknown []int // steps whose batch went with another task
 	for _, a := range attempts {
 		if a.Kind == record.Train || a.Kind == record.Reserve {
 			trained[a.String()], steps[a.Step] = true, true
 		}
 	}
-	batches, err := f.Store.Batches(ctx, run, model.DefaultPolicy)
+	found, err := f.batchesWith(ctx, run, steps, func(b model.Batch) bool {
+		return slices.ContainsFunc(b.Trajectories, func(t model.BatchTrajectory) bool { return trained[t.Attempt] })
+	})
 	if err != nil {
 		return err
+	}
+	p.Steps, p.Files, p.Versions = append(p.Steps, found.steps...), append(p.Files, found.files...), append(p.Versions, found.versions...)
+	if unknown := found.unknown; len(unknown) > 0 {
+		p.Left = append(p.Left, fmt.Sprintf("whether the %s of %s %s, which went with another task, had it is not known: the versions count as trained on it",
+			readable.Name(len(unknown), "batch"), readable.Name(len(unknown), "step"), shownSteps(unknown)))
+	}
+	return nil
+}
+
+// foundBatches are batches that have something.
+type foundBatches struct {
+	steps    []int
+	unknown  []int    // steps whose batch was removed before
+	files    []string // the batches, and what was made from them
+	versions []string // that were made in these steps, or from such a version
+}
+
+// batchesWith finds which of some steps have a batch for which has is true.
+func (f *Forgetter) batchesWith(ctx context.Context, run string, steps map[int]bool, has func(model.Batch) bool) (found foundBatches, err error) {
+	batches, err := f.Store.Batches(ctx, run, model.DefaultPolicy)
+	if err != nil {
+		return found, err
 	}
 	for _, b := range batches {
 		if !steps[b.Step] {
@@ -386,56 +409,52 @@ func (f *Forgetter) planBatches(ctx context.Context, run string, attempts []reco
 		}
 		data, err := f.Blobs.Get(ctx, b.Digest)
 		if errors.Is(err, record.ErrNotFound) {
-			unknown = append(unknown, b.Step)
+			found.unknown = append(found.unknown, b.Step)
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("batch of step %d: %w", b.Step, err)
+			return found, fmt.Errorf("batch of step %d: %w", b.Step, err)
 		}
 		content, err := hf.DecodeBatch(data)
 		if err != nil {
-			return fmt.Errorf("batch of step %d: %w", b.Step, err)
+			return found, fmt.Errorf("batch of step %d: %w", b.Step, err)
 		}
-		if !slices.ContainsFunc(content.Trajectories, func(t model.BatchTrajectory) bool { return trained[t.Attempt] }) {
+		if !has(content) {
 			continue
 		}
-		p.Steps = append(p.Steps, b.Step)
+		found.steps = append(found.steps, b.Step)
 		derived, err := f.derived(ctx, []string{b.Digest})
 		if err != nil {
-			return err
+			return found, err
 		}
-		p.Files = append(append(p.Files, derived...), b.Digest)
+		found.files = append(append(found.files, derived...), b.Digest)
 	}
-	if len(unknown) > 0 {
-		p.Left = append(p.Left, fmt.Sprintf("whether the %s of %s %s, which went with another task, had it is not known: the versions count as trained on it",
-			readable.Name(len(unknown), "batch"), readable.Name(len(unknown), "step"), shownSteps(unknown)))
+	if len(found.steps)+len(found.unknown) == 0 {
+		return found, nil
 	}
-	if len(p.Steps)+len(unknown) == 0 {
-		return nil
-	}
-	if p.Versions, err = (provenance.Walker{Store: f.Store, Blobs: f.Blobs}).MadeFrom(ctx, run, slices.Min(slices.Concat(p.Steps, unknown))); err != nil {
-		return err
+	if found.versions, err = (provenance.Walker{Store: f.Store, Blobs: f.Blobs}).MadeFrom(ctx, run, slices.Min(slices.Concat(found.steps, found.unknown))); err != nil {
+		return found, err
 	}
 	r, err := f.Store.Run(ctx, run)
 	if err != nil {
-		return err
+		return found, err
 	}
 	policies, err := policiesOf(r)
 	if err != nil {
-		return err
+		return found, err
 	}
 	for _, policy := range policies {
 		versions, err := f.Store.Versions(ctx, run, policy)
 		if err != nil {
-			return err
+			return found, err
 		}
 		for _, v := range versions {
-			if v.Scores != "" && slices.Contains(p.Steps, v.Number) { // log-probabilities of the batch
-				p.Files = append(p.Files, v.Scores)
+			if v.Scores != "" && slices.Contains(found.steps, v.Number) { // log-probabilities of the batch
+				found.files = append(found.files, v.Scores)
 			}
 		}
 	}
-	return nil
+	return found, nil
 }
 
 // planLeft finds what is not removed although it may tell of the task. ended are the runs from

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -110,6 +111,10 @@ func (r Retrier) Retry(ctx context.Context, run record.Run, reason string) (exec
 // whole returns an error if something was removed from a run.
 func (r Retrier) whole(ctx context.Context, run string) error {
 	removed, err := r.Store.Forgotten(ctx, run)
+	removed = slices.DeleteFunc(removed, func(f record.Forgotten) bool { // a run can go on without conversations that it has not learned from
+		steps, _ := record.ForgottenSteps([]record.Forgotten{f})
+		return f.What == record.ForgottenUser && len(steps) == 0
+	})
 	if err != nil || len(removed) == 0 {
 		return err
 	}
@@ -117,6 +122,8 @@ func (r Retrier) whole(ctx context.Context, run string) error {
 	switch removed[0].What {
 	case record.ForgottenTask:
 		what = fmt.Sprintf("its task %q was %s", removed[0].Task, record.ErrForgotten)
+	case record.ForgottenUser:
+		what = fmt.Sprintf("what one of its users said was %s", record.ErrForgotten)
 	case record.ForgottenRun:
 		what = "its removal was begun"
 	}

@@ -1,5 +1,5 @@
 // Package forget holds the commands that remove what runs have left: all of a run, what one
-// task left, or what is no longer needed.
+// task or one user left, or what is no longer needed.
 package forget
 
 import (
@@ -22,7 +22,8 @@ import (
 type Command struct {
 	Run_    string            `name:"run" help:"Remove this run, which has ended: rows, files and histories." placeholder:"RUN" xor:"what" required:""`
 	Task    string            `help:"Remove what the task with this id left in all runs that have ended: texts, tokens, and the batches that have it." placeholder:"ID" xor:"what" required:""`
-	In      string            `help:"With --task, only in this run." placeholder:"RUN"`
+	User    string            `help:"Remove what this user, as clients name it, said to served versions in all runs: conversations, feedback, and the batches that have it." placeholder:"NAME" xor:"what" required:""`
+	In      string            `help:"With --task or --user, only in this run." placeholder:"RUN"`
 	Yes     bool              `help:"Remove it. Without this, the command only says what it would remove." xor:"do"`
 	DryRun  bool              `help:"Say what would be removed, and remove nothing, with exit code 0." xor:"do"`
 	Rewrite bool              `help:"Rewrite the database afterwards, so that no page of it keeps a copy of what was removed. Everybody who writes waits meanwhile, and it needs as much free disk as the database has."`
@@ -33,12 +34,12 @@ type Command struct {
 }
 
 // Outputs returns what the command prints as JSON.
-func (*Command) Outputs() []any { return []any{retention.RunReport{}, retention.TaskReport{}} }
+func (*Command) Outputs() []any { return []any{retention.RunReport{}, retention.TaskReport{}, retention.UserReport{}} }
 
 // Run removes it, or says what it would remove.
 func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
-	if c.In != "" && c.Task == "" {
-		return terminal.Usagef("--in says in which run a task is forgotten: give it with --task")
+	if c.In != "" && c.Task == "" && c.User == "" {
+		return terminal.Usagef("--in says in which run a task or a user is forgotten: give it with --task or --user")
 	}
 	f, done, err := open(ctx, s, t, c.Records)
 	if err != nil {
@@ -46,9 +47,12 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	}
 	defer done()
 	by := cmp.Or(c.By, state.Person())
-	if c.Task != "" {
+	switch {
+	case c.Task != "":
 		err = c.task(ctx, t, f, by)
-	} else {
+	case c.User != "":
+		err = c.user(ctx, t, f, by)
+	default:
 		err = c.run(ctx, t, f, by)
 	}
 	if errors.Is(err, retention.ErrRefused) {
@@ -161,6 +165,37 @@ func (c *Command) task(ctx context.Context, t *terminal.Terminal, f *forgetter, 
 	}
 	if c.Yes && len(report.Runs) > 0 {
 		t.Printf("\nAll of it is removed. The versions stay.\n")
+	}
+	return nil
+}
+
+func (c *Command) user(ctx context.Context, t *terminal.Terminal, f *forgetter, by string) error {
+	hash, err := f.records.Store.HashUser(ctx, c.User)
+	if err != nil {
+		return err
+	}
+	report, err := f.ForgetUser(ctx, hash, c.In, by, c.Reason, !c.Yes)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return t.JSON(report)
+	}
+	t.Printf("User %s, with the hash %s\n", terminal.Escape(c.User), hash)
+	for _, r := range report.Runs {
+		t.Printf("\n%s\n", r.Run)
+		t.Printf("  conversations  %d, with %s and %s\n", len(r.Conversations), readable.Count(r.Calls, "call"), readable.Count(r.Tokens, "token"))
+		t.Printf("  feedback       %d\n", r.Feedback)
+		t.Printf("  batches        %s\n", steps(r.Steps))
+		for _, v := range r.Versions {
+			t.Printf("  trained on it, and staying: %s\n", v)
+		}
+	}
+	for _, run := range report.UnderWay {
+		t.Printf("\n%s: under way, and it has learned from the user, so nothing of it is removed; forget the user again when the run has ended\n", run)
+	}
+	if c.Yes && len(report.Runs) > 0 {
+		t.Printf("\nAll of it is removed. The versions stay. What the user says from now on is recorded as before.\n")
 	}
 	return nil
 }
