@@ -29,6 +29,10 @@ import (
 // ErrRecords is wrapped when a batch was not made from the calls on record.
 var ErrRecords = errors.New("batch and calls disagree")
 
+// ErrFeedback is wrapped when a batch has corrected texts or preferences. Its rows are not
+// sequences of calls, and no column says what their objective is.
+var ErrFeedback = errors.New("its rows are feedback, which this file can't hold; a batch can be read by itself, as docs/formats.md describes")
+
 // Store is the part of a store that a dataset reads.
 type Store interface {
 	Run(ctx context.Context, name string) (record.Run, error)
@@ -118,6 +122,9 @@ func (s Source) batches(ctx context.Context, use func(digest string, b model.Bat
 		b, err := hf.DecodeBatch(file)
 		if err != nil {
 			return fmt.Errorf("batch of step %d (%s): %w", entry.Step, entry.Digest, err)
+		}
+		if objective := b.Objective(); objective != model.PolicyGradient {
+			return fmt.Errorf("batch of step %d (%s): objective %s: %w", entry.Step, entry.Digest, objective, ErrFeedback)
 		}
 		attempts, err := s.attempts(ctx, of, b)
 		if err != nil {
