@@ -65,6 +65,8 @@ func forbidden(folder, p string) string {
 		return "credit does no I/O and knows no clock and no chance"
 	case within(folder, "prompts/search") && (ours && p != module+"prompts" && !within(p, "tasks/shuffle", "internal/truncate") || within(p, "bufio", "context", "crypto/rand", "database", "go.temporal.io", "io", "log", "math/rand", "net", "os", "sync", "syscall", "time")):
 		return "a workflow drives searches: they do no I/O, and know no clock and no chance but their own"
+	case within(folder, "run/experiment") && (ours || within(p, "bufio", "context", "crypto/rand", "database", "go.temporal.io", "io", "log", "math/rand", "net", "os", "sync", "syscall")):
+		return "the test of an experiment is arithmetic that anybody may repeat"
 	case within(folder, "update") && within(p, "go.temporal.io", "store", "database"):
 		return "updates need neither Temporal nor a database"
 	case within(folder, "page") && within(p, "go.temporal.io", "workflows", "activities", "database"):
@@ -116,6 +118,8 @@ func TestImportsAgainstTheDesignAreNoticed(t *testing.T) {
 		{"prompts/search", module + "prompts/rewrite"},
 		{"prompts/search", module + "store"},
 		{"prompts/search", "go.temporal.io/sdk/workflow"},
+		{"run/experiment", module + "record"},
+		{"run/experiment", "math/rand/v2"},
 		{"update", "go.temporal.io/sdk/activity"},
 		{"update", module + "store"},
 		{"workflows", module + "store"},
@@ -152,6 +156,7 @@ func TestImportsAgainstTheDesignAreNoticed(t *testing.T) {
 		{"prompts/search", module + "tasks/shuffle"},
 		{"prompts/search", module + "prompts"},
 		{"prompts/search", "crypto/sha256"},
+		{"run/experiment", "crypto/sha256"},
 		{"prompts/reflector", "os/exec"},
 		{"prompts/reflector", module + "internal/chatclient"},
 		{"store", module + "store/blob"},
