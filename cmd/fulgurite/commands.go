@@ -3,6 +3,7 @@ package main
 import (
 	"slices"
 
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/backup"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/calls"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/chat"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/completion"
@@ -75,6 +76,8 @@ type commands struct {
 	Provenance results.Provenance `cmd:"" help:"Say what a version was made of: steps, tasks, attempts and calls, back to the first model."`
 	Forget     forget.Command     `cmd:"" help:"Remove a run that has ended, or what a task or a user left, from rows, files and histories."`
 	Prune      forget.Prune       `cmd:"" help:"Delete what is no longer needed of runs that have ended: files of versions, bodies of calls."`
+	Backup     backup.Command     `cmd:"" help:"Copy the directory of a stack, also while it runs: store, Temporal's database and blobs as they are at one moment."`
+	Restore    backup.Restore     `cmd:"" help:"Make a directory of state out of a backup, and forget again what was forgotten since."`
 	WarmStart  trial.WarmStart    `cmd:"" help:"Make only the warm start of a spec, as a Hugging Face directory."`
 	Schema     plan.Schema        `cmd:"" help:"Print the JSON Schema of specs, or of what a command prints with --json."`
 	Version    version.Command    `cmd:"" help:"Print what this program was built from and for; so does fulgurite --version."`

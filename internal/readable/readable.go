@@ -74,3 +74,16 @@ func (l *Lines) Line(format string, args ...any) {
 		_, l.Err = fmt.Fprintln(l.W, strings.TrimRight(fmt.Sprintf(format, args...), " "))
 	}
 }
+
+// Bytes returns a number of bytes with a fitting unit, such as "1.5 MiB".
+func Bytes(n int64) string {
+	switch {
+	case n < 1<<10:
+		return Count(int(n), "byte")
+	case n < 1<<20:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	case n < 1<<30:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/backup"
 	"github.com/fulgurite/fulgurite/run/retention"
 	"github.com/fulgurite/fulgurite/run/runstate"
 	"github.com/fulgurite/fulgurite/workers/fleet"
@@ -67,7 +68,39 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		}
 		return terminal.Usagef("nothing was removed: give --yes to remove it")
 	}
+	if c.Records.Store == "" {
+		if err := c.tellBackups(ctx, s, t, f); err != nil {
+			return err
+		}
+	}
 	return f.scrub(ctx, c.Rewrite)
+}
+
+// tellBackups notes in the directories of backups what was forgotten, so that a restore
+// repeats it. A directory that can't be reached is named: its disk may be elsewhere.
+func (c *Command) tellBackups(ctx context.Context, s *state.Flags, t *terminal.Terminal, f *forgetter) error {
+	directories, err := s.Backups()
+	if err != nil || len(directories) == 0 {
+		return err
+	}
+	stones, err := f.records.Store.AllForgotten(ctx)
+	if err != nil {
+		return err
+	}
+	id, err := f.records.Store.ID(ctx)
+	if err != nil {
+		return err
+	}
+	for _, directory := range directories {
+		if err := backup.Note(directory, id, stones); err != nil {
+			fmt.Fprintf(t.Err, "The backup in %s was not told what was forgotten: %v. To restore it, give `%s` also --forgotten %s.\n", directory, err, s.Command("restore", directory), s.Dir)
+			continue
+		}
+		if !c.JSON {
+			t.Printf("The backup in %s still has it, until the next `%s`; a restore of it forgets it again.\n", directory, s.Command("backup", directory))
+		}
+	}
+	return nil
 }
 
 // forgetter removes things, and knows the records from which it does.
@@ -121,7 +154,7 @@ func (c *Command) run(ctx context.Context, t *terminal.Terminal, f *forgetter, b
 	}
 	t.Printf("Run %s, %s, spec %s\n", report.Run, report.Status, report.SpecDigest)
 	t.Printf("  rows       %d in %s\n", rows, readable.Count(len(report.Rows), "table"))
-	t.Printf("  files      %d, %s\n", report.Files, size(report.Bytes))
+	t.Printf("  files      %d, %s\n", report.Files, readable.Bytes(report.Bytes))
 	if report.KeptFiles > 0 {
 		t.Printf("             %d more stay, because other runs need them\n", report.KeptFiles)
 	}
@@ -220,17 +253,4 @@ func steps(numbers []int) string {
 		texts[i] = fmt.Sprint(n)
 	}
 	return fmt.Sprintf("of %s %s", readable.Name(len(numbers), "step"), strings.Join(texts, ", "))
-}
-
-// size returns a number of bytes for people.
-func size(n int64) string {
-	switch {
-	case n < 1<<10:
-		return readable.Count(int(n), "byte")
-	case n < 1<<20:
-		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
-	case n < 1<<30:
-		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-	}
-	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
 }

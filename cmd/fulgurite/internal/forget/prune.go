@@ -116,14 +116,14 @@ func (c *Prune) print(t *terminal.Terminal, r retention.PruneReport) {
 	if c.DryRun {
 		word = "would be"
 	}
-	t.Printf("Of %s, %d ended longer ago than %s. About %s %s removed:\n", readable.Count(r.Selected, "run"), r.Ended, time.Duration(c.OlderThan), size(r.Bytes), word)
+	t.Printf("Of %s, %d ended longer ago than %s. About %s %s removed:\n", readable.Count(r.Selected, "run"), r.Ended, time.Duration(c.OlderThan), readable.Bytes(r.Bytes), word)
 	for _, one := range r.Runs {
 		t.Printf("  %s, ended %s\n", one.Run, readable.Time(one.Finished))
 		if one.Files > 0 {
-			t.Printf("    %s, %s: versions %s\n", readable.Count(one.Files, "file"), size(one.FileBytes), report.Ranges(one.Versions))
+			t.Printf("    %s, %s: versions %s\n", readable.Count(one.Files, "file"), readable.Bytes(one.FileBytes), report.Ranges(one.Versions))
 		}
 		if one.Records {
-			t.Printf("    bodies, spans and printed output, %s\n", size(one.BodyBytes))
+			t.Printf("    bodies, spans and printed output, %s\n", readable.Bytes(one.BodyBytes))
 		}
 	}
 	for _, line := range r.Skipped {

@@ -21,6 +21,8 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/builtin"
 	"github.com/fulgurite/fulgurite/internal/devserver"
+	"github.com/fulgurite/fulgurite/internal/shell"
+	"github.com/fulgurite/fulgurite/run/backup"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/workers/pageserver"
 	"github.com/fulgurite/fulgurite/workers/stack"
@@ -113,8 +115,25 @@ func Start(ctx context.Context, s *state.Flags, t *terminal.Terminal, p Ports, q
 	for _, notice := range st.Notices {
 		fmt.Fprintln(t.Err, notice)
 	}
+	sayMissing(ctx, s, t, st)
 	go s.WatchSpace(ctx, t)
 	return st, nil
+}
+
+// missingTime bounds the search for missing blobs.
+const missingTime = 10 * time.Second
+
+// sayMissing says if the directory lacks a blob that a row of its store names: then the two
+// are not from one moment, or the blob is lost.
+func sayMissing(ctx context.Context, s *state.Flags, t *terminal.Terminal, st *stack.Stack) {
+	ctx, cancel := context.WithTimeout(ctx, missingTime)
+	defer cancel()
+	missing, err := backup.Missing(ctx, st.Store, st.Blobs)
+	if err != nil || missing == nil {
+		return // whoever reads a manifest that is damaged says so
+	}
+	fmt.Fprintf(t.Err, "%s lacks blob %s of %s: blobs and store are from different times, or the blob is lost. If there is a backup, stop this and make a new directory from it: `%s`\n",
+		s.Layout().Blobs(), missing.Digest, missing.For, shell.Place{}.Command("restore", "BACKUP", "--to", "DIR"))
 }
 
 // checkEvery is how often the directory of a running stack is checked. A new stack on the

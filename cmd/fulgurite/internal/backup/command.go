@@ -1,0 +1,73 @@
+// Package backup holds the commands that copy the directory of a stack and make one out of
+// such a copy.
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
+	"github.com/fulgurite/fulgurite/internal/build"
+	"github.com/fulgurite/fulgurite/internal/readable"
+	"github.com/fulgurite/fulgurite/run/backup"
+	"github.com/fulgurite/fulgurite/workers/stack"
+)
+
+// Command is `fulgurite backup`.
+type Command struct {
+	Directory string            `arg:"" name:"directory" help:"Where the backup goes. The next backup to the same directory copies only what is new." type:"path"`
+	JSON      bool              `help:"Print JSON." name:"json"`
+	Records   state.RecordFlags `embed:""`
+}
+
+// Outputs returns what the command prints as JSON.
+func (*Command) Outputs() []any { return []any{backup.Report{}} }
+
+// Run makes a backup.
+func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	if c.Records.Store != "" || c.Records.Blobs != "" {
+		return terminal.Usagef("backup copies the directory of a stack (--dir), and --store or --blobs names the records of a fleet: " +
+			"back up its databases with the tools of PostgreSQL, and then its blobs, as docs/backup.md says; unset FULGURITE_STORE and FULGURITE_BLOBS to back up --dir")
+	}
+	report, err := backup.Write(ctx, c.Directory, places(s.Dir), build.This("").Version)
+	if err != nil {
+		return refused(err)
+	}
+	if err := s.AddBackup(report.Directory); err != nil {
+		return fmt.Errorf("the backup is complete, and forget does not know of it: %w", err)
+	}
+	if c.JSON {
+		return t.JSON(report)
+	}
+	m := report.Manifest
+	t.Printf("Backup of %s in %s, as it was at %s\n", s.Dir, report.Directory, readable.Time(m.Began))
+	t.Printf("  runs       %d\n", len(m.Runs))
+	size := int64(0)
+	for _, f := range m.Files {
+		size += f.Bytes
+	}
+	t.Printf("  databases  %s\n", readable.Bytes(size))
+	t.Printf("  blobs      %s, %s\n", readable.Count(m.BlobFiles, "file"), readable.Bytes(m.BlobBytes))
+	t.Printf("             %d of them new, %s; %d removed that it no longer needs\n", report.NewFiles, readable.Bytes(report.NewBytes), report.RemovedFiles)
+	t.Printf("It took %.1f s. To go on from it:  %s\n", report.Seconds, s.Command("restore", report.Directory))
+	return nil
+}
+
+// places says where the parts of a stack's directory are.
+func places(directory string) backup.Places {
+	l := stack.Layout(directory)
+	return backup.Places{Store: l.Database(), Temporal: filepath.Join(l.Temporal(), "temporal.db"), Blobs: l.Blobs()}
+}
+
+// refused makes a usage error of an error that only another command line helps against.
+func refused(err error) error {
+	for _, one := range []error{backup.ErrPlace, backup.ErrNone, backup.ErrRelease, backup.ErrBusy} {
+		if errors.Is(err, one) {
+			return terminal.Usage(err)
+		}
+	}
+	return err
+}

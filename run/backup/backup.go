@@ -1,0 +1,591 @@
+// Package backup copies the directory of a stack, also while the stack works, and makes a
+// directory of it again.
+//
+// A backup is a directory with the store's and Temporal's databases, both as they were at
+// one moment, the blobs, and a manifest that says what they are. A directory that is restored
+// is like that of a stack that was killed at that moment: the next start goes on from there.
+//
+// Guarantees:
+//
+//   - Write changes nothing in the directory of the stack, and nobody there waits longer
+//     than for another writer.
+//   - A backup counts from the moment at which its manifest is there. If Write is killed, the
+//     backup before it stays usable, and the next Write removes what is left.
+//   - The next Write to the same directory copies only blobs that it lacks. It removes those
+//     that the new backup does not have.
+//   - Restore writes only below a directory that does not exist or is empty, which gets its
+//     content at once, when everything is there and matches the manifest.
+//
+// Where the file system allows it, a blob is not copied but gets another name (a hard link).
+// Such a backup protects from mistakes, and not from the loss of the disk.
+//
+// The package knows files and the store. It starts no server: what was forgotten since a
+// backup is removed by the caller of Restore, who gets a Restored directory that nobody uses
+// yet.
+package backup
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/store/blob"
+	"github.com/fulgurite/fulgurite/store/database"
+)
+
+// Places says where the parts of a stack's directory are.
+type Places struct {
+	Store    string // the store's SQLite file
+	Temporal string // the SQLite file of the embedded Temporal server
+	Blobs    string // the directory of blobs
+}
+
+// Errors of this package. None of them gets better by waiting.
+var (
+	// ErrPlace means that a directory can't be used for what was asked.
+	ErrPlace = errors.New("this directory can't be used")
+	// ErrDamaged means that a backup is not as its manifest says, or that the stack's own
+	// directory lacks files.
+	ErrDamaged = errors.New("it is not complete")
+	// ErrRelease means that another release has written a backup.
+	ErrRelease = errors.New("it is of another release")
+	// ErrBusy means that another process writes to a backup's directory.
+	ErrBusy = errors.New("another process uses it")
+	// ErrNone means that a directory has no complete backup.
+	ErrNone = errors.New("there is no complete backup in it")
+)
+
+// The names of a backup's directory.
+const (
+	lockFile      = "fulgurite-backup" // also says that the directory is one of backups
+	manifestFile  = "manifest.json"
+	forgottenFile = "forgotten.json"
+	blobDirectory = "blobs"
+	databases     = "databases-" // begins the names of directories
+	storeFile     = "fulgurite.db"
+	temporalFile  = "temporal.db"
+	listFile      = "blobs.txt"
+)
+
+// format is the number of the layout of a backup's directory.
+const format = 1
+
+// tries is how often a backup is begun again because blobs that it needs were removed while
+// it was made.
+const tries = 5
+
+// Report says what Write did. The keys of its JSON are a public contract.
+type Report struct {
+	Directory string   `json:"directory"`
+	Manifest  Manifest `json:"manifest"`
+	// NewFiles and NewBytes are the blobs that the directory did not have yet.
+	NewFiles int   `json:"new_files"`
+	NewBytes int64 `json:"new_bytes"`
+	// RemovedFiles are the blobs of the backup before this one that this one does not have.
+	RemovedFiles int `json:"removed_files"`
+	// Tries is how often the databases were copied.
+	Tries   int     `json:"tries"`
+	Seconds float64 `json:"seconds"`
+}
+
+// writer makes one backup.
+type writer struct {
+	directory string
+	from      Places
+	release   string
+	source    *blob.Store
+	target    *blob.Store
+	blobs     map[string]int64 // the size of each blob that the source had
+	report    Report
+	reached   func(stage string) error
+}
+
+// Write makes a backup of a stack's directory in another directory, which is made if it is
+// absent. release names the program that does it.
+func Write(ctx context.Context, directory string, from Places, release string) (Report, error) {
+	return write(ctx, directory, from, release, func(string) error { return nil })
+}
+
+// write is Write with a function that is called after each stage. If the function fails, all
+// is left as after a kill.
+func write(ctx context.Context, directory string, from Places, release string, reached func(stage string) error) (_ Report, err error) {
+	began := time.Now()
+	directory, err = filepath.Abs(directory)
+	if err != nil {
+		return Report{}, fmt.Errorf("find %s: %w", directory, err)
+	}
+	w := writer{directory: directory, from: from, release: release, report: Report{Directory: directory}, reached: reached}
+	lock, err := w.prepare(ctx)
+	if err != nil {
+		return Report{}, fmt.Errorf("back up to %s: %w", directory, err)
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
+	if err := w.write(ctx); err != nil {
+		return Report{}, fmt.Errorf("back up to %s: %w", directory, err)
+	}
+	w.report.Seconds = time.Since(began).Seconds()
+	return w.report, nil
+}
+
+// prepare locks the directory, removes what an interrupted backup left, and notes what was
+// forgotten.
+func (w *writer) prepare(ctx context.Context) (_ *os.File, err error) {
+	for _, path := range []string{w.from.Store, w.from.Temporal, w.from.Blobs} {
+		if _, err := os.Stat(path); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
+	}
+	if err := w.claim(); err != nil {
+		return nil, err
+	}
+	lock, err := lockDirectory(w.directory, true)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, lock.Close())
+		}
+	}()
+	last, err := readManifest(w.directory)
+	switch {
+	case errors.Is(err, ErrNone):
+	case err != nil:
+		return nil, err
+	}
+	if err := w.removeDatabases(last.Databases); err != nil {
+		return nil, err
+	}
+	if w.source, err = blob.Open(w.from.Blobs); err != nil {
+		return nil, err
+	}
+	if w.target, err = blob.Open(filepath.Join(w.directory, blobDirectory)); err != nil {
+		return nil, err
+	}
+	return lock, w.noteForgotten(ctx, last.Store)
+}
+
+// claim makes the directory one of backups. It refuses a directory with other files.
+func (w *writer) claim() error {
+	if err := os.MkdirAll(w.directory, 0o755); err != nil {
+		return err
+	}
+	for _, path := range []string{w.from.Blobs, w.from.Store} {
+		if beside, err := isSame(filepath.Dir(path), w.directory); err != nil {
+			return err
+		} else if beside {
+			return fmt.Errorf("%w: it is the directory that is backed up: give another one", ErrPlace)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(w.directory, lockFile)); err == nil {
+		return nil
+	}
+	if name, err := firstEntry(w.directory); err != nil {
+		return err
+	} else if name != "" {
+		return fmt.Errorf("%w: it has %q and was not made by a backup: give one that is empty or does not exist", ErrPlace, name)
+	}
+	f, err := os.OpenFile(filepath.Join(w.directory, lockFile), os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), syncPath(w.directory))
+}
+
+func isSame(a, b string) (bool, error) {
+	first, err := os.Stat(a)
+	if err != nil {
+		return false, err
+	}
+	second, err := os.Stat(b)
+	return err == nil && os.SameFile(first, second), err
+}
+
+// firstEntry returns the name of a file in a directory, "" if it is empty.
+func firstEntry(directory string) (string, error) {
+	d, err := os.Open(directory)
+	if err != nil {
+		return "", err
+	}
+	names, err := d.Readdirnames(1)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return strings.Join(names, ""), errors.Join(err, d.Close())
+}
+
+// removeDatabases removes the copies of databases of all backups but one.
+func (w *writer) removeDatabases(except string) error {
+	entries, err := os.ReadDir(w.directory)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() && strings.HasPrefix(e.Name(), databases) && e.Name() != except {
+			if err := os.RemoveAll(filepath.Join(w.directory, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// noteForgotten writes what was forgotten up to now, also if the backup fails later. known
+// is the id of the store of the backups in the directory, "" if it has none.
+func (w *writer) noteForgotten(ctx context.Context, known string) error {
+	id, stones, err := Tombstones(ctx, w.from.Store)
+	if err != nil {
+		return err
+	}
+	if known != "" && known != id {
+		return fmt.Errorf("%w: it has a backup of another store (%s, and this one is %s): give another directory", ErrPlace, known, id)
+	}
+	return addForgotten(w.directory, id, stones)
+}
+
+func (w *writer) write(ctx context.Context) error {
+	for w.report.Tries < tries {
+		w.report.Tries++
+		done, err := w.try(ctx)
+		if err != nil || done {
+			return err
+		}
+	}
+	return fmt.Errorf("blobs that a copy of the store needs were removed %d times while it was made: try again", tries)
+}
+
+// try makes a backup. It returns false if blobs were removed meanwhile that it needs.
+func (w *writer) try(ctx context.Context) (done bool, err error) {
+	w.blobs = map[string]int64{}
+	// Most blobs are copied before the databases. So few can go between the copy of the
+	// databases and that of the rest.
+	if err := w.takeBlobs(ctx, "first blobs"); err != nil {
+		return false, err
+	}
+	m := Manifest{Format: format, Release: w.release, Databases: databases + time.Now().UTC().Format("20060102-150405-") + rand.Text()[:8], Began: time.Now().UTC()}
+	in := filepath.Join(w.directory, m.Databases)
+	if err := os.Mkdir(in, 0o755); err != nil {
+		return false, err
+	}
+	err = database.CopyTogether(ctx, database.FileCopy{From: w.from.Store, To: filepath.Join(in, storeFile)}, database.FileCopy{From: w.from.Temporal, To: filepath.Join(in, temporalFile)})
+	if err == nil {
+		err = w.reached("databases")
+	}
+	if err == nil {
+		err = w.takeBlobs(ctx, "blobs")
+	}
+	if err != nil {
+		return false, err
+	}
+	complete, err := w.describe(ctx, in, &m)
+	if err != nil {
+		return false, err
+	}
+	if !complete {
+		return false, os.RemoveAll(in)
+	}
+	if err := w.commit(m); err != nil {
+		return false, err
+	}
+	w.report.Manifest = m
+	return true, w.clean(ctx, m)
+}
+
+// takeBlobs copies all blobs that the directory lacks, and notes all that there are. Those
+// that are removed meanwhile it leaves out.
+func (w *writer) takeBlobs(ctx context.Context, stage string) error {
+	err := w.source.List(ctx, func(digest string, size int64) error {
+		if known, ok := w.blobs[digest]; ok && known == size {
+			return nil
+		}
+		taken, err := w.target.Take(ctx, w.source, digest)
+		if errors.Is(err, blob.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		w.blobs[digest] = size
+		if taken {
+			w.report.NewFiles, w.report.NewBytes = w.report.NewFiles+1, w.report.NewBytes+size
+			return w.reached("a blob")
+		}
+		return nil
+	})
+	if err == nil {
+		err = w.target.Sync()
+	}
+	if err != nil {
+		return err
+	}
+	return w.reached(stage)
+}
+
+// describe checks the copies of the databases and writes down what the backup has. complete
+// is false if a blob is missing that the stack's directory had when its rows were copied.
+func (w *writer) describe(ctx context.Context, in string, m *Manifest) (complete bool, err error) {
+	for _, name := range []string{storeFile, temporalFile} {
+		if err := database.CheckFile(ctx, filepath.Join(in, name)); err != nil {
+			return false, err
+		}
+	}
+	missing, err := w.readStore(ctx, filepath.Join(in, storeFile), m)
+	if err != nil {
+		return false, err
+	}
+	if missing != nil {
+		now, err := missingNow(ctx, w.from)
+		if err != nil {
+			return false, err
+		}
+		if now != nil && now.Digest == missing.Digest {
+			return false, fmt.Errorf("%w: %s lacks %s of %s: put the file back, from an earlier backup perhaps, or remove what needs it with prune or forget", ErrDamaged, w.from.Blobs, missing.Digest, missing.For)
+		}
+		return false, nil
+	}
+	if err := w.writeList(filepath.Join(in, listFile), m); err != nil {
+		return false, err
+	}
+	m.Files = map[string]File{}
+	for _, name := range []string{storeFile, temporalFile, listFile} {
+		if m.Files[name], err = fileOf(ctx, filepath.Join(in, name)); err != nil {
+			return false, err
+		}
+	}
+	m.Ended = time.Now().UTC()
+	return true, errors.Join(syncPath(in), w.reached("description"))
+}
+
+// readStore reads what the manifest says of a copy of the store. missing is a blob that the
+// copy needs and that the backup does not have.
+func (w *writer) readStore(ctx context.Context, path string, m *Manifest) (missing *store.NeededFile, err error) {
+	s, err := store.Open(ctx, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if m.Store, err = s.ID(ctx); err != nil {
+		return nil, err
+	}
+	if m.Schema, err = s.Schema(ctx); err != nil {
+		return nil, err
+	}
+	if m.Mark, err = s.Mark(ctx); err != nil {
+		return nil, err
+	}
+	runs, err := s.Runs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m.Runs = []Run{}
+	for _, r := range slices.Backward(runs) {
+		m.Runs = append(m.Runs, Run{r.Name, r.Status})
+	}
+	return firstMissing(ctx, s, w.target, func(digest string) (bool, error) { _, ok := w.blobs[digest]; return ok, nil })
+}
+
+// writeList writes the digest and the size of each blob.
+func (w *writer) writeList(path string, m *Manifest) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	out := bufio.NewWriter(f)
+	m.BlobFiles = len(w.blobs)
+	for _, digest := range slices.Sorted(maps.Keys(w.blobs)) {
+		m.BlobBytes += w.blobs[digest]
+		_, _ = fmt.Fprintf(out, "%s %d\n", digest, w.blobs[digest]) // Flush returns the error
+	}
+	return errors.Join(out.Flush(), f.Sync(), f.Close())
+}
+
+// commit writes the manifest, from which on the backup counts.
+func (w *writer) commit(m Manifest) error {
+	if err := writeJSON(filepath.Join(w.directory, manifestFile), m); err != nil {
+		return err
+	}
+	return w.reached("manifest")
+}
+
+// clean removes what only earlier backups had.
+func (w *writer) clean(ctx context.Context, m Manifest) error {
+	if err := w.removeDatabases(m.Databases); err != nil {
+		return err
+	}
+	return w.target.List(ctx, func(digest string, _ int64) error {
+		if _, ok := w.blobs[digest]; ok {
+			return nil
+		}
+		w.report.RemovedFiles++
+		return w.target.Remove(ctx, digest)
+	})
+}
+
+// missingNow returns a blob that a stack's store needs and that its directory does not have.
+func missingNow(ctx context.Context, from Places) (_ *store.NeededFile, err error) {
+	s, err := store.Open(ctx, from.Store, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	b, err := blob.Open(from.Blobs)
+	if err != nil {
+		return nil, err
+	}
+	return Missing(ctx, s, b)
+}
+
+// Missing returns a blob that a store needs and that is not in a directory of blobs, nil if
+// it has all. Others may work on both.
+func Missing(ctx context.Context, s *store.Store, b *blob.Store) (*store.NeededFile, error) {
+	var last *store.NeededFile
+	for {
+		missing, err := firstMissing(ctx, s, b, func(digest string) (bool, error) { return b.Has(ctx, digest) })
+		if err != nil || missing == nil {
+			return nil, err
+		}
+		// A file that is collected is marked on record before it is removed. So what is needed
+		// in a later search, too, is not one that was collected after its row was read.
+		if last != nil && last.Digest == missing.Digest {
+			return missing, nil
+		}
+		last = missing
+	}
+}
+
+// errMissing ends a search.
+var errMissing = errors.New("missing")
+
+// firstMissing returns the first blob that a store needs and that has does not know.
+func firstMissing(ctx context.Context, s *store.Store, b *blob.Store, has func(digest string) (bool, error)) (*store.NeededFile, error) {
+	var missing store.NeededFile
+	err := s.NeededFiles(ctx, func(f store.NeededFile) error {
+		digests := []string{f.Digest}
+		if ok, err := has(f.Digest); err != nil {
+			return err
+		} else if f.Manifest && ok {
+			text, err := b.Get(ctx, f.Digest)
+			if err != nil {
+				return fmt.Errorf("read the manifest of %s: %w", f.For, err)
+			}
+			digests = append(digests, named(text, f.Batch)...)
+		}
+		for _, digest := range digests {
+			ok, err := has(digest)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				missing = store.NeededFile{Digest: digest, For: f.For}
+				return errMissing
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, errMissing) {
+		return &missing, nil
+	}
+	return nil, err
+}
+
+// Run is a run of a backup, as it was then.
+type Run struct {
+	Name   string        `json:"name"`
+	Status record.Status `json:"status"`
+}
+
+// fileOf returns the size and the digest of a file.
+func fileOf(ctx context.Context, path string) (File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return File{}, err
+	}
+	sum := sha256.New()
+	n, err := io.Copy(sum, &reader{ctx, f})
+	if err := errors.Join(err, f.Close()); err != nil {
+		return File{}, fmt.Errorf("read %s: %w", path, err)
+	}
+	return File{Bytes: n, SHA256: hex.EncodeToString(sum.Sum(nil))}, nil
+}
+
+// reader ends when its context does.
+type reader struct {
+	ctx context.Context
+	io.Reader
+}
+
+// Read implements io.Reader.
+func (r *reader) Read(p []byte) (int, error) {
+	if err := context.Cause(r.ctx); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
+}
+
+// readList calls visit with each line of a list of blobs.
+func readList(path string, visit func(digest string, size int64) error) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	lines := bufio.NewScanner(f)
+	for n := 1; lines.Scan(); n++ {
+		digest, text, _ := strings.Cut(lines.Text(), " ")
+		size, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return fmt.Errorf("%w: %s line %d is no digest and size", ErrDamaged, path, n)
+		}
+		if err := visit(digest, size); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+// writeJSON replaces a file, which survives loss of power.
+func writeJSON(path string, v any) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", path, err)
+	}
+	part := path + ".part"
+	if err := os.WriteFile(part, append(data, '\n'), 0o644); err != nil {
+		return err
+	}
+	if err := syncPath(part); err != nil {
+		return err
+	}
+	if err := os.Rename(part, path); err != nil {
+		return err
+	}
+	return syncPath(filepath.Dir(path))
+}
+
+// syncPath makes a file or a directory survive loss of power.
+func syncPath(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil && !errors.Is(err, fs.ErrInvalid) {
+		return fmt.Errorf("sync %s: %w", path, err)
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+package backup
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/fulgurite/fulgurite/store"
+)
+
+// Manifest says what a backup has. It is the file manifest.json of the backup's directory.
+type Manifest struct {
+	Format  int    `json:"format"`
+	Release string `json:"release"` // of the program that wrote it
+	Schema  int    `json:"schema"`  // of the store
+	Store   string `json:"store"`   // the store's id
+	// Mark is the number of the store's moment, which Temporal's database has, too.
+	Mark int64 `json:"mark"`
+	// Began is before the moment of the databases, and Ended after it.
+	Began time.Time `json:"began"`
+	Ended time.Time `json:"ended"`
+	// Databases is the directory that has the files.
+	Databases string `json:"databases"`
+	// Files are the two databases and the list of blobs, by name.
+	Files map[string]File `json:"files"`
+	// BlobFiles and BlobBytes count all blobs.
+	BlobFiles int   `json:"blob_files"`
+	BlobBytes int64 `json:"blob_bytes"`
+	Runs      []Run `json:"runs"` // the oldest first
+}
+
+// File describes a file of a backup.
+type File struct {
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"` // 64 hex digits
+}
+
+// readManifest reads the manifest of a backup's directory. It returns ErrNone if there is
+// none.
+func readManifest(directory string) (m Manifest, err error) {
+	path := filepath.Join(directory, manifestFile)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return m, fmt.Errorf("%s: %w", directory, ErrNone)
+	}
+	if err != nil {
+		return m, err
+	}
+	if err := json.Unmarshal(data, &m); err != nil {
+		return m, fmt.Errorf("%w: %s can't be read: %w", ErrDamaged, path, err)
+	}
+	if m.Format != format {
+		return m, fmt.Errorf("%w: %s has format %d, and this program reads format %d", ErrRelease, path, m.Format, format)
+	}
+	if !strings.HasPrefix(m.Databases, databases) || m.Databases != filepath.Base(m.Databases) || m.Store == "" {
+		return m, fmt.Errorf("%w: %s does not name the databases and the store", ErrDamaged, path)
+	}
+	for _, name := range []string{storeFile, temporalFile, listFile} {
+		if m.Files[name].SHA256 == "" {
+			return m, fmt.Errorf("%w: %s does not describe %s", ErrDamaged, path, name)
+		}
+	}
+	return m, nil
+}
+
+// checkSchema refuses a backup of a store that this program can't open.
+func (m Manifest) checkSchema() error {
+	needs, err := store.SchemaNumber()
+	if err == nil && m.Schema != needs {
+		err = fmt.Errorf("%w: its store has schema %d (release %s), and this program needs schema %d: restore it with the program of that release", ErrRelease, m.Schema, m.Release, needs)
+	}
+	return err
+}
+
+var digestsIn = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
+
+// named returns the digests in the manifest of a version, without that of its batch.
+func named(text []byte, batch string) (out []string) {
+	for _, digest := range digestsIn.FindAllString(string(text), -1) {
+		if digest != batch {
+			out = append(out, digest)
+		}
+	}
+	return out
+}
+
+// lockDirectory takes a directory of backups for this process, alone if it writes. The lock
+// is the kernel's and ends with the returned file or with the process.
+func lockDirectory(directory string, alone bool) (*os.File, error) {
+	path := filepath.Join(directory, lockFile)
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: %w", directory, ErrNone)
+	}
+	if err != nil {
+		return nil, err
+	}
+	how := syscall.LOCK_SH
+	if alone {
+		how = syscall.LOCK_EX
+	}
+	err = syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		err = fmt.Errorf("%s: %w: try again when it has ended", directory, ErrBusy)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
