@@ -83,7 +83,7 @@ func addForgotten(directory, id string, stones []record.Forgotten) error {
 	for _, one := range stones {
 		one.Report = nil
 		f.Forgotten = slices.DeleteFunc(f.Forgotten, func(other record.Forgotten) bool {
-			return other.Run == one.Run && other.What == one.What && other.Task == one.Task
+			return isSameRemoval(other, one)
 		})
 		f.Forgotten = append(f.Forgotten, one)
 	}
@@ -93,9 +93,12 @@ func addForgotten(directory, id string, stones []record.Forgotten) error {
 // ToRepeat returns what has to be forgotten again in a store that was restored: of the
 // tombstones, those of runs that the store has and that were forgotten after they had been
 // made. A run with the name of a forgotten one that is newer than its tombstone is another
-// run.
+// run. Each is returned once, even if several sources tell of it.
 func ToRepeat(ctx context.Context, s *store.Store, stones []record.Forgotten) (out []record.Forgotten, err error) {
 	for _, one := range stones {
+		if slices.ContainsFunc(out, func(o record.Forgotten) bool { return isSameRemoval(o, one) }) {
+			continue
+		}
 		run, err := s.RunToForget(ctx, one.Run)
 		if errors.Is(err, record.ErrNotFound) || errors.Is(err, record.ErrForgotten) {
 			continue
@@ -108,11 +111,15 @@ func ToRepeat(ctx context.Context, s *store.Store, stones []record.Forgotten) (o
 			return nil, err
 		}
 		ended := slices.ContainsFunc(done, func(d record.Forgotten) bool {
-			return d.What == one.What && d.Task == one.Task && !d.Ended.IsZero()
+			return isSameRemoval(d, one) && !d.Ended.IsZero()
 		})
 		if !ended && run.Created.Before(one.Begun) {
 			out = append(out, one)
 		}
 	}
 	return out, nil
+}
+
+func isSameRemoval(a, b record.Forgotten) bool {
+	return a.Run == b.Run && a.What == b.What && a.Task == b.Task
 }

@@ -48,7 +48,7 @@ func readManifest(directory string) (m Manifest, err error) {
 	path := filepath.Join(directory, manifestFile)
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return m, fmt.Errorf("%s: %w", directory, ErrNone)
+		return m, ErrNone
 	}
 	if err != nil {
 		return m, err
@@ -96,8 +96,8 @@ func named(text []byte, batch string) (out []string) {
 func lockDirectory(directory string, alone bool) (*os.File, error) {
 	path := filepath.Join(directory, lockFile)
 	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: %w", directory, ErrNone)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil, ErrNone
 	}
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func lockDirectory(directory string, alone bool) (*os.File, error) {
 	}
 	err = syscall.Flock(int(f.Fd()), how|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		err = fmt.Errorf("%s: %w: try again when it has ended", directory, ErrBusy)
+		err = fmt.Errorf("%w: try again when that has ended", ErrBusy)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
@@ -32,7 +34,11 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		return terminal.Usagef("backup copies the directory of a stack (--dir), and --store or --blobs names the records of a fleet: " +
 			"back up its databases with the tools of PostgreSQL, and then its blobs, as docs/backup.md says; unset FULGURITE_STORE and FULGURITE_BLOBS to back up --dir")
 	}
-	report, err := backup.Write(ctx, c.Directory, places(s.Dir), build.This("").Version)
+	from := places(s.Dir)
+	if _, err := os.Stat(from.Store); errors.Is(err, fs.ErrNotExist) {
+		return terminal.Usagef("no runs in %s: choose the directory with --dir", s.Dir)
+	}
+	report, err := backup.Write(ctx, c.Directory, from, build.This("").Version)
 	if err != nil {
 		return refused(err)
 	}
