@@ -1,0 +1,4 @@
+package backup
+
+// WriteUntil is Write with a function that is called after each stage.
+var WriteUntil = write
