@@ -217,17 +217,13 @@ func isSame(a, b string) (bool, error) {
 	return err == nil && os.SameFile(first, second), err
 }
 
-// firstEntry returns the name of a file in a directory, "" if it is empty.
+// firstEntry returns the first name in a directory, "" if it is empty.
 func firstEntry(directory string) (string, error) {
-	d, err := os.Open(directory)
-	if err != nil {
+	entries, err := os.ReadDir(directory)
+	if err != nil || len(entries) == 0 {
 		return "", err
 	}
-	names, err := d.Readdirnames(1)
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return strings.Join(names, ""), errors.Join(err, d.Close())
+	return entries[0].Name(), nil
 }
 
 // removeDatabases removes the copies of databases of all backups but one.

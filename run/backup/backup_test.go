@@ -28,7 +28,7 @@ import (
 // directory is one as a stack has it, but that an SQLite file with a counter stands for
 // Temporal's database.
 type directory struct {
-	t        *testing.T
+	t        testing.TB
 	path     string
 	store    *store.Store
 	blobs    *blob.Store
@@ -40,7 +40,7 @@ func places(path string) backup.Places {
 	return backup.Places{Store: filepath.Join(path, "fulgurite.db"), Temporal: filepath.Join(path, "temporal", "temporal.db"), Blobs: filepath.Join(path, "blobs")}
 }
 
-func open(t *testing.T, path string) directory {
+func open(t testing.TB, path string) directory {
 	t.Helper()
 	ctx := t.Context()
 	p := places(path)

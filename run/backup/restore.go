@@ -152,12 +152,12 @@ type Restored struct {
 // says where the parts of a directory are. What an interrupted call left is removed. The
 // directory must not exist, or be empty.
 func (s *Source) Stage(ctx context.Context, directory string, in func(directory string) Places) (Restored, error) {
-	directory, err := filepath.Abs(directory)
-	if err == nil {
-		err = checkEmpty(directory)
+	if err := CheckTarget(directory); err != nil {
+		return Restored{}, err
 	}
+	directory, err := filepath.Abs(directory)
 	if err != nil {
-		return Restored{}, fmt.Errorf("restore to %s: %w", directory, err)
+		return Restored{}, fmt.Errorf("find %s: %w", directory, err)
 	}
 	r := Restored{Directory: directory + staged, name: directory}
 	if err := s.stage(ctx, r.Directory, in(r.Directory)); err != nil {
@@ -166,16 +166,18 @@ func (s *Source) Stage(ctx context.Context, directory string, in func(directory 
 	return r, nil
 }
 
-// checkEmpty refuses a directory that has something.
-func checkEmpty(directory string) error {
+// CheckTarget refuses a directory that has something, because a backup can't be restored
+// there.
+func CheckTarget(directory string) error {
 	name, err := firstEntry(directory)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
-	case err != nil:
-		return err
-	case name != "":
-		return fmt.Errorf("%w: it has %q: give one that is empty or does not exist", ErrPlace, name)
+	}
+	if err == nil && name != "" {
+		err = fmt.Errorf("%w: it has %q: give one that is empty or does not exist", ErrPlace, name)
+	}
+	if err != nil {
+		return fmt.Errorf("restore to %s: %w", directory, err)
 	}
 	return nil
 }

@@ -51,6 +51,9 @@ func (*Restore) Outputs() []any { return []any{Restored{}} }
 // Run makes a directory of state out of a backup.
 func (c *Restore) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) (err error) {
 	at := &state.Flags{Dir: cmp.Or(c.To, s.Dir), Verbose: s.Verbose}
+	if err := backup.CheckTarget(at.Dir); err != nil {
+		return refused(err)
+	}
 	source, err := backup.Open(c.Directory)
 	if err != nil {
 		return refused(err)
