@@ -25,7 +25,7 @@ type Feedback interface {
 	ServedReplies(ctx context.Context, callID string) ([]record.ServedReply, error)
 	// ConversationAt returns a conversation. If it was removed, the error wraps
 	// record.ErrForgotten.
-	ConversationAt(ctx context.Context, run string, number int) (record.Conversation, error)
+	Conversation(ctx context.Context, run string, number int) (record.Conversation, error)
 	// ConversationsNamed returns the conversations that the client with a key calls by a
 	// name, the newest first.
 	ConversationsNamed(ctx context.Context, run, key, name string) ([]record.Conversation, error)
@@ -308,7 +308,7 @@ func (g *Gateway) repliesOf(ctx context.Context, c client, id string) ([]record.
 // name and the run.
 func (g *Gateway) judgedConversation(ctx context.Context, c client, p postedFeedback) (conversation record.Conversation, err error) {
 	if address, err := record.ParseAddress(strings.Trim(p.Conversation, "/")); err == nil && address.Kind == record.Served {
-		conversation, err = g.config.Feedback.ConversationAt(ctx, address.Run, address.Task)
+		conversation, err = g.config.Feedback.Conversation(ctx, address.Run, address.Task)
 		if err != nil {
 			return conversation, absent(err, p)
 		}

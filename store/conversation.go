@@ -117,11 +117,12 @@ func noteServed(t database.Tx, a record.Address, c record.ServedCall) error {
 	return err
 }
 
-// Conversation returns a conversation of a run by its number, or record.ErrNotFound.
+// Conversation returns a conversation of a run by its number, or record.ErrNotFound. If it was
+// removed, the error also wraps record.ErrForgotten.
 func (s *Store) Conversation(ctx context.Context, run string, number int) (record.Conversation, error) {
 	c, err := database.One(ctx, s.db.Read(), readConversation, selectConversations+ofConversation, run, number)
 	if err != nil {
-		return c, fmt.Errorf("read conversation %d of run %s: %w", number, run, notFound(err))
+		return c, fmt.Errorf("read conversation %d of run %s: %w", number, run, missingConversation(ctx, s.db.Read(), run, number, err))
 	}
 	return c, nil
 }
@@ -227,6 +228,10 @@ func (s *Store) removeConversation(ctx context.Context, run string, number int, 
 	// found again if this process is killed.
 	err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
 		if _, err := lockAttempt(t, a); err != nil {
+			return err
+		}
+		// Feedback that is being added has the lock.
+		if _, err := database.List(t.Ctx, t, database.Scalar[int], lockConversation+t.ForUpdate, run, number); err != nil {
 			return err
 		}
 		if !before.IsZero() {

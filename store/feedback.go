@@ -47,7 +47,7 @@ const (
 WHERE f.run = $1 AND f.step = 0 AND v.last < $2 ORDER BY f.conversation, f.at, f.id LIMIT $3`
 	lockConversations = `SELECT v.number FROM conversations v WHERE v.run = $1 AND (v.number = $2
 OR v.number IN (SELECT c.task FROM calls c WHERE c.id = $3 AND c.kind = 'served' AND c.run = $1))
-AND EXISTS (SELECT 1 FROM attempts a WHERE a.run = v.run AND a.kind = 'served' AND a.step = 0 AND a.task = v.number) ORDER BY v.number`
+AND EXISTS (SELECT 1 FROM attempts a WHERE a.run = v.run AND a.kind = 'served' AND a.step = 0 AND a.task = v.number AND a.outcome = '') ORDER BY v.number`
 	oppositeFeedback = `SELECT f.id FROM feedback f WHERE f.run = $1 AND f.person = $2 AND f.person <> '' AND f.call_id = $3 AND f.preferred = $4 LIMIT 1`
 	countFeedback    = `SELECT COUNT(*) FROM feedback f WHERE f.run = $1 AND f.conversation = $2`
 	useFeedback      = `UPDATE feedback SET step = $3 WHERE run = $1 AND id = $2 AND step = 0`

@@ -281,7 +281,7 @@ func TestConversationsAreListedByWhatIsSaidOfThem(t *testing.T) {
 		})
 		require.Empty(t, cmp.Diff(record.ConversationSummary{Conversation: want, Feedback: 1, Unused: 1}, all[0]))
 		require.Equal(t, [2]int{2, 1}, [2]int{all[2].Feedback, all[2].Unused})
-		one, err := s.ConversationAt(t.Context(), "demo", 2)
+		one, err := s.Conversation(t.Context(), "demo", 2)
 		require.NoError(t, err)
 		require.Empty(t, cmp.Diff(want, one))
 		named, err := s.ConversationsNamed(t.Context(), "demo", "app", "support")

@@ -77,16 +77,6 @@ func conversationFields(c *record.Conversation) []any {
 	}
 }
 
-// ConversationAt returns a conversation by its number. If it was removed, the error wraps
-// record.ErrForgotten in addition to record.ErrNotFound.
-func (s *Store) ConversationAt(ctx context.Context, run string, number int) (record.Conversation, error) {
-	c, err := database.One(ctx, s.db.Read(), readConversation, `SELECT `+conversationColumns+fromConversations+` WHERE v.run = $1 AND v.number = $2`, run, number)
-	if err != nil {
-		return c, fmt.Errorf("read conversation %d of run %s: %w", number, run, missingConversation(ctx, s.db.Read(), run, number, err))
-	}
-	return c, nil
-}
-
 // ConversationsNamed returns the conversations that a client calls by a name, the newest
 // first: it may have one with each version. It is no error if there are none.
 func (s *Store) ConversationsNamed(ctx context.Context, run, key, name string) ([]record.Conversation, error) {
@@ -168,7 +158,7 @@ func (s *Store) ServedReplies(ctx context.Context, callID string) ([]record.Serv
 	}
 	var out []record.ServedReply
 	for _, r := range rows {
-		c, err := s.ConversationAt(ctx, r.call.Run, r.call.Task)
+		c, err := s.Conversation(ctx, r.call.Run, r.call.Task)
 		if errors.Is(err, record.ErrNotFound) {
 			continue // it is being removed
 		}
@@ -215,50 +205,11 @@ func (s *Store) tokensOf(ctx context.Context, c record.Call) (prompt, completion
 
 const (
 	lockConversation  = `SELECT v.number FROM conversations v WHERE v.run = $1 AND v.number = $2`
-	conversationOf    = `run = $1 AND kind = 'served' AND step = 0 AND task = $2`
-	deleteServed      = `DELETE FROM attempts WHERE ` + conversationOf
 	conversationsUser = `SELECT number FROM conversations WHERE run = $1 AND person = $2 ORDER BY number`
 	feedbackUser      = `SELECT id FROM feedback WHERE run = $1 AND person = $2 ORDER BY id`
 	runsUser          = `SELECT run FROM conversations WHERE person = $1 UNION SELECT run FROM feedback WHERE person = $1
 UNION SELECT run FROM forgotten WHERE what = 'user' AND ended = 0 AND SUBSTR(task, 1, LENGTH($1) + 1) = $1 || '/' ORDER BY 1`
 )
-
-// RemoveConversation removes a conversation: its calls with their bodies, its feedback and
-// everything else that is on record of it. Its rollout stays, so that its number is not used
-// again. From the beginning on nothing is added to it: gateways and feedback are told that it
-// is not there. If it is interrupted, the next call continues; what is removed already is no
-// error.
-func (s *Store) RemoveConversation(ctx context.Context, run string, number int) error {
-	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
-		if t.ForUpdate == "" {
-			if _, err := t.Exec("PRAGMA secure_delete = ON"); err != nil {
-				return err
-			}
-		}
-		// Feedback that is being added has the lock.
-		if _, err := database.List(t.Ctx, t, database.Scalar[int], lockConversation+t.ForUpdate, run, number); err != nil {
-			return err
-		}
-		_, err := t.Exec(deleteServed, run, number)
-		return err
-	})
-	for _, table := range attemptTables {
-		if err == nil {
-			err = s.removeRows(ctx, table, conversationOf, run, number)
-		}
-	}
-	for _, rows := range [][2]string{
-		{"feedback", `run = $1 AND conversation = $2`}, {"conversation_replies", `run = $1 AND number = $2`}, {"conversations", `run = $1 AND number = $2`},
-	} { // the conversation last: by it an interrupted removal is found
-		if err == nil {
-			err = s.removeRows(ctx, rows[0], rows[1], run, number)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("remove conversation %d of run %s: %w", number, run, err)
-	}
-	return nil
-}
 
 // RemoveFeedbackOf removes the feedback that a user, named by the keyed hash, gave in a run.
 func (s *Store) RemoveFeedbackOf(ctx context.Context, run, user string) error {

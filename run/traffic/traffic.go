@@ -20,7 +20,7 @@ import (
 
 // Store is the part of a store that conversations are read from.
 type Store interface {
-	ConversationAt(ctx context.Context, run string, number int) (record.Conversation, error)
+	Conversation(ctx context.Context, run string, number int) (record.Conversation, error)
 	Conversations(ctx context.Context, q record.ConversationQuery) ([]record.ConversationSummary, error)
 	Exchanges(ctx context.Context, address record.Address) ([]record.Exchange, error)
 	Feedback(ctx context.Context, run string, conversation int) ([]record.Feedback, error)
@@ -126,7 +126,7 @@ func (s Source) Rows(ctx context.Context, q record.ConversationQuery, yield func
 
 // Row reads one conversation.
 func (s Source) Row(ctx context.Context, run string, number int) (Row, error) {
-	c, err := s.Store.ConversationAt(ctx, run, number)
+	c, err := s.Store.Conversation(ctx, run, number)
 	if err != nil {
 		return Row{}, err
 	}
