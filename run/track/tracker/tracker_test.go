@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -54,6 +56,10 @@ func (p place) python(variables string) string {
 	path := filepath.Join(p.dir, fmt.Sprintf("python-%x", variables))
 	text := fmt.Sprintf("#!/bin/sh\nexec env -u TRACKIO_SPACE_ID -u TRACKIO_SERVER_URL -u WANDB_MODE PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=%q TRACKIO_DIR=%q WANDB_DIR=%q %s %q \"$@\"\n",
 		packages, filepath.Join(p.dir, "trackio"), filepath.Join(p.dir, "wandb"), variables, found)
+	// A process that is forked meanwhile would hold the file open for writing, and the file
+	// could not be executed.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	require.NoError(p.t, os.WriteFile(path, []byte(text), 0o755))
 	return path
 }
@@ -64,7 +70,14 @@ func demo(name string) record.Run {
 
 func (p place) open() *tracker.Writer {
 	p.t.Helper()
-	w, err := tracker.Open(p.t.Context(), p.options, demo("demo"))
+	var w *tracker.Writer
+	var err error
+	// A process that another test forks holds the lock until it executes its program.
+	free := func() bool {
+		w, err = tracker.Open(p.t.Context(), p.options, demo("demo"))
+		return !errors.Is(err, tracker.ErrBusy)
+	}
+	require.Eventually(p.t, free, 10*time.Second, 10*time.Millisecond)
 	require.NoError(p.t, err, p.log)
 	return w
 }
