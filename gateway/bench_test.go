@@ -2,9 +2,12 @@ package gateway_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -20,6 +23,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/fulgurite/fulgurite/gateway"
+	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
 	"github.com/fulgurite/fulgurite/prompts"
 	"github.com/fulgurite/fulgurite/record"
@@ -211,4 +215,34 @@ func BenchmarkSpans(b *testing.B) {
 		require.Equal(b, http.StatusOK, w.Code)
 	}
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "spans/s")
+}
+
+// BenchmarkServedCall measures a turn of a conversation with a served version over HTTP, with
+// a store on disk: not recorded, and recorded.
+func BenchmarkServedCall(b *testing.B) {
+	for _, recording := range []model.Recording{model.RecordNothing, model.RecordAll} {
+		b.Run(cmp.Or(string(recording), "none"), func(b *testing.B) {
+			d := openDatabase(b)
+			_, _, err := d.CreateRun(b.Context(), record.Run{Name: "demo", WorkflowID: "demo", ExecutionID: "x", SpecDigest: "d"})
+			require.NoError(b, err)
+			v := &trafficVersions{recording: recording}
+			v.collected.Store(-1)
+			server := httptest.NewServer(gateway.New(gateway.Config{Journal: d, Conversations: d.Store, Versions: v, Sampler: &script{}}))
+			defer server.Close()
+			took := make([]time.Duration, 0, b.N)
+			for i := 0; b.Loop(); i++ {
+				began := time.Now()
+				body := fmt.Sprintf(`{"model":"demo","messages":[{"role":"user","content":"What is %d?"}]}`, i)
+				response, err := http.Post(server.URL+"/v1/chat/completions", "application/json", strings.NewReader(body))
+				require.NoError(b, err)
+				_, err = io.Copy(io.Discard, response.Body)
+				require.NoError(b, errors.Join(err, response.Body.Close()))
+				require.Equal(b, http.StatusOK, response.StatusCode)
+				took = append(took, time.Since(began))
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2].Microseconds()), "p50-µs")
+			b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "p99-µs")
+		})
+	}
 }

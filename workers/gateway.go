@@ -17,6 +17,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/internal/trust"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/retention"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
@@ -85,6 +86,7 @@ func (c *gatewayCommand) setUp(ctx context.Context, p *process) error {
 		Sampler: router, ServingKey: serving, Closed: closed,
 		Embeddings: gateway.Embeddings{URL: c.Embeddings, Option: "--embeddings URL (FULGURITE_EMBEDDINGS)", Key: os.Getenv(embeddingsKey), Model: c.EmbeddingsModel}, NoReplay: c.NoReplay, Log: p.log.Named("gateway"),
 	})
+	p.Background((&retention.Expirer{Store: records.Store, Log: p.log.Named("retention")}).Run)
 	if c.OTLP != "" {
 		listener, err := p.listen(ctx, c.OTLP)
 		if err != nil {

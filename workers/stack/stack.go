@@ -36,6 +36,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/devserver"
 	"github.com/fulgurite/fulgurite/internal/metrics"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/run/retention"
 	"github.com/fulgurite/fulgurite/run/runstate"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/workers"
@@ -206,6 +207,7 @@ func (s *Stack) startGateway(ctx context.Context, o Options) error {
 	server := fleet.Serve(listener, door, log)
 	s.gatewayURL = server.URL()
 	s.closers.OnClose(server.Close)
+	s.closers.Background((&retention.Expirer{Store: s.Store, Log: log}).Run)
 	if o.TracePort == 0 {
 		return nil
 	}

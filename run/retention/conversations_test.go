@@ -1,0 +1,45 @@
+package retention_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/retention"
+)
+
+func TestConversationsAreKeptAsLongAsTheirRunSays(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	for name, text := range map[string]string{"short": `{"traffic":{"retention_days":0.5}}`, "long": `{"traffic":{"retention_days":30}}`, "ever": `{"traffic":{"record":"all"}}`, "none": `{}`} {
+		_, _, err := r.store.CreateRun(t.Context(), record.Run{Name: name, Spec: []byte(text)})
+		require.NoError(t, err)
+		_, _, err = r.store.BeginConversation(t.Context(), record.Conversation{Run: name, Policy: "main"}, record.Terms{ClientSampling: true})
+		require.NoError(t, err)
+	}
+	now := time.Now()
+	for _, step := range []struct {
+		after   time.Duration
+		removed int
+		left    []string
+	}{
+		{11 * time.Hour, 0, []string{"short", "long", "ever", "none"}},
+		{13 * time.Hour, 1, []string{"long", "ever", "none"}},
+		{31 * 24 * time.Hour, 1, []string{"ever", "none"}},
+		{1e5 * time.Hour, 0, []string{"ever", "none"}},
+	} {
+		e := retention.Expirer{Store: r.store, Now: func() time.Time { return now.Add(step.after) }, Log: zap.NewNop()}
+		removed, err := e.Step(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, step.removed, removed)
+		for _, name := range step.left {
+			_, err := r.store.Conversation(t.Context(), name, 0)
+			require.NoError(t, err, name)
+		}
+	}
+	_, err := r.store.Conversation(t.Context(), "short", 0)
+	require.ErrorIs(t, err, record.ErrNotFound)
+}
