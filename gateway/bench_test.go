@@ -217,9 +217,9 @@ func BenchmarkSpans(b *testing.B) {
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "spans/s")
 }
 
-// BenchmarkServedCall measures a turn of a conversation with a served version over HTTP, with
+// BenchmarkConversation measures the first turn of a conversation with a served version over HTTP, with
 // a store on disk: not recorded, and recorded.
-func BenchmarkServedCall(b *testing.B) {
+func BenchmarkConversation(b *testing.B) {
 	for _, recording := range []model.Recording{model.RecordNothing, model.RecordAll} {
 		b.Run(cmp.Or(string(recording), "none"), func(b *testing.B) {
 			d := openDatabase(b)

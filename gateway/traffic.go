@@ -75,14 +75,14 @@ var errConversation = errors.New("the conversation can't be recorded")
 
 // serveRecorded answers a request as the next one of a conversation.
 func (g *Gateway) serveRecorded(w http.ResponseWriter, r *http.Request, served model.Served, request *conversation.Request, decode model.DecodeRequest) error {
-	// A conversation that was removed since it was found accepts no calls: the request then
-	// begins another.
-	var err error
-	for range 2 {
-		err = g.serveOnce(w, r, served, request)
-		if tracked, ok := w.(*trackedWriter); !errors.Is(err, record.ErrFenced) || ok && tracked.begun {
-			break
-		}
+	// The user is hashed once, because the hash replaces the name in the body. A conversation
+	// that was removed since it was found accepts no calls: the request then begins another.
+	user, err := g.hashUser(r, request.Request)
+	if err == nil {
+		err = g.serveOnce(w, r, served, request, user)
+	}
+	if tracked, ok := w.(*trackedWriter); errors.Is(err, record.ErrFenced) && ok && !tracked.begun {
+		err = g.serveOnce(w, r, served, request, user)
 	}
 	var refusal *wire.Failure
 	switch {
@@ -101,15 +101,20 @@ func (g *Gateway) serveRecorded(w http.ResponseWriter, r *http.Request, served m
 }
 
 // serveOnce answers a request within the conversation that it belongs to now.
-func (g *Gateway) serveOnce(w http.ResponseWriter, r *http.Request, served model.Served, request *conversation.Request) error {
-	of, terms, err := g.conversationOf(r, served, request)
+func (g *Gateway) serveOnce(w http.ResponseWriter, r *http.Request, served model.Served, request *conversation.Request, user string) error {
+	of, terms, created, err := g.conversationOf(r, served, request, user)
 	if err != nil {
 		return err
 	}
 	address := of.Address()
 	c := g.served.enter(address, g.config.Now())
 	defer func() { g.served.leave(address, g.config.Now(), !c.Exists()) }()
-	if err := c.EnterServed(r.Context(), of.Calls); err != nil {
+	if created {
+		err = c.EnterNew(r.Context(), of.Begun, terms)
+	} else {
+		err = c.EnterServed(r.Context(), of.Calls)
+	}
+	if err != nil {
 		return fmt.Errorf("%w: %w", errConversation, err)
 	}
 	g.served.weigh(address, g.config.Now())
@@ -145,23 +150,20 @@ func (g *Gateway) describe(w http.ResponseWriter, of record.Conversation, served
 
 // conversationOf finds the conversation that a request belongs to, or begins one. The terms
 // are those of a conversation that would begin now.
-func (g *Gateway) conversationOf(r *http.Request, served model.Served, request *conversation.Request) (of record.Conversation, terms record.Terms, err error) {
+func (g *Gateway) conversationOf(r *http.Request, served model.Served, request *conversation.Request, user string) (of record.Conversation, terms record.Terms, created bool, err error) {
 	ctx := r.Context()
 	named, err := conversationName(r)
 	if err != nil {
-		return of, terms, err
+		return of, terms, false, err
 	}
 	none, err := wantsNoPrompts(r)
 	if err != nil {
-		return of, terms, err
+		return of, terms, false, err
 	}
 	if none {
 		served.Prompts = ""
 	}
-	want := record.Conversation{Run: served.Run, Name: named, Key: clientOf(r.Context()).key.Name, Policy: served.Policy, Version: served.Number, Pinned: served.Pinned}
-	if want.User, err = g.hashUser(r, request.Request); err != nil {
-		return of, terms, err
-	}
+	want := record.Conversation{Run: served.Run, Name: named, Key: clientOf(r.Context()).key.Name, Policy: served.Policy, Version: served.Number, Pinned: served.Pinned, User: user}
 	scope := fmt.Sprintf("%q %q %t", want.User, want.Policy, none)
 	if want.Pinned {
 		scope += " " + strconv.Itoa(want.Version)
@@ -187,11 +189,11 @@ func (g *Gateway) conversationOf(r *http.Request, served model.Served, request *
 	of, err = g.find(ctx, want, scope, request)
 	if err == nil {
 		if of, err = g.still(r, of, served); err == nil {
-			return of, termsOf(served, of), nil
+			return of, termsOf(served, of), false, nil
 		}
 	}
 	if !errors.Is(err, record.ErrNotFound) {
-		return of, terms, err
+		return of, terms, false, err
 	}
 	return g.begin(ctx, want, served)
 }
@@ -298,7 +300,7 @@ func (g *Gateway) still(r *http.Request, of record.Conversation, served model.Se
 
 // begin begins a conversation with the version that the client asks for, or with the
 // candidate of an experiment.
-func (g *Gateway) begin(ctx context.Context, want record.Conversation, served model.Served) (of record.Conversation, terms record.Terms, err error) {
+func (g *Gateway) begin(ctx context.Context, want record.Conversation, served model.Served) (of record.Conversation, terms record.Terms, created bool, err error) {
 	if g.config.Experiments != nil && !served.Pinned && !served.Newest {
 		unit := cmp.Or(want.User, want.Name)
 		if unit == "" {
@@ -306,7 +308,7 @@ func (g *Gateway) begin(ctx context.Context, want record.Conversation, served mo
 		}
 		version, experiment, candidate, err := g.config.Experiments.Candidate(ctx, want.Run, want.Policy, unit)
 		if err != nil {
-			return of, terms, fmt.Errorf("%w: choose version: %w", errConversation, err)
+			return of, terms, false, fmt.Errorf("%w: choose version: %w", errConversation, err)
 		}
 		want.Experiment, want.Candidate = experiment, candidate
 		if candidate {
@@ -314,11 +316,11 @@ func (g *Gateway) begin(ctx context.Context, want record.Conversation, served mo
 		}
 	}
 	terms = termsOf(served, want)
-	of, _, err = g.config.Conversations.BeginConversation(ctx, want, terms)
+	of, created, err = g.config.Conversations.BeginConversation(ctx, want, terms)
 	if err != nil {
-		return of, terms, fmt.Errorf("%w: %w", errConversation, err)
+		return of, terms, false, fmt.Errorf("%w: %w", errConversation, err)
 	}
-	return of, terms, nil
+	return of, terms, created, nil
 }
 
 // maxConversationName is the most bytes of a conversation's name, and maxUser those of a

@@ -711,6 +711,43 @@ func TestAfterARemovalAnotherConversationBegins(t *testing.T) {
 	}
 }
 
+// lagging finds conversations once that are removed by the time that they are entered.
+type lagging struct {
+	gateway.Conversations
+	store  database
+	armed  atomic.Bool
+	number int
+}
+
+func (l *lagging) NamedConversation(ctx context.Context, c record.Conversation) (record.Conversation, error) {
+	out, err := l.Conversations.NamedConversation(ctx, c)
+	if err == nil && l.armed.CompareAndSwap(true, false) {
+		l.number = out.Number
+		err = l.store.RemoveConversation(ctx, "demo", out.Number)
+	}
+	return out, err
+}
+
+func TestAConversationThatIsRemovedUnderARequestIsBegunAgainForItsUser(t *testing.T) {
+	t.Parallel()
+	l := &lagging{}
+	s := newTraffic(t, func(c *gateway.Config) { l.Conversations, c.Conversations = c.Conversations, l })
+	l.store = s.store
+	ask := func() {
+		a := s.post(t, s.url+"/v1/chat/completions", `{"model":"demo","user":"ann","messages":[`+message("user", "a")+`]}`, "X-Fulgurite-Conversation", "x")
+		require.Equal(t, http.StatusOK, a.status, a.body)
+	}
+	ask()
+	l.armed.Store(true)
+	ask()
+	require.Zero(t, l.number)
+	hash, err := s.store.HashUser(t.Context(), "ann")
+	require.NoError(t, err)
+	c, calls := s.calls(t, 1)
+	require.Equal(t, hash, c.User)
+	require.Contains(t, string(calls[0].Request), hash)
+}
+
 // half is an experiment whose candidate answers one user.
 type half struct{ asked []string }
 

@@ -147,24 +147,30 @@ func (c *Conversation) know(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("read attempt %s: %w", c.address, err)
 		}
-		codec, err := c.maker.config.Codecs(begun.Terms.Codec)
-		if err != nil {
-			return &Fault{fmt.Errorf("codec of attempt %s: %w", c.address, err)}
-		}
-		ignore, err := compile(begun.Terms.Ignore)
-		if err != nil {
-			return &Fault{fmt.Errorf("terms of attempt %s: %w", c.address, err)}
-		}
-		served, err := c.maker.Prompts(begun.Terms.Prompts)
-		if err != nil {
-			return &Fault{fmt.Errorf("prompts of attempt %s: %w", c.address, err)}
-		}
 		end, err := c.maker.config.Journal.AttemptEnd(ctx, c.address)
 		if err != nil {
 			return err
 		}
-		c.begun, c.codec, c.ignore, c.served, c.known, c.end, c.fenced = begun, codec, ignore, served, true, end, !end.IsZero()
+		return c.set(begun, end)
 	}
+	return nil
+}
+
+// set sets what depends on the attempt and its terms.
+func (c *Conversation) set(begun record.Attempt, end time.Time) error {
+	codec, err := c.maker.config.Codecs(begun.Terms.Codec)
+	if err != nil {
+		return &Fault{fmt.Errorf("codec of attempt %s: %w", c.address, err)}
+	}
+	ignore, err := compile(begun.Terms.Ignore)
+	if err != nil {
+		return &Fault{fmt.Errorf("terms of attempt %s: %w", c.address, err)}
+	}
+	served, err := c.maker.Prompts(begun.Terms.Prompts)
+	if err != nil {
+		return &Fault{fmt.Errorf("prompts of attempt %s: %w", c.address, err)}
+	}
+	c.begun, c.codec, c.ignore, c.served, c.known, c.end, c.fenced = begun, codec, ignore, served, true, end, !end.IsZero()
 	return nil
 }
 

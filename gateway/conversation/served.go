@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/prompts"
@@ -47,6 +48,21 @@ func (c *Conversation) EnterServed(ctx context.Context, calls int) error {
 		c.loaded = false
 	}
 	return c.ready(ctx)
+}
+
+// EnterNew is EnterServed for a conversation that the caller has just begun with the terms. It
+// has no calls yet, so nothing is read from the journal.
+func (c *Conversation) EnterNew(ctx context.Context, begun time.Time, terms record.Terms) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.known { // another request has found it meanwhile
+		return c.ready(ctx)
+	}
+	if err := c.set(record.Attempt{Address: c.address, Terms: terms, Begun: begun}, time.Time{}); err != nil {
+		return err
+	}
+	c.tree, c.repeats, c.loaded = newTree(), map[string]*repeats{}, true
+	return nil
 }
 
 // DialogDigest returns the digest of a dialog in a scope, in hex, by which its continuation
