@@ -326,12 +326,33 @@ func (g *Gateway) judgedConversation(ctx context.Context, c client, p postedFeed
 	if err != nil {
 		return conversation, err
 	}
-	for _, one := range all {
-		if !pinned || version == promotedName || version == fmt.Sprint(one.Version) {
-			return one, nil
+	all = slices.DeleteFunc(all, func(one record.Conversation) bool {
+		return pinned && version != promotedName && version != fmt.Sprint(one.Version)
+	})
+	return g.ofUser(ctx, all, p)
+}
+
+// ofUser returns the newest of the conversations of one name. Each user of a client may have
+// one of that name.
+func (g *Gateway) ofUser(ctx context.Context, all []record.Conversation, p postedFeedback) (conversation record.Conversation, err error) {
+	user, err := g.config.Feedback.HashUser(ctx, p.User)
+	if err != nil {
+		return conversation, err
+	}
+	of := func(one record.Conversation) bool { return one.User == user }
+	if i := slices.IndexFunc(all, of); p.User != "" && i >= 0 {
+		return all[i], nil
+	}
+	switch {
+	case len(all) == 0:
+		return conversation, noReply(postedFeedback{Conversation: p.Conversation})
+	case slices.ContainsFunc(all, func(one record.Conversation) bool { return one.User != all[0].User }):
+		return conversation, &wire.Failure{
+			Status: http.StatusConflict, Code: "ambiguous_conversation", Param: "conversation",
+			Message: "conversations of several users have this name: give the user, or the conversation's address",
 		}
 	}
-	return conversation, noReply(postedFeedback{Conversation: p.Conversation})
+	return all[0], nil
 }
 
 // promotedName stands for the promoted version in the name of a model.

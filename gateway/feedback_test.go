@@ -244,6 +244,37 @@ func TestRepliesWithOneIDAreToldApartByTheirConversation(t *testing.T) {
 	requireRefusal(t, s.say(t, operatorKey, `{"reply":"chatcmpl-z","conversation":"other/served-0/0/0/1","thumb":"up"}`), http.StatusNotFound, "reply_not_found", "reply")
 }
 
+func TestEachUserHasConversationsOfANameForThemselves(t *testing.T) {
+	t.Parallel()
+	s := newServingEnv(t)
+	for number, user := range []string{"ann", "bob"} {
+		s.record(t, "demo", number, "", fmt.Sprintf("support %d", number), "chatcmpl-a")
+		hash, err := s.store.HashUser(t.Context(), user)
+		require.NoError(t, err)
+		_, err = s.rows.ExecContext(t.Context(), `UPDATE conversations SET person = $1, name = 'support' WHERE number = $2`, hash, number)
+		require.NoError(t, err)
+	}
+	requireRefusal(t, s.say(t, operatorKey, `{"conversation":"support","model":"demo","thumb":"up"}`), http.StatusConflict, "ambiguous_conversation", "conversation")
+	requireRefusal(t, s.say(t, operatorKey, `{"conversation":"support","model":"demo","thumb":"up","user":"eve"}`), http.StatusConflict, "ambiguous_conversation", "conversation")
+	require.Equal(t, http.StatusCreated, s.say(t, operatorKey, `{"conversation":"support","model":"demo","thumb":"up","user":"ann"}`).status)
+	require.Len(t, s.feedback(t, "demo", 0), 1)
+}
+
+func TestFeedbackOnWhatWasRemovedIsToldSo(t *testing.T) {
+	t.Parallel()
+	s := newServingEnv(t)
+	s.record(t, "demo", 0, "app", "", "chatcmpl-a")
+	app := s.key(t, "app", 0, record.ScopeServe, record.ScopeFeedback)
+	require.Equal(t, http.StatusCreated, s.say(t, app, `{"reply":"chatcmpl-a","thumb":"up"}`).status)
+	require.NoError(t, s.store.RemoveConversation(t.Context(), "demo", 0))
+	requireRefusal(t, s.say(t, app, `{"conversation":"demo/served-0/0/0/1","thumb":"up"}`), http.StatusGone, "removed", "")
+	a := s.say(t, app, `{"reply":"chatcmpl-a","thumb":"up"}`)
+	requireRefusal(t, a, http.StatusNotFound, "reply_not_found", "reply")
+	require.Contains(t, a.body, "or was removed since")
+	require.Empty(t, s.feedback(t, "demo", 0))
+	requireRefusal(t, s.say(t, app, `{"conversation":"demo/served-0/1/0/1","thumb":"up"}`), http.StatusNotFound, "conversation_not_found", "conversation")
+}
+
 func TestContradictoryPairsOfOneUserAreRefused(t *testing.T) {
 	t.Parallel()
 	s := newServingEnv(t)

@@ -46,8 +46,8 @@ const (
 	unusedFeedback = ` JOIN conversations v ON v.run = f.run AND v.number = f.conversation
 WHERE f.run = $1 AND f.step = 0 AND v.last < $2 ORDER BY f.conversation, f.at, f.id LIMIT $3`
 	lockConversations = `SELECT v.number FROM conversations v WHERE v.run = $1 AND (v.number = $2
-OR v.number IN (SELECT c.task FROM calls c WHERE c.id = $3 AND c.kind = 'served' AND c.run = $1))
-AND EXISTS (SELECT 1 FROM attempts a WHERE a.run = v.run AND a.kind = 'served' AND a.step = 0 AND a.task = v.number AND a.outcome = '') ORDER BY v.number`
+OR v.number IN (SELECT c.task FROM calls c WHERE c.id = $3 AND c.kind = 'served' AND c.run = $1)) ORDER BY v.number`
+	openConversation = `SELECT COUNT(*) FROM attempts a WHERE a.run = $1 AND a.kind = 'served' AND a.step = 0 AND a.task = $2 AND a.outcome = ''`
 	oppositeFeedback = `SELECT f.id FROM feedback f WHERE f.run = $1 AND f.person = $2 AND f.person <> '' AND f.call_id = $3 AND f.preferred = $4 LIMIT 1`
 	countFeedback    = `SELECT COUNT(*) FROM feedback f WHERE f.run = $1 AND f.conversation = $2`
 	useFeedback      = `UPDATE feedback SET step = $3 WHERE run = $1 AND id = $2 AND step = 0`
@@ -127,7 +127,12 @@ func putFeedback(t database.Tx, r *feedbackRow) (stored record.Feedback, created
 	if err != nil {
 		return stored, false, err
 	}
-	if !slices.Contains(locked, r.Conversation) {
+	// A removal takes the attempt first.
+	open, err := database.One(t.Ctx, t, database.Scalar[int], openConversation, r.Run, r.Conversation)
+	if err != nil {
+		return stored, false, err
+	}
+	if open == 0 || !slices.Contains(locked, r.Conversation) {
 		return stored, false, missingConversation(t.Ctx, t, r.Run, r.Conversation, sql.ErrNoRows)
 	}
 	find := func() (feedbackRow, error) {

@@ -405,3 +405,29 @@ func TestFeedbackOfARemovedRunIsRefused(t *testing.T) {
 		require.ErrorIs(t, err, record.ErrForgotten)
 	})
 }
+
+func TestARemovedConversationTakesNothingMore(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		endedRun(t, s, "demo")
+		converse(t, s, servedAt(0), servedAt(1))
+		put(t, s, judge("a"), record.Feedback{Run: "demo", ID: "b", Conversation: 1, Thumb: record.ThumbUp})
+		require.NoError(t, s.RemoveConversation(t.Context(), "demo", 0))
+		require.NoError(t, s.RemoveConversation(t.Context(), "demo", 0), "again")
+		_, _, err := s.PutFeedback(t.Context(), judge("c"))
+		require.ErrorIs(t, err, record.ErrForgotten)
+		_, err = s.ConversationAt(t.Context(), "demo", 0)
+		require.ErrorIs(t, err, record.ErrNotFound)
+		require.ErrorIs(t, err, record.ErrForgotten)
+		late := record.Exchange{
+			Call:    record.Call{Address: record.ConversationAddress("demo", 0), Seq: 1, ID: "chatcmpl-late", Parent: -1, Policy: "main", Key: "late", Completion: []int32{1}, Logprobs: []float32{-1}},
+			Request: []byte(`{}`), Response: []byte(`{}`),
+		}
+		require.Error(t, s.AppendCall(t.Context(), &late), "a gateway that knew it")
+		rows, err := s.RowsOfRun(t.Context(), "demo")
+		require.NoError(t, err)
+		require.Empty(t, cmp.Diff([]record.RowCount{
+			{Table: "exchanges", Rows: 1}, {Table: "calls", Rows: 1}, {Table: "feedback", Rows: 1}, {Table: "conversations", Rows: 1}, {Table: "attempts", Rows: 1}, {Table: "rollouts", Rows: 2},
+		}, rows))
+	})
+}

@@ -35,7 +35,9 @@ type Command struct {
 }
 
 // Outputs returns what the command prints as JSON.
-func (*Command) Outputs() []any { return []any{retention.RunReport{}, retention.TaskReport{}, retention.UserReport{}} }
+func (*Command) Outputs() []any {
+	return []any{retention.RunReport{}, retention.TaskReport{}, retention.UserReport{}}
+}
 
 // Run removes it, or says what it would remove.
 func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
