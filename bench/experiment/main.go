@@ -186,6 +186,9 @@ func (o options) follow(s scenario, number uint64, effect float64) (e ending, er
 		first(&e.mixture, n, mixture(settings, r, r.StdError))
 		first(&e.ignored, n, mixture(settings, r, math.Sqrt(variance(r.Control, squares[0])+variance(r.Candidate, squares[1]))))
 		first(&e.once, n, math.Abs(r.Difference) > 1.96*r.StdError)
+		if e.found > 0 && e.mixture > 0 && e.ignored > 0 && e.once > 0 {
+			break // all tests have ended
+		}
 	}
 	return e, nil
 }
