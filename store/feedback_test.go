@@ -416,7 +416,7 @@ func TestARemovedConversationTakesNothingMore(t *testing.T) {
 		require.NoError(t, s.RemoveConversation(t.Context(), "demo", 0), "again")
 		_, _, err := s.PutFeedback(t.Context(), judge("c"))
 		require.ErrorIs(t, err, record.ErrForgotten)
-		_, err = s.ConversationAt(t.Context(), "demo", 0)
+		_, err = s.Conversation(t.Context(), "demo", 0)
 		require.ErrorIs(t, err, record.ErrNotFound)
 		require.ErrorIs(t, err, record.ErrForgotten)
 		late := record.Exchange{
