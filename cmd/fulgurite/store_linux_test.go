@@ -64,7 +64,7 @@ func TestADamagedDatabaseIsNamedAtTheStart(t *testing.T) {
 			require.Equal(t, exitFailed, code)
 			require.NotContains(t, out, "is up")
 			require.Contains(t, errs, path)
-			require.Contains(t, errs, "restore it from a backup, as docs/running.md describes")
+			require.Contains(t, errs, "restore it from a backup, as docs/backup.md describes")
 		})
 	}
 }

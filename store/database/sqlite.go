@@ -148,7 +148,7 @@ func damaged(path string, err error) error {
 	}
 	switch failed.Code() & primaryCode {
 	case lib.SQLITE_CORRUPT, lib.SQLITE_NOTADB:
-		return fmt.Errorf("%w: %s is damaged, or was copied while it was written: restore it from a backup, as docs/running.md describes (%w)", ErrUnusable, path, err)
+		return fmt.Errorf("%w: %s is damaged, or was copied while it was written: restore it from a backup, as docs/backup.md describes (%w)", ErrUnusable, path, err)
 	}
 	return err
 }
@@ -163,7 +163,7 @@ func CheckFile(ctx context.Context, path string) (err error) {
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	const remedy = "the file is damaged, or was copied while it was written: restore it from a backup, as docs/running.md describes"
+	const remedy = "the file is damaged, or was copied while it was written: restore it from a backup, as docs/backup.md describes"
 	if torn, err := isTorn(path); err != nil {
 		return err
 	} else if torn {
