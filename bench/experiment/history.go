@@ -115,7 +115,7 @@ func (s scenario) history(number uint64, conversations int, effect float64) []ex
 			mean += effect
 		}
 		value := s.value(place, mean)
-		// The mean lateness is a tenth of the history.
+		// On average a user is slow by exp(0.5), so the mean lateness is 0.18 of the history at a mean value of 0.6.
 		late := r.ExpFloat64() * u.slow * (0.5 + value) / 10
 		outcomes[i] = experiment.Outcome{Unit: u.unit, Candidate: u.candidate, Value: value, At: time.Unix(start, int64((at+late)*1e12))}
 	}
