@@ -38,7 +38,7 @@ var quoted = regexp.MustCompile("`fulgurite ([^`]*)`")
 
 // loose is a command that stands in a text without backquotes. Package shell completes only
 // those with them.
-var loose = regexp.MustCompile(`(^|[^` + "`" + `/])\bfulgurite (demo|dev|doctor|temporal|train|plan|try|evaluate|compare|tasks|grade|status|runs|page|token|report|calls|credit|versions|promote|rollback|pin|unpin|approve|reject|pause|resume|stop|retry|set|chat|import|export|data|track|provenance|forget|prune|backup|restore|warm-start|schema)\b`)
+var loose = regexp.MustCompile(`(^|[^` + "`" + `/])\bfulgurite (demo|dev|doctor|temporal|train|schedule|plan|try|evaluate|compare|tasks|grade|status|runs|page|token|report|calls|traffic|keys|credit|versions|promote|rollback|pin|unpin|approve|reject|pause|resume|stop|retry|set|chat|import|export|data|track|provenance|forget|prune|backup|restore|warm-start|schema)\b`)
 
 // shownCommands finds the commands that the messages of the program show: in the literals
 // of all packages, in calls of package shell, and in the templates of the page.
