@@ -450,7 +450,7 @@ func (s Spec) WithDefaults() Spec {
 		server.Versions = cmp.Or(server.Versions, server.defaultVersions())
 		s.Sampling.Server = &server
 	}
-	if s.FromTraffic() {
+	if s.FromTraffic() && s.Evaluation.Only == "" {
 		s.Training.Steps = cmp.Or(s.Training.Steps, defaultSegments)
 		s.Training.Optimizer.Schedule = cmp.Or(s.Training.Optimizer.Schedule, ScheduleConstant)
 		if s.Tasks.Gate != "" {

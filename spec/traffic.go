@@ -181,5 +181,25 @@ func (s Spec) checkTraffic(f *Faults) {
 		f.number("traffic.train.experiment.level", e.Level, bounds.Between(0.0001, 0.5))
 		f.whole("traffic.train.experiment.min_conversations", e.MinConversations, 1, 1e7)
 		f.whole("traffic.train.experiment.max_conversations", e.MaxConversations, e.MinConversations, 1e8)
+		if smaller := float64(e.MaxConversations) * min(e.Share, 1-e.Share); smaller < float64(e.MinConversations) {
+			f.add("traffic.train.experiment.max_conversations", "give more, a larger share, or a smaller min_conversations",
+				"the smaller share of %d conversations is about %d, which is less than min_conversations", e.MaxConversations, int(smaller))
+		}
+		f.unused("traffic.train.experiment", s.Tasks.Gate == "", "without tasks.gate no version is a candidate")
+	}
+	s.checkObjective(f)
+}
+
+// checkObjective reports keys of the loss that the objective can't have.
+func (s Spec) checkObjective(f *Faults) {
+	var err error
+	switch s.Traffic.Train.Objective {
+	case ObjectiveSupervised:
+		_, err = s.Loss.SupervisedLoss()
+	case ObjectivePreference:
+		_, err = s.Loss.PreferenceLoss()
+	}
+	if err != nil {
+		f.add("traffic.train.objective", "leave that key out, or give another objective", "%v", err)
 	}
 }
