@@ -19,14 +19,15 @@ type Commands struct {
 	Create create `cmd:"" help:"Make a key and print it, which is done once."`
 	List   list   `cmd:"" help:"List the keys by name, with scopes and limits."`
 	Revoke revoke `cmd:"" help:"Take a key away: gateways refuse it within a second."`
+
+	Records state.RecordFlags `embed:""`
 }
 
 type create struct {
-	Name      string            `arg:"" help:"Whose key it is: conversations and feedback are recorded under this name. It can't be used again."`
-	Scope     []string          `help:"What it opens: serve (ask versions), feedback (judge the replies that this key got), feedback-any (judge replies of every key), consent (who speaks has consented to be recorded)." default:"serve,feedback" placeholder:"SCOPE,…"`
-	PerMinute int               `help:"How many requests a minute each gateway answers; 0 is no limit." default:"0" placeholder:"N"`
-	JSON      bool              `help:"Print JSON." name:"json"`
-	Records   state.RecordFlags `embed:""`
+	Name      string   `arg:"" help:"Whose key it is: conversations and feedback are recorded under this name. It can't be used again."`
+	Scope     []string `help:"What it opens: serve (ask versions), feedback (judge the replies that this key got), feedback-any (judge replies of every key), consent (who speaks has consented to be recorded)." default:"serve,feedback" placeholder:"SCOPE,…"`
+	PerMinute int      `help:"How many requests a minute each gateway answers; 0 is no limit." default:"0" placeholder:"N"`
+	JSON      bool     `help:"Print JSON." name:"json"`
 }
 
 // created is the JSON output of `fulgurite keys create --json`.
@@ -40,12 +41,12 @@ type created struct {
 func (*create) Outputs() []any { return []any{created{}} }
 
 // Run makes the key.
-func (c *create) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+func (c *create) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal, all *Commands) error {
 	key := record.ServingKey{Name: c.Name, Scopes: c.Scope, PerMinute: c.PerMinute}
 	if err := key.Check(); err != nil {
 		return terminal.Usage(err)
 	}
-	records, err := s.OpenRecords(ctx, t, c.Records)
+	records, err := s.OpenRecords(ctx, t, all.Records)
 	if err != nil {
 		return err
 	}
@@ -66,29 +67,28 @@ func (c *create) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) 
 }
 
 type list struct {
-	JSON    bool              `help:"Print JSON." name:"json"`
-	Records state.RecordFlags `embed:""`
+	JSON bool `help:"Print JSON." name:"json"`
 }
 
 // Outputs returns what the command prints as JSON.
 func (*list) Outputs() []any { return []any{[]record.ServingKey{}} }
 
 // Run lists the keys.
-func (c *list) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
-	records, err := s.OpenRecords(ctx, t, c.Records)
+func (c *list) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal, all *Commands) error {
+	records, err := s.OpenRecords(ctx, t, all.Records)
 	if err != nil {
 		return err
 	}
 	defer records.Close()
-	all, err := records.Store.ServingKeys(ctx)
+	found, err := records.Store.ServingKeys(ctx)
 	if err != nil {
 		return err
 	}
 	if c.JSON {
-		return t.JSON(append([]record.ServingKey{}, all...))
+		return t.JSON(append([]record.ServingKey{}, found...))
 	}
 	t.Printf("%-24s  %-24s  %10s  %-26s  %s\n", "name", "scopes", "per minute", "created", "revoked")
-	for _, k := range all {
+	for _, k := range found {
 		limit, revoked := "no limit", "no"
 		if k.PerMinute > 0 {
 			limit = fmt.Sprint(k.PerMinute)
@@ -102,13 +102,12 @@ func (c *list) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) er
 }
 
 type revoke struct {
-	Name    string            `arg:"" help:"Name of the key."`
-	Records state.RecordFlags `embed:""`
+	Name string `arg:"" help:"Name of the key."`
 }
 
 // Run revokes the key.
-func (c *revoke) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
-	records, err := s.OpenRecords(ctx, t, c.Records)
+func (c *revoke) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal, all *Commands) error {
+	records, err := s.OpenRecords(ctx, t, all.Records)
 	if err != nil {
 		return err
 	}
