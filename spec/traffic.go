@@ -155,6 +155,9 @@ func (s Spec) checkTraffic(f *Faults) {
 	f.number("traffic.idle_minutes", t.IdleMinutes, bounds.Between(0.001, 1e6))
 	f.number("traffic.retention_days", t.RetentionDays, bounds.Between(0, 1e5))
 	if r := t.Redactor; r != nil {
+		if len(r.Command) == 0 {
+			f.add("traffic.redactor.command", "give a program and its arguments", "missing")
+		}
 		f.program("traffic.redactor.command", r.Command)
 		f.number("traffic.redactor.timeout_seconds", r.TimeoutSeconds, bounds.Between(0.01, 600))
 	}

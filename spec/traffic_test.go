@@ -54,6 +54,6 @@ func TestWhatARunThatLearnsFromUseCannotHaveIsNamed(t *testing.T) {
 	} {
 		s := inUse()
 		change(&s)
-		require.ErrorContains(t, s.Validate(), want)
+		require.ErrorContains(t, s.Validate(), want, want)
 	}
 }

@@ -14,8 +14,9 @@ import (
 
 const (
 	markCollected = `UPDATE versions SET collected = $4 WHERE run = $1 AND policy = $2 AND number = $3 AND collected = 0`
-	// Running attempts may request the version to which they are bound.
-	versionsInUse = `SELECT DISTINCT version FROM attempts WHERE run = $1 AND policy = $2 AND outcome = ''`
+	// Running attempts may request the version to which they are bound. Conversations stay
+	// open for ever; one whose version is gone goes on with another.
+	versionsInUse = `SELECT DISTINCT version FROM attempts WHERE run = $1 AND policy = $2 AND outcome = '' AND kind <> 'served'`
 	manifestsKept = `SELECT manifest FROM versions WHERE collected = 0 UNION SELECT manifest FROM progress`
 
 	selectCollected = `SELECT number FROM versions WHERE run = $1 AND policy = $2 AND collected <> 0 ORDER BY number`

@@ -227,6 +227,11 @@ func (s *Store) removeConversation(ctx context.Context, run string, number int, 
 	// First nobody can add to it or find it any more, last its own row goes, so that it is
 	// found again if this process is killed.
 	err = s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
+		if t.ForUpdate == "" { // SQLite leaves the bytes of the name in its file otherwise
+			if _, err := t.Exec("PRAGMA secure_delete = ON"); err != nil {
+				return err
+			}
+		}
 		if _, err := lockAttempt(t, a); err != nil {
 			return err
 		}

@@ -14,7 +14,7 @@ import (
 const (
 	trialColumns = `SELECT a.kind, a.step, a.task, a.sample, a.attempt, a.task_id, a.outcome, a.failure, COALESCE(a.reward, g.value),
 a.calls, a.tokens, a.begun FROM attempts a` + joinGrade
-	selectTrials        = trialColumns + ` WHERE a.run = $1 AND a.policy = $2 ORDER BY a.kind, a.step, a.task, a.sample, a.attempt`
+	selectTrials        = trialColumns + ` WHERE a.run = $1 AND a.policy = $2 AND a.kind <> 'served' ORDER BY a.kind, a.step, a.task, a.sample, a.attempt`
 	selectTrialsOfGroup = trialColumns + ` WHERE a.run = $1 AND a.kind = $2 AND a.step = $3 AND a.task = $4 ORDER BY a.sample, a.attempt`
 	// The calls that were cut off are few beside the attempts, and an index holds them.
 	selectTrialsCutOff = trialColumns + ` WHERE (a.run, a.kind, a.step, a.task, a.sample, a.attempt) IN (SELECT DISTINCT run, kind, step, task, sample, attempt
@@ -23,7 +23,7 @@ FROM calls WHERE run = $1 AND finish = 'length' ORDER BY run, kind, step, task, 
 
 	// Few attempts are cut off. So only their rows are looked up in the table that
 	// replaces %s.
-	fromInterrupted = ` FROM attempts a CROSS JOIN rollouts r CROSS JOIN %s x WHERE a.run = $1 AND a.policy = $2 AND a.outcome IN ('', 'infra_fault')
+	fromInterrupted = ` FROM attempts a CROSS JOIN rollouts r CROSS JOIN %s x WHERE a.run = $1 AND a.policy = $2 AND a.outcome IN ('', 'infra_fault') AND a.kind <> 'served'
 AND r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task AND r.sample = a.sample AND r.attempt > a.attempt
 AND x.run = a.run AND x.kind = a.kind AND x.step = a.step AND x.task = a.task AND x.sample = a.sample AND x.attempt = a.attempt
 GROUP BY a.kind, a.step, a.task, a.sample, a.attempt`
@@ -57,9 +57,9 @@ func (s *Store) Trials(ctx context.Context, run, policy string) ([]record.Trial,
 }
 
 const selectUsage = `SELECT COALESCE(SUM(calls), 0), COALESCE(SUM(tokens), 0), COALESCE(SUM(CASE WHEN outcome = 'agent_failed' THEN 1 ELSE 0 END), 0)
-FROM attempts WHERE run = $1 AND policy = $2`
+FROM attempts WHERE run = $1 AND policy = $2 AND kind <> 'served'`
 
-// Usage counts the calls and tokens of a run's attempts. It reads all attempts of the run.
+// Usage counts the calls and tokens of a run's attempts, without conversations of users. It reads all attempts of the run.
 func (s *Store) Usage(ctx context.Context, run, policy string) (record.Usage, error) {
 	u, err := database.One(ctx, s.db.Read(), func(row database.Scan) (u record.Usage, err error) {
 		err = row(&u.Calls, &u.Tokens, &u.AgentFailed)
@@ -94,9 +94,9 @@ func (s *Store) PolicyUsage(ctx context.Context, run, policy string) ([]record.P
 
 const selectSpent = `SELECT COALESCE(SUM(calls), 0) + (SELECT COUNT(*) FROM judgments WHERE run = $1) + (SELECT COUNT(*) FROM nonsense WHERE run = $1)
 	+ (SELECT COUNT(*) FROM reflections WHERE run = $1), COALESCE(SUM(tokens), 0)
-FROM attempts WHERE run = $1`
+FROM attempts WHERE run = $1 AND kind <> 'served'`
 
-// Spent counts what a run has used so far. It reads all attempts of the run.
+// Spent counts what a run has used so far, without conversations of users. It reads all attempts of the run.
 func (s *Store) Spent(ctx context.Context, run string) (record.Spent, error) {
 	spent, err := database.One(ctx, s.db.Read(), func(row database.Scan) (spent record.Spent, err error) {
 		err = row(&spent.Calls, &spent.Tokens)
@@ -188,7 +188,7 @@ const (
 	// left out.
 	fromCounted = ` FROM attempts a JOIN rollouts r ON r.run = a.run AND r.kind = a.kind AND r.step = a.step AND r.task = a.task
 AND r.sample = a.sample AND r.attempt = a.attempt` + joinGrade + ` WHERE a.run = $1 AND a.policy = $2 AND a.outcome IN ('completed', 'agent_failed')
-AND NOT (a.kind = 'test' AND a.sample >= $4)`
+AND a.kind <> 'served' AND NOT (a.kind = 'test' AND a.sample >= $4)`
 	selectResults = `SELECT a.kind, a.task_id, COUNT(*), COUNT(COALESCE(a.reward, g.value)), AVG(COALESCE(a.reward, g.value)),
 MIN(COALESCE(a.reward, g.value)), MAX(COALESCE(a.reward, g.value)),
 SUM(CASE WHEN COALESCE(a.reward, g.value) >= $3 THEN 1 ELSE 0 END), SUM(CASE WHEN a.outcome = 'agent_failed' THEN 1 ELSE 0 END),
@@ -238,7 +238,7 @@ const selectInterruptions = `SELECT a.kind, a.step, a.task, a.sample, a.attempt,
 (SELECT MAX(CASE WHEN c.recorded > 0 THEN c.recorded ELSE c.started + c.duration END) FROM calls c WHERE c.run = a.run AND c.kind = a.kind
 AND c.step = a.step AND c.task = a.task AND c.sample = a.sample AND c.attempt = a.attempt) FROM attempts a JOIN attempts n ON n.run = a.run
 AND n.kind = a.kind AND n.step = a.step AND n.task = a.task AND n.sample = a.sample AND n.attempt = a.attempt + 1
-WHERE a.run = $1 AND a.outcome IN ('', 'infra_fault') ORDER BY a.begun DESC LIMIT $2`
+WHERE a.run = $1 AND a.outcome IN ('', 'infra_fault') AND a.kind <> 'served' ORDER BY a.begun DESC LIMIT $2`
 
 // LatestInterruptions returns the attempts of a run that a fault ended and another
 // attempt replaced, at most most of them, the latest first. It is no error if there are

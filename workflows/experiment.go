@@ -50,6 +50,9 @@ func (t *trainingRun) concludeExperiment(ctx workflow.Context, d model.Decision,
 	defer t.pointer.Unlock()
 	workflow.GetLogger(ctx).Info("experiment ended", "version", d.Candidate, "status", string(end.Status), "reason", end.Reason)
 	t.segmentText = fmt.Sprintf("version %d: %s", d.Candidate, end.Reason)
+	if t.phase == PhaseTraffic {
+		t.enter(ctx, PhaseTraffic, t.segmentText)
+	}
 	if end.Status == record.ExperimentPromoted {
 		return t.accept(ctx, d)
 	}

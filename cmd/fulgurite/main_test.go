@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	testscript.Main(m, map[string]func(){"fulgurite": main, "calc-agent": calcAgent, "dated-agent": datedAgent, "greedy-agent": greedyAgent, "scripted-agent": scriptedAgent, "sorter-agent": sorterAgent, "hinting-reflector": hintingReflector, "users": users})
+	testscript.Main(m, map[string]func(){"fulgurite": main, "calc-agent": calcAgent, "dated-agent": datedAgent, "greedy-agent": greedyAgent, "scripted-agent": scriptedAgent, "sorter-agent": sorterAgent, "hinting-reflector": hintingReflector})
 }
 
 // calcAgent is the calculator agent as a program.
@@ -133,7 +133,7 @@ func TestScripts(t *testing.T) {
 			return unpack(filepath.Join(e.WorkDir, "base"))
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"code": exitCode, "keep": keep, "json": inJSON, "await": awaitFile, "eventually": eventually, "ask": ask, "untimed": untimed, "temporal": callTemporal, "use": useTemporal, "portsof": portsOf, "paste": paste, "serve": pasteServer, "documented": documented,
+			"code": exitCode, "keep": keep, "json": inJSON, "await": awaitFile, "eventually": eventually, "ask": ask, "untimed": untimed, "temporal": callTemporal, "use": useTemporal, "portsof": portsOf, "paste": paste, "serve": pasteServer, "documented": documented, "users": users,
 		},
 	})
 }

@@ -7,36 +7,32 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 )
 
 // users are people who talk with a served version and say what they think of it:
 //
-//	users GATEWAY MODEL FIRST COUNT LIKED
+//	users MODEL FIRST COUNT LIKED
 //
 // User number FIRST and those after it say hello, one conversation each. They give a thumb up
-// to a reply with the text LIKED in it, and a thumb down to any other. The last line says how
-// many liked the reply of which version.
-func users() {
-	if err := talk(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+// to a reply with the text LIKED in it, or without it if LIKED begins with "!", and a thumb
+// down to any other. It prints how many liked what they got.
+func users(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 4 {
+		ts.Fatalf("usage: users MODEL FIRST COUNT LIKED")
 	}
-}
-
-func talk(args []string) error {
-	gateway, model, liked := args[0], args[1], args[4]
-	first, err := strconv.Atoi(args[2])
-	if err != nil {
-		return err
-	}
-	count, err := strconv.Atoi(args[3])
-	if err != nil {
-		return err
-	}
+	at, err := (&state.Flags{Dir: ts.Getenv("FULGURITE_DIR")}).Addresses()
+	ts.Check(err)
+	first, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	count, err := strconv.Atoi(args[2])
+	ts.Check(err)
 	var wait sync.WaitGroup
 	var mu sync.Mutex
 	pleased := 0
@@ -46,10 +42,10 @@ func talk(args []string) error {
 		turns <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-turns }()
-			ok, err := talkOnce(gateway, model, fmt.Sprintf("user-%d", first+i), liked)
+			ok, err := talkOnce(at.Gateway, args[0], fmt.Sprintf("user-%d", first+i), args[3])
 			mu.Lock()
 			defer mu.Unlock()
-			if err != nil && failure == nil {
+			if failure == nil {
 				failure = err
 			}
 			if ok {
@@ -58,10 +54,8 @@ func talk(args []string) error {
 		})
 	}
 	wait.Wait()
-	if failure == nil {
-		fmt.Printf("%d of %d liked it\n", pleased, count)
-	}
-	return failure
+	ts.Check(failure)
+	fmt.Fprintf(ts.Stdout(), "%d of %d liked it\n", pleased, count)
 }
 
 // talkOnce has one conversation, and reports whether the user liked it.
@@ -75,14 +69,15 @@ func talkOnce(gateway, model, user, liked string) (bool, error) {
 		} `json:"choices"`
 	}
 	ask := map[string]any{"model": model, "user": user, "max_tokens": 8, "messages": []map[string]string{{"role": "user", "content": "hello"}}}
-	if err := postJSON(gateway+"/v1/chat/completions", ask, &reply); err != nil {
+	if err := postJSON(gateway+"/chat/completions", ask, &reply); err != nil {
 		return false, err
 	}
 	thumb := "down"
-	if strings.Contains(reply.Choices[0].Message.Content, liked) {
+	text, without := strings.CutPrefix(liked, "!")
+	if strings.Contains(reply.Choices[0].Message.Content, text) != without {
 		thumb = "up"
 	}
-	err := postJSON(gateway+"/v1/feedback", map[string]any{"reply": reply.ID, "thumb": thumb, "user": user}, nil)
+	err := postJSON(gateway+"/feedback", map[string]any{"reply": reply.ID, "thumb": thumb, "user": user}, nil)
 	return thumb == "up", err
 }
 
@@ -103,7 +98,7 @@ func postJSON(url string, in, out any) error {
 	}
 	defer func() { _ = response.Body.Close() }()
 	text, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
+	if err == nil && response.StatusCode/100 != 2 {
 		err = fmt.Errorf("%s: %s: %s", url, response.Status, text)
 	}
 	if err == nil && out != nil {

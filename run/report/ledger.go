@@ -140,10 +140,10 @@ func (l *ledger) flat(p prompt, uses int) bool {
 	return ok && n > 1 && (!byCredit || uses == 0)
 }
 
-// read adds what the batch of a step trains on, and checks that it is the batch on which
-// the step's version was trained. A batch that can't be read is a fault of the run, and
-// its prompts count as skipped.
-func (l *ledger) read(ctx context.Context, blobs Blobs, s record.Step) error {
+// batchOf reads the batch of a step, and checks that it is the batch on which the step's
+// version was trained. ok is false if it was removed, or can't be read, which is a fault of
+// the run.
+func (l *ledger) batchOf(ctx context.Context, blobs Blobs, s record.Step) (batch model.Batch, ok bool, err error) {
 	digest := s.Batch
 	if made := l.batches[s.Step].Digest; made != digest {
 		l.fault("step %d was finished with batch %s, but %s is the batch of that step", s.Step, digest, orNone(made))
@@ -154,19 +154,28 @@ func (l *ledger) read(ctx context.Context, blobs Blobs, s record.Step) error {
 		l.fault("version %d was trained on batch %s, but step %d was finished with %s", v.Number, orNone(v.Batch), s.Step, digest)
 	}
 	if l.forgotten[s.Step] {
-		return nil
+		return batch, false, nil
 	}
 	data, err := blobs.Get(ctx, digest)
-	var batch model.Batch
 	if err == nil {
 		batch, err = hf.DecodeBatch(data)
 	}
 	if ctx.Err() != nil {
-		return ctx.Err()
+		return batch, false, ctx.Err()
 	}
 	if err != nil {
 		l.fault("the batch of step %d can't be read: %v", s.Step, err)
-		return nil
+		return batch, false, nil
+	}
+	return batch, true, nil
+}
+
+// read adds what the batch of a step trains on. A batch that can't be read is a fault of the
+// run, and its prompts count as skipped.
+func (l *ledger) read(ctx context.Context, blobs Blobs, s record.Step) error {
+	batch, ok, err := l.batchOf(ctx, blobs, s)
+	if err != nil || !ok {
+		return err
 	}
 	for _, r := range batch.Rows {
 		l.trained[r.Policy] += r.Trained()
@@ -368,6 +377,9 @@ func (p prompt) String() string { return fmt.Sprintf("%s-%d/%d", p.kind, p.step,
 
 // accountForPrompts compares the batches with the streams.
 func (r *Report) accountForPrompts(ctx context.Context, m records, blobs Blobs) error {
+	if m.spec.FromTraffic() {
+		return r.accountForUse(ctx, m, blobs)
+	}
 	l := newLedger(m)
 	for i, s := range m.steps {
 		if s.Step != i+1 {

@@ -37,6 +37,7 @@ type Store interface {
 	RefusalsOfRun(ctx context.Context, run, policy string) ([]record.RefusalCount, error)
 	PolicyUsage(ctx context.Context, run, policy string) ([]record.PolicyUsage, error)
 	Forgotten(ctx context.Context, run string) ([]record.Forgotten, error)
+	Segments(ctx context.Context, run, policy string) ([]record.Segment, error)
 	promptsearch.Store
 }
 
@@ -61,6 +62,7 @@ type records struct {
 	steps       []record.Step
 	batches     map[int]record.Batch
 	choices     map[int]record.Choice // by step
+	segments    []record.Segment      // of a run that learns from conversations
 	versions    []model.Version
 	evaluations []record.Evaluation
 	promotions  []record.Promotion
@@ -116,6 +118,12 @@ func readRecords(ctx context.Context, s Store, blobs Blobs, run, policy string) 
 		func() error { m.actions, err = s.Actions(ctx, run, MaxActions); return err },
 		func() error { choices, err = s.Choices(ctx, run, policy); return err },
 		func() error { m.removed, err = s.Forgotten(ctx, run); return err },
+		func() error {
+			if m.spec.FromTraffic() {
+				m.segments, err = s.Segments(ctx, run, policy)
+			}
+			return err
+		},
 		func() error { m.trials, err = s.Trials(ctx, run, policy); return err },
 		func() error { m.replays, err = s.Replays(ctx, run, policy); return err },
 		func() error { m.divergences, err = s.Divergences(ctx, run); return err },

@@ -83,6 +83,8 @@ type Report struct {
 	// Search is the account of a search for prompts; nil for other runs. Versions,
 	// Promotions and Decisions are then of the prompts.
 	Search *Search `json:"search,omitempty"`
+	// Use is the account of a run that learns from conversations; nil for other runs.
+	Use *Use `json:"use,omitempty"`
 	// Forgotten is what was removed from the run at the request of a person. It is no fault.
 	Forgotten []record.Forgotten `json:"forgotten"`
 	// Faults lists what is wrong with the run, each in one line.
@@ -224,6 +226,8 @@ func (r Report) WriteText(w io.Writer) error {
 	switch {
 	case r.Search != nil:
 		p.writeSearch(*r.Search)
+	case r.Use != nil:
+		p.writeUse(*r.Use)
 	case r.Only == "":
 		p.writePrompts(r)
 	}
@@ -446,7 +450,11 @@ func (p *page) writeFaults(r Report) {
 		return
 	}
 	if r.OK() {
-		p.Line("\nEvery prompt is accounted for.")
+		what := "prompt"
+		if r.Use != nil {
+			what = "segment"
+		}
+		p.Line("\nEvery %s is accounted for.", what)
 		return
 	}
 	p.Line("\nSomething is wrong with this run:")

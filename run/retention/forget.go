@@ -53,6 +53,7 @@ type ForgetStore interface {
 	SetResult(ctx context.Context, run string, result []byte) error
 	BodyBytes(ctx context.Context, run string) (int64, error)
 	RemoveBodies(ctx context.Context, run string) error
+	LastStep(ctx context.Context, run, policy string) (record.Step, error)
 	RunsOfUser(ctx context.Context, user string) ([]string, error)
 	ConversationsOfUser(ctx context.Context, run, user string) ([]int, error)
 	FeedbackOfUser(ctx context.Context, run, user string) ([]string, error)

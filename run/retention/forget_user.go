@@ -20,8 +20,8 @@ type UserReport struct {
 	User string `json:"user"`
 	// Runs are those from which it is removed, by name.
 	Runs []record.ForgottenUserReport `json:"runs"`
-	// UnderWay are runs that have not ended and have learned from the user. Nothing of them is
-	// removed.
+	// UnderWay are runs of which a step that is not finished learns from the user. Nothing of
+	// them is removed.
 	UnderWay []string `json:"under_way"`
 	DryRun   bool     `json:"dry_run"`
 }
@@ -37,8 +37,8 @@ type storedUserReport struct {
 // ForgetUser removes what a user, named by the keyed hash, said to the versions of all runs,
 // or of one of them, and of their replies: conversations with everything that is on record of
 // them, feedback, and the batches of the steps whose segments have some of it. A run that is
-// under way keeps serving; it is left out only if it has learned from the user, because its
-// steps still need their batches. On a dry run nothing changes.
+// under way keeps serving; it is left out only while a step that is not finished learns from
+// the user, because the step needs its batch. On a dry run nothing changes.
 func (f *Forgetter) ForgetUser(ctx context.Context, user, in, by, reason string, dryRun bool) (UserReport, error) {
 	out := UserReport{User: user, Runs: []record.ForgottenUserReport{}, UnderWay: []string{}, DryRun: dryRun}
 	if user == "" {
@@ -72,7 +72,11 @@ func (f *Forgetter) ForgetUser(ctx context.Context, user, in, by, reason string,
 		if one.plan, err = f.planUser(ctx, run, user, one.stone); err != nil {
 			return out, fmt.Errorf("forget a user in run %s: %w", name, err)
 		}
-		if run.Status == record.Running && len(one.plan.Steps) > 0 {
+		learns, err := f.learns(ctx, run, one.plan.Steps)
+		if err != nil {
+			return out, err
+		}
+		if learns {
 			out.UnderWay = append(out.UnderWay, name)
 			continue
 		}
@@ -81,7 +85,7 @@ func (f *Forgetter) ForgetUser(ctx context.Context, user, in, by, reason string,
 	switch {
 	case len(all) > 0:
 	case len(out.UnderWay) > 0:
-		return out, fmt.Errorf("%w: runs that have not ended have learned from the user (%s): stop them first", ErrRefused, strings.Join(out.UnderWay, ", "))
+		return out, fmt.Errorf("%w: a step that is not finished learns from the user (of %s): give the command again when it is", ErrRefused, strings.Join(out.UnderWay, ", "))
 	case in != "":
 		return out, fmt.Errorf("%w: run %s has nothing of this user", record.ErrNotFound, in)
 	default:
@@ -96,6 +100,18 @@ func (f *Forgetter) ForgetUser(ctx context.Context, user, in, by, reason string,
 		out.Runs = append(out.Runs, one.plan.ForgottenUserReport)
 	}
 	return out, nil
+}
+
+// learns reports whether a run is still making one of the steps: it then needs the batch.
+func (f *Forgetter) learns(ctx context.Context, run record.Run, steps []int) (bool, error) {
+	if run.Status != record.Running || len(steps) == 0 {
+		return false, nil
+	}
+	last, err := f.Store.LastStep(ctx, run.Name, model.DefaultPolicy)
+	if err != nil && !errors.Is(err, record.ErrNotFound) {
+		return false, err
+	}
+	return slices.Max(steps) > last.Step, nil
 }
 
 // begunUser returns the tombstone of a removal of the user that has not ended, nil if there is
@@ -203,8 +219,12 @@ func (f *Forgetter) forgetUserIn(ctx context.Context, run record.Run, user, by, 
 		if p, err = f.planUser(ctx, run, user, stone); err != nil {
 			return err
 		}
-		if run.Status == record.Running && len(p.Steps) > 0 {
-			return fmt.Errorf("%w: the run has just learned from the user: stop it, and give the command again", ErrRefused)
+		learns, err := f.learns(ctx, run, p.Steps)
+		if err != nil {
+			return err
+		}
+		if learns {
+			return fmt.Errorf("%w: a step that is not finished learns from the user: give the command again when it is", ErrRefused)
 		}
 	}
 	if len(p.Files) > 0 {

@@ -72,8 +72,8 @@ CREATE TABLE attempts (
     returned     BIGINT NOT NULL DEFAULT 0,
     PRIMARY KEY (run, kind, step, task, sample, attempt)
 );
--- Attempts that a fault ended are few.
-CREATE INDEX attempts_cut_off ON attempts (run, begun) WHERE outcome IN ('', 'infra_fault');
+-- Attempts that a fault ended are few. Conversations are open and many.
+CREATE INDEX attempts_cut_off ON attempts (run, begun) WHERE outcome IN ('', 'infra_fault') AND kind <> 'served';
 
 -- prompt holds what follows the parent's prompt and completion. extent is the
 -- number of tokens of the whole prompt and completion, chain their digest, by

@@ -227,7 +227,7 @@ func (c *Command) user(ctx context.Context, t *terminal.Terminal, f *forgetter, 
 		}
 	}
 	for _, run := range report.UnderWay {
-		t.Printf("\n%s: under way, and it has learned from the user, so nothing of it is removed; forget the user again when the run has ended\n", run)
+		t.Printf("\n%s: a step that is not finished learns from the user, so nothing of the run is removed; forget the user again when the step is finished\n", run)
 	}
 	if c.Yes && len(report.Runs) > 0 {
 		t.Printf("\nAll of it is removed. The versions stay. What the user says from now on is recorded as before.\n")
