@@ -42,7 +42,7 @@ func users(ts *testscript.TestScript, neg bool, args []string) {
 		turns <- struct{}{}
 		wait.Go(func() {
 			defer func() { <-turns }()
-			ok, err := talkOnce(at.Gateway, args[0], fmt.Sprintf("user-%d", first+i), args[3])
+			ok, err := talkOnce(at.Gateway, args[0], first+i, args[3])
 			mu.Lock()
 			defer mu.Unlock()
 			if failure == nil {
@@ -58,8 +58,10 @@ func users(ts *testscript.TestScript, neg bool, args []string) {
 	fmt.Fprintf(ts.Stdout(), "%d of %d liked it\n", pleased, count)
 }
 
-// talkOnce has one conversation, and reports whether the user liked it.
-func talkOnce(gateway, model, user, liked string) (bool, error) {
+// talkOnce has one conversation, and reports whether the user liked it. The user's number is
+// the seed, so that what is said does not change from test to test.
+func talkOnce(gateway, model string, number int, liked string) (bool, error) {
+	user := fmt.Sprintf("user-%d", number)
 	var reply struct {
 		ID      string `json:"id"`
 		Choices []struct {
@@ -68,7 +70,7 @@ func talkOnce(gateway, model, user, liked string) (bool, error) {
 			} `json:"message"`
 		} `json:"choices"`
 	}
-	ask := map[string]any{"model": model, "user": user, "max_tokens": 8, "messages": []map[string]string{{"role": "user", "content": "hello"}}}
+	ask := map[string]any{"model": model, "user": user, "max_tokens": 8, "seed": number, "messages": []map[string]string{{"role": "user", "content": "hello"}}}
 	if err := postJSON(gateway+"/chat/completions", ask, &reply); err != nil {
 		return false, err
 	}
