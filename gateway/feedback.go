@@ -14,6 +14,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
 )
@@ -209,13 +210,17 @@ func (g *Gateway) takeFeedback(ctx context.Context, c client, p postedFeedback) 
 	if err != nil {
 		return stored, false, err
 	}
+	redacted, err := g.redactFeedback(ctx, conversation, &p)
+	if err != nil {
+		return stored, false, err
+	}
 	id := p.ID
 	if c.key.Name != "" {
 		id = c.key.Name + "/" + id // two clients may use the same ids
 	}
 	stored, created, err = g.config.Feedback.PutFeedback(ctx, record.Feedback{
 		Run: conversation.Run, ID: id, Conversation: conversation.Number, CallID: p.Reply, Reward: p.Reward, Thumb: p.Thumb, CorrectedText: p.CorrectedText,
-		PreferredOver: p.PreferredOver, Labels: p.Labels, User: user, Comment: p.Comment, Key: c.key.Name, At: g.config.Now().UTC(),
+		PreferredOver: p.PreferredOver, Labels: p.Labels, User: user, Comment: p.Comment, Redacted: redacted, Key: c.key.Name, At: g.config.Now().UTC(),
 	})
 	switch {
 	case errors.Is(err, record.ErrContradiction):
@@ -226,6 +231,41 @@ func (g *Gateway) takeFeedback(ctx context.Context, c client, p postedFeedback) 
 		return stored, false, &wire.Failure{Status: http.StatusConflict, Code: "conflict", Param: "id", Message: fmt.Sprintf("other feedback was given under the id %q: give another id", p.ID), Cause: err}
 	}
 	return stored, created, absent(err, p)
+}
+
+// redactFeedback has the texts of feedback rewritten by the redactor of the conversation's
+// run, if it has one, and reports whether the corrected text was changed. Without its answer
+// nothing is recorded.
+func (g *Gateway) redactFeedback(ctx context.Context, of record.Conversation, p *postedFeedback) (changed bool, err error) {
+	if p.Comment == "" && p.CorrectedText == nil {
+		return false, nil
+	}
+	served, err := g.config.Versions.Resolve(ctx, model.VersionID{Run: of.Run, Policy: of.Policy, Number: of.Version}.String())
+	if err != nil || len(served.Redactor) == 0 {
+		return false, err
+	}
+	rewrite := func(text string) (string, error) {
+		if g.config.Redact == nil {
+			return "", fault(fmt.Errorf("run %s has a redactor, and this process runs none", of.Run))
+		}
+		out, err := g.config.Redact(ctx, served.Redactor, served.RedactorTimeout, text)
+		if err != nil {
+			return "", fault(fmt.Errorf("redact feedback: %w", err))
+		}
+		return out, nil
+	}
+	if p.Comment != "" {
+		if p.Comment, err = rewrite(p.Comment); err != nil {
+			return false, err
+		}
+	}
+	if p.CorrectedText == nil {
+		return false, nil
+	}
+	text, err := rewrite(*p.CorrectedText)
+	changed = text != *p.CorrectedText
+	p.CorrectedText = &text
+	return changed, err
 }
 
 // absent replaces the error for what is not on record, or no longer.

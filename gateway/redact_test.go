@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
+	"github.com/fulgurite/fulgurite/record"
 )
 
 // withoutAnn is a redactor that knows one name. It fails at the text "bad".
@@ -117,4 +119,31 @@ func TestWhatTheRedactorFailsAtIsNotStored(t *testing.T) {
 	s.versions.redactor = []string{"redact"}
 	a := s.post(t, s.url+"/v1/chat/completions", `{"model":"demo","messages":[`+message("user", "a")+`]}`)
 	require.Equal(t, http.StatusServiceUnavailable, a.status, "a gateway without redactors stores nothing of a run that has one")
+}
+
+func TestTheTextsOfFeedbackAreRedactedToo(t *testing.T) {
+	t.Parallel()
+	s := newTraffic(t, withoutAnn, func(c *gateway.Config) { c.Feedback = c.Conversations.(gateway.Feedback) })
+	s.versions.redactor = []string{"redact"}
+	s.say(t, []string{`{"role":"user","content":"hello"}`})
+	_, calls := s.calls(t, 0)
+	post := func(id, rest string, status int) {
+		a := s.post(t, s.url+"/v1/feedback", fmt.Sprintf(`{"id":%q,"reply":%q,%s}`, id, calls[0].ID, rest))
+		require.Equal(t, status, a.status, a.body)
+	}
+	post("a", `"comment":"Ann was here"`, http.StatusCreated)
+	post("b", `"corrected_text":"Hello Ann"`, http.StatusCreated)
+	post("c", `"corrected_text":"Hello"`, http.StatusCreated)
+	post("d", `"comment":"bad"`, http.StatusServiceUnavailable)
+	all, err := s.store.Feedback(t.Context(), "demo", 0)
+	require.NoError(t, err)
+	require.Len(t, all, 3, "nothing is recorded without the redactor's answer")
+	byID := map[string]record.Feedback{}
+	for _, f := range all {
+		byID[f.ID] = f
+	}
+	require.NotContains(t, byID["a"].Comment, "Ann")
+	require.NotContains(t, *byID["b"].CorrectedText, "Ann")
+	require.True(t, byID["b"].Redacted)
+	require.False(t, byID["c"].Redacted)
 }

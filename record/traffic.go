@@ -72,12 +72,15 @@ type Feedback struct {
 	CorrectedText *string `json:"corrected_text,omitempty"`
 	// PreferredOver is the id of another recorded reply to the same request, which is worse
 	// than the reply CallID.
-	PreferredOver string    `json:"preferred_over,omitempty"`
-	Labels        []string  `json:"labels,omitempty"`
-	User          string    `json:"user,omitempty"` // as in Conversation
-	Comment       string    `json:"comment,omitempty"`
-	Key           string    `json:"key,omitempty"` // as in Conversation
-	At            time.Time `json:"at"`
+	PreferredOver string   `json:"preferred_over,omitempty"`
+	Labels        []string `json:"labels,omitempty"`
+	User          string   `json:"user,omitempty"` // as in Conversation
+	Comment       string   `json:"comment,omitempty"`
+	// Redacted says that the corrected text differs from what was said: nothing is trained on
+	// it.
+	Redacted bool      `json:"redacted,omitempty"`
+	Key      string    `json:"key,omitempty"` // as in Conversation
+	At       time.Time `json:"at"`
 	// Step is the segment that learned from it; 0 is none so far.
 	Step int `json:"step,omitempty"`
 }

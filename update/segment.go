@@ -243,6 +243,10 @@ func (r *Replies) correct(codec dialog.Codec, conversations []Conversation, limi
 				r.leave(f, leftGone, false)
 				continue
 			}
+			if f.Redacted {
+				r.leave(f, leftRedacted, true)
+				continue
+			}
 			if why := unusable(c, call); why != "" {
 				r.leave(f, why, true)
 				continue
@@ -301,6 +305,9 @@ func (r *Replies) pair(codec dialog.Codec, conversations []Conversation, limit i
 			why := leftGone
 			if ok {
 				why = unusable(c, call)
+			}
+			if ok && f.CorrectedText != nil && f.Redacted {
+				why = leftRedacted
 			}
 			if why != "" {
 				r.leave(f, why, ok)

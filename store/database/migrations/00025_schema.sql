@@ -572,7 +572,8 @@ CREATE TABLE conversation_replies (
 CREATE INDEX conversation_replies_of ON conversation_replies (run, number);
 
 -- What people say of recorded replies: a record.Feedback. call_id is empty if it is about the
--- whole conversation. step is the segment that learned from it, 0 for none.
+-- whole conversation. redacted is 1 if the corrected text differs from what was said. step is
+-- the segment that learned from it, 0 for none.
 CREATE TABLE feedback (
     run          TEXT   NOT NULL,
     id           TEXT   NOT NULL,
@@ -585,6 +586,7 @@ CREATE TABLE feedback (
     labels       TEXT   NOT NULL,
     person       TEXT   NOT NULL,
     comment      TEXT   NOT NULL,
+    redacted     BIGINT NOT NULL,
     client       TEXT   NOT NULL,
     at           BIGINT NOT NULL,
     step         BIGINT NOT NULL,
