@@ -138,7 +138,7 @@ func tooFew(train spec.TrafficTraining, r update.Replies, feedback int) string {
 		what = "pair"
 	}
 	text := fmt.Sprintf("%s of the %d that traffic.train.min_replies asks for, from %s of conversations that have ended",
-		readable.Count(r.Count(), what), train.MinReplies, readable.Count(feedback, "new feedback"))
+		readable.Count(r.Count(), what), train.MinReplies, readable.Count(feedback, "new judgment"))
 	var reasons []string
 	for _, why := range slices.Sorted(maps.Keys(r.LeftOut)) {
 		reasons = append(reasons, fmt.Sprintf("%d left out: %s", r.LeftOut[why], why))
