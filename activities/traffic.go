@@ -44,16 +44,17 @@ type ChooseSegmentInput struct {
 // ChooseSegmentResult says what the step learns from. With a Reason there is not enough, and
 // nothing was recorded.
 type ChooseSegmentResult struct {
-	Replies       int            `json:"replies"`
-	Conversations int            `json:"conversations"`
-	LeftOut       map[string]int `json:"left_out,omitempty"`
+	Replies       int `json:"replies"`
+	Conversations int `json:"conversations"`
+	// LeftOut says how much feedback was left out, and why; empty if none was.
+	LeftOut string `json:"left_out,omitempty"`
 	// Parent is the version that learns from it.
 	Parent int    `json:"parent"`
 	Reason string `json:"reason,omitempty"`
 }
 
 func chosenSegment(s record.Segment) ChooseSegmentResult {
-	return ChooseSegmentResult{Replies: s.Replies, Conversations: len(s.Conversations), LeftOut: s.LeftOut, Parent: s.Parent}
+	return ChooseSegmentResult{Replies: s.Replies, Conversations: len(s.Conversations), LeftOut: leftOutText(s.LeftOut), Parent: s.Parent}
 }
 
 // SegmentBatchInput asks for the batch of a segment on record.
@@ -104,7 +105,7 @@ func (c *Coordinator) ChooseSegment(ctx context.Context, in ChooseSegmentInput) 
 		return ChooseSegmentResult{}, err
 	}
 	replies := update.NewReplies(train.Objective, codec, conversations, train.MaxReplies)
-	out := ChooseSegmentResult{Replies: replies.Count(), Conversations: len(conversations), LeftOut: replies.LeftOut, Reason: replies.Reason()}
+	out := ChooseSegmentResult{Replies: replies.Count(), Conversations: len(conversations), LeftOut: leftOutText(replies.LeftOut), Reason: replies.Reason()}
 	if out.Replies < train.MinReplies {
 		out.Reason = tooFew(*train, replies, len(unused))
 	}
@@ -139,14 +140,19 @@ func tooFew(train spec.TrafficTraining, r update.Replies, feedback int) string {
 	}
 	text := fmt.Sprintf("%s of the %d that traffic.train.min_replies asks for, from %s of conversations that have ended",
 		readable.Count(r.Count(), what), train.MinReplies, readable.Count(feedback, "new judgment"))
-	var reasons []string
-	for _, why := range slices.Sorted(maps.Keys(r.LeftOut)) {
-		reasons = append(reasons, fmt.Sprintf("%d left out: %s", r.LeftOut[why], why))
-	}
-	if len(reasons) > 0 {
-		text += "; " + strings.Join(reasons, "; ")
+	if left := leftOutText(r.LeftOut); left != "" {
+		text += "; left out: " + left
 	}
 	return text
+}
+
+// leftOutText says how much feedback was left out, by reason.
+func leftOutText(leftOut map[string]int) string {
+	var parts []string
+	for _, why := range slices.Sorted(maps.Keys(leftOut)) {
+		parts = append(parts, fmt.Sprintf("%d %s", leftOut[why], why))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // conversations reads the conversations of feedback, and those of the replies that it compares

@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -167,7 +164,10 @@ func (t *trainingRun) segment(ctx workflow.Context) (UpdateResult, error) {
 	t.addPoint(point)
 	message := fmt.Sprintf("step %d learned from %s of %s", step, readable.Count(chosen.Replies, t.unit()), readable.Count(chosen.Conversations, "conversation"))
 	message += t.verdictText(step)
-	return UpdateResult{Step: step, Message: message + leftOutText(chosen.LeftOut)}, t.publishAttributes(ctx)
+	if chosen.LeftOut != "" {
+		message += "; left out: " + chosen.LeftOut
+	}
+	return UpdateResult{Step: step, Message: message}, t.publishAttributes(ctx)
 }
 
 // unit names what the run learns from.
@@ -191,16 +191,4 @@ func (t *trainingRun) verdictText(step int) string {
 		return fmt.Sprintf("; version %d stays promoted", t.Promoted)
 	}
 	return ""
-}
-
-// leftOutText says what a segment left out, and why.
-func leftOutText(leftOut map[string]int) string {
-	var parts []string
-	for _, why := range slices.Sorted(maps.Keys(leftOut)) {
-		parts = append(parts, fmt.Sprintf("%d %s", leftOut[why], why))
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return "; left out: " + strings.Join(parts, ", ")
 }

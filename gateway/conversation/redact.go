@@ -47,7 +47,7 @@ func (b *bodyRedactor) body(body json.RawMessage) (out json.RawMessage, changed 
 }
 
 func (b *bodyRedactor) value(key string, value any) (out any, changed bool, err error) {
-	one := false
+	var one bool
 	switch value := value.(type) {
 	case string:
 		if value == "" || structural(key) {

@@ -89,7 +89,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	case c.JSON:
 		return t.JSON(append([]record.ConversationSummary{}, all...))
 	}
-	return c.list(s, t, all, query)
+	return c.list(t, all, query)
 }
 
 // query returns what the flags select.
@@ -113,7 +113,7 @@ func (c *Command) query(ctx context.Context, records fleet.Records) (record.Conv
 // shownHash is how many digits of a user's hash are shown.
 const shownHash = 12
 
-func (c *Command) list(s *state.Flags, t *terminal.Terminal, all []record.ConversationSummary, q record.ConversationQuery) error {
+func (c *Command) list(t *terminal.Terminal, all []record.ConversationSummary, q record.ConversationQuery) error {
 	if len(all) == 0 {
 		t.Printf("no recorded conversation of %s matches: what is recorded is said by traffic.record of its spec\n", c.Run_)
 		return nil
@@ -150,7 +150,7 @@ func (c *Command) one(ctx context.Context, t *terminal.Terminal, records fleet.R
 	case c.JSON:
 		return t.JSON(row)
 	}
-	print(t, row)
+	printConversation(t, row)
 	return nil
 }
 
@@ -190,8 +190,8 @@ func (c *Command) export(ctx context.Context, t *terminal.Terminal, records flee
 	return nil
 }
 
-// print prints a conversation as readable text. What people and models wrote is escaped.
-func print(t *terminal.Terminal, row traffic.Row) {
+// printConversation prints a conversation as readable text. What people and models wrote is escaped.
+func printConversation(t *terminal.Terminal, row traffic.Row) {
 	t.Printf("%s: %s@%d, begun %s\n", row.Conversation, row.Policy, row.Version, row.Begun)
 	for _, field := range [][2]string{{"name", row.Name}, {"key", row.Key}, {"user", row.User}} {
 		if field[1] != "" {
