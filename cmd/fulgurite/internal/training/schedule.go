@@ -222,6 +222,11 @@ type ofSchedule struct {
 // act acts on the schedule of the run.
 func (o ofSchedule) act(ctx context.Context, s *state.Flags, t *terminal.Terminal, done string, act func(client.ScheduleHandle) error) error {
 	temporal, err := s.Dial(ctx, t)
+	if errors.Is(err, state.ErrNoStack) {
+		if unknown := o.find(ctx, s, t); unknown != nil {
+			return fmt.Errorf("run %s: %w", o.Run_, unknown) // so it is nowhere
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -236,6 +241,17 @@ func (o ofSchedule) act(ctx context.Context, s *state.Flags, t *terminal.Termina
 	}
 	t.Printf("%s\n", done)
 	return nil
+}
+
+// find returns an error if the directory's store has no such run.
+func (o ofSchedule) find(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
+	records, err := s.OpenRecords(ctx, t, state.RecordFlags{})
+	if err != nil {
+		return err
+	}
+	defer records.Close()
+	_, err = records.Store.Run(ctx, o.Run_)
+	return err
 }
 
 // ScheduleNow is `fulgurite schedule now`.
