@@ -15,7 +15,7 @@ func TestWhatPeopleWroteCantChangeTheTerminal(t *testing.T) {
 	var out bytes.Buffer
 	const bad = "a\x1b[31mb\nc\u202e"
 	corrected := bad
-	print(&terminal.Terminal{Out: &out}, traffic.Row{
+	printConversation(&terminal.Terminal{Out: &out}, traffic.Row{
 		Conversation: "demo/served-0/0/0/1", Name: bad, Key: bad, User: bad,
 		Replies: []traffic.Reply{{ID: bad, Text: bad, Messages: []traffic.Message{{Role: bad, Name: bad, Content: bad, Reasoning: bad, ToolCalls: bad}}, Choices: []traffic.Message{{Content: bad}}}},
 		Feedback: []traffic.Judgment{
