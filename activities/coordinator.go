@@ -13,7 +13,6 @@ import (
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/readable"
-	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/prompts/optimize"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
@@ -351,11 +350,6 @@ func (c *Coordinator) FinishRun(ctx context.Context, in FinishRunInput) (err err
 	}
 	if run.ExecutionID != in.ExecutionID || run.Status == record.Refused {
 		return nil
-	}
-	if s, err := decodeSpec(run); err == nil && s.FromTraffic() {
-		if err := c.endRunning(ctx, in.Run, model.DefaultPolicy, "the run has ended"); err != nil {
-			return err
-		}
 	}
 	err = c.Runs.FinishRun(ctx, in.Run, in.Status, in.Result)
 	if !errors.Is(err, record.ErrConflict) {

@@ -16,7 +16,6 @@ import (
 type Experiments interface {
 	BeginExperiment(ctx context.Context, e record.Experiment) (record.Experiment, bool, error)
 	RunningExperiment(ctx context.Context, run, policy string) (record.Experiment, error)
-	Experiments(ctx context.Context, run, policy string) ([]record.Experiment, error)
 	PutExperimentResult(ctx context.Context, run, policy string, candidate int, result json.RawMessage) error
 	EndExperiment(ctx context.Context, e record.Experiment) error
 	// JudgedConversations returns the conversations of an experiment that have a value, with
@@ -47,7 +46,6 @@ func (c *Coordinator) RunExperiment(ctx context.Context, in ExperimentInput) (_ 
 	if err != nil {
 		return ExperimentResult{}, err
 	}
-	s = s.WithDefaults()
 	if !s.FromTraffic() || s.Traffic.Train.Experiment == nil {
 		return ExperimentResult{}, invalid(errors.New("traffic.train.experiment: missing"))
 	}
@@ -152,17 +150,13 @@ type EndExperimentInput struct {
 // EndExperiment ends the experiment of a run without a promotion, if one is running.
 func (c *Coordinator) EndExperiment(ctx context.Context, in EndExperimentInput) (err error) {
 	defer temporalError(&err)
-	return c.endRunning(ctx, in.Run, in.Policy, in.Reason)
-}
-
-func (c *Coordinator) endRunning(ctx context.Context, run, policy, reason string) error {
-	e, err := c.Experiments.RunningExperiment(ctx, run, policy)
+	e, err := c.Experiments.RunningExperiment(ctx, in.Run, in.Policy)
 	if errors.Is(err, record.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	e.Status, e.Reason = record.ExperimentEnded, reason
+	e.Status, e.Reason = record.ExperimentEnded, in.Reason
 	return c.endExperiment(ctx, e)
 }

@@ -20,9 +20,10 @@ import (
 
 // Traffic keeps conversations with served versions, and what people say of them.
 type Traffic interface {
-	// UnusedFeedback returns feedback that no segment has used, of conversations whose last
-	// call was recorded before a time, at most so many, ordered by conversation, time and id.
-	UnusedFeedback(ctx context.Context, run string, before time.Time, most int) ([]record.Feedback, error)
+	// UnusedFeedback returns feedback of some kinds that no segment has used, of conversations
+	// whose last call was recorded before a time: the newest, at most so many, ordered by
+	// conversation, time and id.
+	UnusedFeedback(ctx context.Context, run string, kinds []record.FeedbackKind, before time.Time, limit int) ([]record.Feedback, error)
 	// Feedback returns all feedback of a conversation, ordered by time and id.
 	Feedback(ctx context.Context, run string, conversation int) ([]record.Feedback, error)
 	Conversation(ctx context.Context, run string, number int) (record.Conversation, error)
@@ -32,6 +33,10 @@ type Traffic interface {
 	// the step; it returns the one on record.
 	PutSegment(ctx context.Context, s record.Segment) (stored record.Segment, created bool, err error)
 	Segment(ctx context.Context, run, policy string, step int) (record.Segment, error)
+	// Segments returns the segments of a run in the order of their steps.
+	Segments(ctx context.Context, run, policy string) ([]record.Segment, error)
+	// Version returns a version of the run.
+	Version(ctx context.Context, id model.VersionID) (model.Version, error)
 }
 
 // ChooseSegmentInput asks what a step learns from conversations.
@@ -86,17 +91,16 @@ func (c *Coordinator) ChooseSegment(ctx context.Context, in ChooseSegmentInput) 
 	if err != nil {
 		return ChooseSegmentResult{}, err
 	}
-	s = s.WithDefaults()
 	if !s.FromTraffic() {
 		return ChooseSegmentResult{}, invalid(errors.New("traffic.train: missing: the run learns from tasks"))
 	}
 	train := s.Traffic.Train
 	before := time.Now().Add(-time.Duration(s.Traffic.IdleMinutes * float64(time.Minute)))
-	unused, err := c.Traffic.UnusedFeedback(ctx, in.Run, before, feedbackWindow*train.MaxReplies)
+	unused, err := c.Traffic.UnusedFeedback(ctx, in.Run, update.FeedbackKinds(train.Objective), before, feedbackWindow*train.MaxReplies)
 	if err != nil {
 		return ChooseSegmentResult{}, fmt.Errorf("list the feedback of run %s: %w", in.Run, err)
 	}
-	conversations, err := c.conversations(ctx, in.Run, unused)
+	conversations, err := c.conversations(ctx, in, unused)
 	if err != nil {
 		return ChooseSegmentResult{}, err
 	}
@@ -104,17 +108,21 @@ func (c *Coordinator) ChooseSegment(ctx context.Context, in ChooseSegmentInput) 
 	if err != nil {
 		return ChooseSegmentResult{}, err
 	}
-	replies := update.NewReplies(train.Objective, codec, conversations, train.MaxReplies)
+	promoted, err := c.Ledger.Promoted(ctx, in.Run, in.Policy)
+	if err != nil {
+		return ChooseSegmentResult{}, fmt.Errorf("find the promoted version of run %s: %w", in.Run, err)
+	}
+	positions, err := c.positions(ctx, in.Run, in.Policy, promoted.Version)
+	if err != nil {
+		return ChooseSegmentResult{}, err
+	}
+	replies := update.NewReplies(train.Objective, codec, positions, conversations, train.MaxReplies)
 	out := ChooseSegmentResult{Replies: replies.Count(), Conversations: len(conversations), LeftOut: leftOutText(replies.LeftOut), Reason: replies.Reason()}
 	if out.Replies < train.MinReplies {
 		out.Reason = tooFew(*train, replies, len(unused))
 	}
 	if out.Reason != "" {
 		return out, nil
-	}
-	promoted, err := c.Ledger.Promoted(ctx, in.Run, in.Policy)
-	if err != nil {
-		return ChooseSegmentResult{}, fmt.Errorf("find the promoted version of run %s: %w", in.Run, err)
 	}
 	segment = record.Segment{
 		Run: in.Run, Policy: in.Policy, Step: in.Step, Parent: promoted.Version, Objective: train.Objective, Feedback: replies.Used, Replies: out.Replies, LeftOut: replies.LeftOut,
@@ -123,6 +131,10 @@ func (c *Coordinator) ChooseSegment(ctx context.Context, in ChooseSegmentInput) 
 		segment.Conversations, segment.Calls = append(segment.Conversations, one.Number), append(segment.Calls, len(one.Calls))
 	}
 	segment, _, err = c.Traffic.PutSegment(ctx, segment)
+	if errors.Is(err, record.ErrForgotten) { // the run goes on, and can be stopped
+		out.Reason = err.Error()
+		return out, nil
+	}
 	if err != nil {
 		return ChooseSegmentResult{}, fmt.Errorf("record the segment of step %d: %w", in.Step, err)
 	}
@@ -156,11 +168,15 @@ func leftOutText(leftOut map[string]int) string {
 }
 
 // conversations reads the conversations of feedback, and those of the replies that it compares
-// with, in the order of their numbers.
-func (c *Coordinator) conversations(ctx context.Context, run string, feedback []record.Feedback) ([]update.Conversation, error) {
+// with, in the order of their numbers. Only the given feedback, and that of earlier segments, is
+// that of a conversation: others may not have ended.
+func (c *Coordinator) conversations(ctx context.Context, in ChooseSegmentInput, feedback []record.Feedback) ([]update.Conversation, error) {
+	run := in.Run
 	var numbers []int
+	given := map[string]bool{}
 	for _, f := range feedback {
 		numbers = append(numbers, f.Conversation)
+		given[f.ID] = true
 		if f.PreferredOver == "" {
 			continue
 		}
@@ -174,11 +190,29 @@ func (c *Coordinator) conversations(ctx context.Context, run string, feedback []
 		}
 	}
 	slices.Sort(numbers)
-	return c.readConversations(ctx, run, slices.Compact(numbers))
+	all, err := c.readConversations(ctx, in, slices.Compact(numbers))
+	for i := range all {
+		all[i].Feedback = slices.DeleteFunc(all[i].Feedback, func(f record.Feedback) bool { return f.Step == 0 && !given[f.ID] })
+	}
+	return all, err
 }
 
-// readConversations reads conversations with their calls and their feedback.
-func (c *Coordinator) readConversations(ctx context.Context, run string, numbers []int) ([]update.Conversation, error) {
+// readConversations reads conversations with their calls and their feedback, for a step.
+func (c *Coordinator) readConversations(ctx context.Context, in ChooseSegmentInput, numbers []int) ([]update.Conversation, error) {
+	run := in.Run
+	segments, err := c.Traffic.Segments(ctx, run, in.Policy)
+	if err != nil {
+		return nil, fmt.Errorf("list the segments of run %s: %w", run, err)
+	}
+	learned := map[int]int{}
+	for _, s := range segments {
+		if s.Step >= in.Step {
+			continue
+		}
+		for i, n := range s.Conversations {
+			learned[n] = max(learned[n], s.Calls[i])
+		}
+	}
 	var addresses []record.Address
 	var out []update.Conversation
 	for _, n := range numbers {
@@ -193,7 +227,7 @@ func (c *Coordinator) readConversations(ctx context.Context, run string, numbers
 		if err != nil {
 			return nil, fmt.Errorf("read the feedback of conversation %d of run %s: %w", n, run, err)
 		}
-		out = append(out, update.Conversation{Conversation: conversation, Feedback: feedback})
+		out = append(out, update.Conversation{Conversation: conversation, Feedback: feedback, Learned: learned[n]})
 		addresses = append(addresses, conversation.Address())
 	}
 	if len(addresses) == 0 {
@@ -228,7 +262,11 @@ func (c *Coordinator) SegmentBatch(ctx context.Context, in SegmentBatchInput) (_
 	if err != nil {
 		return SegmentBatchResult{}, fmt.Errorf("read the segment of step %d: %w", in.Step, err)
 	}
-	conversations, err := c.readConversations(ctx, in.Run, segment.Conversations)
+	conversations, err := c.readConversations(ctx, in, segment.Conversations)
+	if err != nil {
+		return SegmentBatchResult{}, err
+	}
+	positions, err := c.positions(ctx, in.Run, in.Policy, segment.Parent)
 	if err != nil {
 		return SegmentBatchResult{}, err
 	}
@@ -239,7 +277,7 @@ func (c *Coordinator) SegmentBatch(ctx context.Context, in SegmentBatchInput) (_
 	for i := range conversations {
 		asChosen(&conversations[i], segment)
 	}
-	replies := update.NewReplies(segment.Objective, codec, conversations, max(1, segment.Replies))
+	replies := update.NewReplies(segment.Objective, codec, positions, conversations, max(1, segment.Replies))
 	made, err := update.NewSegmentBatch(model.Batch{Policy: in.Policy, Step: in.Step, VocabSize: codec.VocabSize()}, conversations, replies)
 	if err != nil {
 		return SegmentBatchResult{}, invalid(fmt.Errorf("batch of step %d of %s: %w", in.Step, in.Run, err))
@@ -278,6 +316,24 @@ func asChosen(c *update.Conversation, s record.Segment) {
 			c.Feedback[i].Step = 0
 		}
 	}
+}
+
+// positions returns the number of positions of a version's model.
+func (c *Coordinator) positions(ctx context.Context, run, policy string, number int) (int, error) {
+	id := model.VersionID{Run: run, Policy: policy, Number: number}
+	v, err := c.Traffic.Version(ctx, id)
+	if err != nil {
+		return 0, fmt.Errorf("read version %s: %w", id, err)
+	}
+	text, err := c.Blobs.Get(ctx, v.Manifest)
+	if err != nil {
+		return 0, fmt.Errorf("read the manifest of %s: %w", id, err)
+	}
+	manifest, err := model.ParseManifest(text)
+	if err != nil {
+		return 0, invalid(fmt.Errorf("manifest of %s: %w", id, err))
+	}
+	return manifest.Architecture.MaxPositions, nil
 }
 
 // Segments asks the workflow of a run for a segment.

@@ -35,7 +35,7 @@ func newUse(t *testing.T, change func(*spec.Spec)) *use {
 	if change != nil {
 		change(&s)
 	}
-	u.prepare(s)
+	u.start(s)
 	u.promoted(0)
 	return u
 }
@@ -96,9 +96,9 @@ func (u *use) chooses(step int) activities.ChooseSegmentResult {
 	in := activities.ChooseSegmentInput{Run: "demo", Policy: model.DefaultPolicy, Step: step}
 	var out activities.ChooseSegmentResult
 	require.Eventually(u.t, func() bool {
-		unused, err := u.store.UnusedFeedback(u.t.Context(), "demo", time.Now().Add(-100*time.Millisecond), 1000)
+		unused, err := u.store.UnusedFeedback(u.t.Context(), "demo", []record.FeedbackKind{record.FeedbackValue}, time.Now().Add(-100*time.Millisecond), 1000)
 		require.NoError(u.t, err)
-		all, err := u.store.UnusedFeedback(u.t.Context(), "demo", time.Now().Add(time.Hour), 1000)
+		all, err := u.store.UnusedFeedback(u.t.Context(), "demo", []record.FeedbackKind{record.FeedbackValue}, time.Now().Add(time.Hour), 1000)
 		require.NoError(u.t, err)
 		return len(unused) == len(all)
 	}, 10*time.Second, 10*time.Millisecond)
@@ -164,8 +164,6 @@ func TestAStepLearnsFromASegmentAsThePromotedVersion(t *testing.T) {
 	t.Parallel()
 	u := newUse(t, nil)
 	trainer := u.trainer()
-	_, err := do[activities.InitPolicyResult](t, trainer.InitPolicy, activities.InitPolicyInput{Run: "demo", Policy: model.DefaultPolicy})
-	require.NoError(t, err)
 	for step := 1; step <= 2; step++ {
 		for i := range 4 {
 			u.judges(u.converses(nil, string(rune('a'+i))), float64(i%2))

@@ -248,7 +248,8 @@ func (g *Gateway) redactFeedback(ctx context.Context, of record.Conversation, p 
 		if g.config.Redact == nil {
 			return "", fault(fmt.Errorf("run %s has a redactor, and this process runs none", of.Run))
 		}
-		out, err := g.config.Redact(ctx, served.Redactor, served.RedactorTimeout, text)
+		// A client that leaves must not end the program, which others use.
+		out, err := g.config.Redact(context.WithoutCancel(ctx), served.Redactor, served.RedactorTimeout, text)
 		if err != nil {
 			return "", fault(fmt.Errorf("redact feedback: %w", err))
 		}
@@ -349,6 +350,9 @@ func (g *Gateway) repliesOf(ctx context.Context, c client, id string) ([]record.
 func (g *Gateway) judgedConversation(ctx context.Context, c client, p postedFeedback) (conversation record.Conversation, err error) {
 	if address, err := record.ParseAddress(strings.Trim(p.Conversation, "/")); err == nil && address.Kind == record.Served {
 		conversation, err = g.config.Feedback.Conversation(ctx, address.Run, address.Task)
+		if errors.Is(err, record.ErrForgotten) && !c.has(record.ScopeFeedbackAny) {
+			err = record.ErrNotFound // nobody learns whose conversations there were
+		}
 		if err != nil {
 			return conversation, absent(err, p)
 		}
@@ -379,9 +383,12 @@ func (g *Gateway) ofUser(ctx context.Context, all []record.Conversation, p poste
 	if err != nil {
 		return conversation, err
 	}
-	of := func(one record.Conversation) bool { return one.User == user }
-	if i := slices.IndexFunc(all, of); p.User != "" && i >= 0 {
-		return all[i], nil
+	if p.User != "" {
+		// A conversation whose user nobody named may be this user's.
+		all = slices.DeleteFunc(all, func(one record.Conversation) bool { return one.User != user && one.User != "" })
+		if i := slices.IndexFunc(all, func(one record.Conversation) bool { return one.User == user }); i >= 0 {
+			return all[i], nil
+		}
 	}
 	switch {
 	case len(all) == 0:

@@ -255,7 +255,7 @@ func TestEachUserHasConversationsOfANameForThemselves(t *testing.T) {
 		require.NoError(t, err)
 	}
 	requireRefusal(t, s.say(t, operatorKey, `{"conversation":"support","model":"demo","thumb":"up"}`), http.StatusConflict, "ambiguous_conversation", "conversation")
-	requireRefusal(t, s.say(t, operatorKey, `{"conversation":"support","model":"demo","thumb":"up","user":"eve"}`), http.StatusConflict, "ambiguous_conversation", "conversation")
+	requireRefusal(t, s.say(t, operatorKey, `{"conversation":"support","model":"demo","thumb":"up","user":"eve"}`), http.StatusNotFound, "conversation_not_found", "conversation")
 	require.Equal(t, http.StatusCreated, s.say(t, operatorKey, `{"conversation":"support","model":"demo","thumb":"up","user":"ann"}`).status)
 	require.Len(t, s.feedback(t, "demo", 0), 1)
 }
@@ -267,7 +267,8 @@ func TestFeedbackOnWhatWasRemovedIsToldSo(t *testing.T) {
 	app := s.key(t, "app", 0, record.ScopeServe, record.ScopeFeedback)
 	require.Equal(t, http.StatusCreated, s.say(t, app, `{"reply":"chatcmpl-a","thumb":"up"}`).status)
 	require.NoError(t, s.store.RemoveConversation(t.Context(), "demo", 0))
-	requireRefusal(t, s.say(t, app, `{"conversation":"demo/served-0/0/0/1","thumb":"up"}`), http.StatusGone, "removed", "")
+	requireRefusal(t, s.say(t, operatorKey, `{"conversation":"demo/served-0/0/0/1","thumb":"up"}`), http.StatusGone, "removed", "")
+	requireRefusal(t, s.say(t, app, `{"conversation":"demo/served-0/0/0/1","thumb":"up"}`), http.StatusNotFound, "conversation_not_found", "conversation")
 	a := s.say(t, app, `{"reply":"chatcmpl-a","thumb":"up"}`)
 	requireRefusal(t, a, http.StatusNotFound, "reply_not_found", "reply")
 	require.Contains(t, a.body, "or was removed since")

@@ -88,7 +88,7 @@ func (g *Gateway) serveRecorded(w http.ResponseWriter, r *http.Request, served m
 	switch {
 	case err == nil || errors.As(err, &refusal):
 		return err
-	case errors.Is(err, errConversation) && served.DeliverUnrecorded && request.Previous == "" && r.Context().Err() == nil:
+	case errors.Is(err, errConversation) && served.DeliverUnrecorded && request.Previous == "" && len(request.References) == 0 && r.Context().Err() == nil:
 		g.config.Metrics.Served(false)
 		g.logUnrecorded(served.VersionID.String(), err)
 		return g.serveUnrecorded(w, r, served, request, decode)
@@ -410,10 +410,12 @@ func withoutUser(body []byte, hash string) ([]byte, error) {
 		}
 	}
 	replace(fields, "user", "safety_identifier")
-	metadata := map[string]json.RawMessage{}
-	if json.Unmarshal(fields["metadata"], &metadata) == nil && len(metadata) > 0 {
-		replace(metadata, "user_id")
-		fields["metadata"], _ = json.Marshal(metadata) // it was decoded from JSON
+	for key, value := range fields {
+		metadata := map[string]json.RawMessage{}
+		if strings.EqualFold(key, "metadata") && json.Unmarshal(value, &metadata) == nil && len(metadata) > 0 {
+			replace(metadata, "user_id")
+			fields[key], _ = json.Marshal(metadata) // it was decoded from JSON
+		}
 	}
 	out, err := json.Marshal(fields)
 	if err != nil {

@@ -95,6 +95,17 @@ var ErrTooMuchFeedback = errors.New("the conversation has too much feedback")
 // MaxFeedback is how much feedback one conversation may have.
 const MaxFeedback = 1024
 
+// FeedbackKind is what feedback can say. One piece may say several things.
+type FeedbackKind string
+
+// The kinds of feedback that something can be learned from.
+const (
+	FeedbackValue      FeedbackKind = "value"      // a reward, or a thumb
+	FeedbackThumb      FeedbackKind = "thumb"      // of one reply
+	FeedbackCorrection FeedbackKind = "correction" // of one reply
+	FeedbackPreference FeedbackKind = "preference" // of one reply over another
+)
+
 // Thumbs.
 const (
 	ThumbUp   = "up"

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/fulgurite/fulgurite/record"
@@ -189,14 +190,17 @@ WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND att
 const removedConversation = "the conversation was removed"
 
 // RemoveConversations removes the conversations of a run whose last call was recorded before
-// a time, as RemoveConversation does, and returns how many. If it is interrupted, the next
-// call continues.
-func (s *Store) RemoveConversations(ctx context.Context, run string, before time.Time) (removed int, err error) {
+// a time, except for some, as RemoveConversation does, and returns how many. If it is
+// interrupted, the next call continues.
+func (s *Store) RemoveConversations(ctx context.Context, run string, before time.Time, keep []int) (removed int, err error) {
 	numbers, err := database.List(ctx, s.db.Read(), database.Scalar[int], expiredConversations, run, database.Nanos(before))
 	if err != nil {
 		return 0, fmt.Errorf("list conversations of run %s before %s: %w", run, before, err)
 	}
 	for _, n := range numbers {
+		if slices.Contains(keep, n) {
+			continue
+		}
 		ok, err := s.removeConversation(ctx, run, n, before)
 		if err != nil {
 			return removed, err

@@ -216,7 +216,7 @@ func TestARemovedConversationIsGoneAndItsNumberIsNotGivenAgain(t *testing.T) {
 VALUES ('demo', 'f', 0, '', 'up', '', '', '', '', '', 0, 0)`)
 		require.NoError(t, err)
 
-		removed, err := s.RemoveConversations(t.Context(), "demo", last.Last.Add(1))
+		removed, err := s.RemoveConversations(t.Context(), "demo", last.Last.Add(1), nil)
 		require.NoError(t, err)
 		require.Equal(t, 1, removed)
 		for _, table := range []string{"calls", "exchanges", "feedback", "conversation_replies", "conversations"} {

@@ -24,7 +24,8 @@ JOIN feedback f ON f.run = c.run AND f.conversation = c.number AND (f.reward IS 
 WHERE c.run = $1 AND c.policy = $2 AND c.experiment = $3 AND NOT EXISTS (SELECT 1 FROM feedback e
 WHERE e.run = c.run AND e.conversation = c.number AND (e.reward IS NOT NULL OR e.thumb <> '') AND (e.at < f.at OR e.at = f.at AND e.id < f.id))
 ORDER BY f.at, f.id`
-	endExperiment = `UPDATE experiments SET status = $4, reason = $5, result = CASE WHEN $6 = '' THEN result ELSE $6 END, ended = $7
+	endExperiments = `UPDATE experiments SET status = 'ended', reason = $2, ended = $3 WHERE run = $1 AND status = 'running'`
+	endExperiment  = `UPDATE experiments SET status = $4, reason = $5, result = CASE WHEN $6 = '' THEN result ELSE $6 END, ended = $7
 WHERE run = $1 AND policy = $2 AND candidate = $3 AND status = 'running'`
 )
 

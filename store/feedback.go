@@ -1,11 +1,13 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fulgurite/fulgurite/record"
@@ -43,11 +45,12 @@ var (
 
 const (
 	feedbackAt = ` WHERE f.run = $1 AND f.id = $2`
-	// unusedFeedback is in the order of conversations, so that those of one are together.
+	// unusedFeedback begins with the newest, so that what no segment can use, as long as nobody
+	// says more, does not stand before it.
 	unusedFeedback = ` JOIN conversations v ON v.run = f.run AND v.number = f.conversation
-WHERE f.run = $1 AND f.step = 0 AND v.last < $2 ORDER BY f.conversation, f.at, f.id LIMIT $3`
-	lockConversations = `SELECT v.number FROM conversations v WHERE v.run = $1 AND (v.number = $2
-OR v.number IN (SELECT c.task FROM calls c WHERE c.id = $3 AND c.kind = 'served' AND c.run = $1)) ORDER BY v.number`
+WHERE f.run = $1 AND f.step = 0 AND v.last < $2 AND %s ORDER BY f.at DESC, f.id DESC LIMIT $3`
+	lockConversations = `SELECT v.number FROM conversations v WHERE v.run = $1
+AND v.number IN (SELECT $2 UNION ALL SELECT c.task FROM calls c WHERE c.id = $3 AND c.kind = 'served' AND c.run = $1) ORDER BY v.number`
 	openConversation = `SELECT COUNT(*) FROM attempts a WHERE a.run = $1 AND a.kind = 'served' AND a.step = 0 AND a.task = $2 AND a.outcome = ''`
 	oppositeFeedback = `SELECT f.id FROM feedback f WHERE f.run = $1 AND f.person = $2 AND f.person <> '' AND f.call_id = $3 AND f.preferred = $4 LIMIT 1`
 	countFeedback    = `SELECT COUNT(*) FROM feedback f WHERE f.run = $1 AND f.conversation = $2`
@@ -189,15 +192,38 @@ func (s *Store) Feedback(ctx context.Context, run string, conversation int) ([]r
 	return all, nil
 }
 
-// UnusedFeedback returns the feedback of a run that no segment has learned from, of the
-// conversations whose last call was before a time: by conversation, time and id, and at most
-// limit.
-func (s *Store) UnusedFeedback(ctx context.Context, run string, before time.Time, limit int) ([]record.Feedback, error) {
-	all, err := database.List(ctx, s.db.Read(), readFeedback, selectFeedback+unusedFeedback, run, database.Nanos(before), limit)
+// UnusedFeedback returns the feedback of a run that no segment has used, of conversations whose
+// last call was recorded before a time: only feedback of one of the kinds, at most limit, the
+// newest. It is ordered by conversation, time and id.
+func (s *Store) UnusedFeedback(ctx context.Context, run string, kinds []record.FeedbackKind, before time.Time, limit int) ([]record.Feedback, error) {
+	of := make([]string, len(kinds))
+	for i, k := range kinds {
+		of[i] = ofKind(k)
+	}
+	query := selectFeedback + fmt.Sprintf(unusedFeedback, "("+strings.Join(of, " OR ")+")")
+	all, err := database.List(ctx, s.db.Read(), readFeedback, query, run, database.Nanos(before), limit)
 	if err != nil {
 		return nil, fmt.Errorf("list unused feedback of run %s: %w", run, err)
 	}
+	slices.SortFunc(all, func(a, b record.Feedback) int {
+		return cmp.Or(cmp.Compare(a.Conversation, b.Conversation), a.At.Compare(b.At), cmp.Compare(a.ID, b.ID))
+	})
 	return all, nil
+}
+
+// ofKind is true for feedback f of a kind.
+func ofKind(k record.FeedbackKind) string {
+	switch k {
+	case record.FeedbackValue:
+		return `f.reward IS NOT NULL OR f.thumb <> ''`
+	case record.FeedbackThumb:
+		return `f.thumb <> '' AND f.call_id <> ''`
+	case record.FeedbackCorrection:
+		return `f.corrected IS NOT NULL`
+	case record.FeedbackPreference:
+		return `f.preferred <> ''`
+	}
+	return `1 = 0`
 }
 
 // PutSegment records what a step learns from conversations, and that its feedback is used.

@@ -184,7 +184,7 @@ func TestFeedbackIsUsedByOneSegment(t *testing.T) {
 		}
 		put(t, s, at("d", 1, 0), at("b", 0, 2), at("c", 0, 1), at("a", 0, 1), at("e", 2, 0))
 		unused := func(before time.Time, limit int) (ids []string) {
-			all, err := s.UnusedFeedback(t.Context(), "demo", before, limit)
+			all, err := s.UnusedFeedback(t.Context(), "demo", []record.FeedbackKind{record.FeedbackThumb, record.FeedbackValue}, before, limit)
 			require.NoError(t, err)
 			for _, f := range all {
 				require.Zero(t, f.Step)
@@ -193,7 +193,7 @@ func TestFeedbackIsUsedByOneSegment(t *testing.T) {
 			return ids
 		}
 		require.Equal(t, []string{"a", "c", "b", "d"}, unused(noon.Add(2*time.Minute), 10), "conversation 2 has not ended before")
-		require.Equal(t, []string{"a", "c"}, unused(noon.Add(time.Hour), 2))
+		require.Equal(t, []string{"c", "b"}, unused(noon.Add(2*time.Minute), 2), "the newest")
 
 		first := record.Segment{Run: "demo", Policy: "main", Step: 1, Objective: "reward", Feedback: []string{"d", "a"}, Conversations: []int{0, 1}, LeftOut: map[string]int{"no tokens": 2}, At: noon}
 		stored, created, err := s.PutSegment(t.Context(), first)
@@ -427,7 +427,7 @@ func TestARemovedConversationTakesNothingMore(t *testing.T) {
 		rows, err := s.RowsOfRun(t.Context(), "demo")
 		require.NoError(t, err)
 		require.Empty(t, cmp.Diff([]record.RowCount{
-			{Table: "exchanges", Rows: 1}, {Table: "calls", Rows: 1}, {Table: "feedback", Rows: 1}, {Table: "conversations", Rows: 1}, {Table: "attempts", Rows: 1}, {Table: "rollouts", Rows: 2},
-		}, rows))
+			{Table: "exchanges", Rows: 1}, {Table: "calls", Rows: 1}, {Table: "feedback", Rows: 1}, {Table: "conversations", Rows: 1}, {Table: "attempts", Rows: 2}, {Table: "rollouts", Rows: 2},
+		}, rows), "the attempt stays, without texts and tokens")
 	})
 }

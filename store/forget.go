@@ -331,13 +331,13 @@ var bodyTables = []string{"exchanges", "spans"}
 const (
 	emptyOutputs    = `UPDATE attempts SET stdout = '', stderr = '' WHERE run = $1 AND kind = $2 AND step = $3 AND (stdout <> '' OR stderr <> '')`
 	selectKindSteps = `SELECT DISTINCT kind, step FROM attempts WHERE run = $1 ORDER BY kind, step`
-	sumBodies       = `SELECT COALESCE(SUM(LENGTH(request) + LENGTH(response)), 0) FROM exchanges WHERE run = $1`
-	sumSpans        = `SELECT COALESCE(SUM(LENGTH(attributes) + LENGTH(message)), 0) FROM spans WHERE run = $1`
+	sumBodies       = `SELECT COALESCE(SUM(LENGTH(request) + LENGTH(response)), 0) FROM exchanges WHERE run = $1 AND kind <> 'served'`
+	sumSpans        = `SELECT COALESCE(SUM(LENGTH(attributes) + LENGTH(message)), 0) FROM spans WHERE run = $1 AND kind <> 'served'`
 	sumOutputs      = `SELECT COALESCE(SUM(LENGTH(stdout) + LENGTH(stderr)), 0) FROM attempts WHERE run = $1`
 )
 
 // BodyBytes returns about how many bytes the bodies, spans and printed outputs of a run
-// have. It reads all of them.
+// have, without those of conversations. It reads all of them.
 func (s *Store) BodyBytes(ctx context.Context, run string) (sum int64, err error) {
 	for _, query := range []string{sumBodies, sumSpans, sumOutputs} {
 		n, err := database.One(ctx, s.db.Read(), database.Scalar[int64], query, run)
@@ -350,10 +350,10 @@ func (s *Store) BodyBytes(ctx context.Context, run string) (sum int64, err error
 }
 
 // RemoveBodies removes the bodies, spans and printed outputs of all attempts of a run.
-// Calls keep their tokens.
+// Calls keep their tokens. Conversations stay whole: they go on after the run's end.
 func (s *Store) RemoveBodies(ctx context.Context, run string) error {
 	for _, table := range bodyTables {
-		if err := s.removeRows(ctx, table, `run = $1`, run); err != nil {
+		if err := s.removeRows(ctx, table, `run = $1 AND kind <> 'served'`, run); err != nil {
 			return fmt.Errorf("remove %s of run %s: %w", table, run, err)
 		}
 	}

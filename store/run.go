@@ -168,6 +168,9 @@ func (s *Store) FinishRun(ctx context.Context, name string, status record.Status
 		if err == nil && n == 1 {
 			sealed, err = database.List(t.Ctx, t, database.Scalar[string], endAttempts, name, fmt.Sprintf("the run ended: it is %s", status), now)
 		}
+		if err == nil && n == 1 { // whoever closes the record, no candidate answers users any more
+			_, err = t.Exec(endExperiments, name, fmt.Sprintf("the run has ended: it is %s", status), now)
+		}
 		if err != nil || n == 1 {
 			return err
 		}

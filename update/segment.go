@@ -16,6 +16,9 @@ type Conversation struct {
 	record.Conversation
 	// Calls are the recorded calls that a segment may learn from, in order.
 	Calls []record.Call
+	// Learned is how many of the first calls earlier segments could learn from: what was said
+	// then of the whole conversation was about these.
+	Learned int
 	// Feedback is what people say of the conversation and of its replies, in the order in
 	// which it came. That with a Step was learned from by that segment.
 	Feedback []record.Feedback
@@ -33,6 +36,7 @@ const (
 	leftGone       = "the reply is not on record"
 	leftUnmatched  = "no reply of the other kind to the same request so far"
 	leftOverlimits = "more than one segment takes; the next one will"
+	leftLong       = "longer than the model's context"
 )
 
 // Replies is what a segment learns from: judged replies, corrected ones, or pairs.
@@ -45,6 +49,8 @@ type Replies struct {
 	Used []string
 	// LeftOut counts feedback that the segment does not learn from, by reason.
 	LeftOut map[string]int
+
+	positions int
 }
 
 type judgedReply struct {
@@ -80,11 +86,25 @@ func (r Replies) Reason() string {
 	return fmt.Sprintf("all of them are judged %v, and only a difference can be learned from", r.judged[0].value)
 }
 
+// FeedbackKinds returns the kinds of feedback from which an objective learns.
+func FeedbackKinds(objective string) []record.FeedbackKind {
+	switch objective {
+	case spec.ObjectiveReward:
+		return []record.FeedbackKind{record.FeedbackValue}
+	case spec.ObjectiveSupervised:
+		return []record.FeedbackKind{record.FeedbackCorrection}
+	case spec.ObjectivePreference:
+		return []record.FeedbackKind{record.FeedbackCorrection, record.FeedbackPreference, record.FeedbackThumb}
+	}
+	return nil
+}
+
 // NewReplies finds what a segment of the spec's objective learns from. It takes at most
-// limit replies or pairs. The conversations are in the order of their numbers; equal inputs
+// limit replies or pairs, and none that is longer than the model's positions. Judged replies may
+// exceed the limit by those of one conversation, if all others are judged the same. The conversations are in the order of their numbers; equal inputs
 // give equal replies.
-func NewReplies(objective string, codec dialog.Codec, conversations []Conversation, limit int) Replies {
-	r := Replies{LeftOut: map[string]int{}}
+func NewReplies(objective string, codec dialog.Codec, positions int, conversations []Conversation, limit int) Replies {
+	r := Replies{LeftOut: map[string]int{}, positions: positions}
 	switch objective {
 	case spec.ObjectiveReward:
 		r.judge(conversations, limit)
@@ -136,16 +156,17 @@ func (r *Replies) judge(conversations []Conversation, limit int) {
 			case !ok:
 				r.leave(f, leftSilent, true)
 				continue
-			case learned[""] || f.CallID != "" && learned[f.CallID]:
-				r.leave(f, leftLearned, true)
-				continue
 			case f.CallID == "":
 				whole.add(f.ID, value)
 				continue
 			}
 			at := slices.IndexFunc(c.Calls, func(call record.Call) bool { return call.ID == f.CallID })
-			if at < 0 {
+			switch {
+			case at < 0:
 				r.leave(f, leftGone, false)
+				continue
+			case learned[f.CallID] || learned[""] && at < c.Learned:
+				r.leave(f, leftLearned, true)
 				continue
 			}
 			if byCall[f.CallID] == nil {
@@ -168,7 +189,11 @@ func (r *Replies) judgeCalls(c Conversation, index int, learned map[string]bool,
 		if of == nil {
 			of = whole
 		}
-		if of.count == 0 || learned[call.ID] {
+		if of.count == 0 {
+			continue
+		}
+		if learned[call.ID] || learned[""] && k < c.Learned {
+			reason = leftLearned
 			continue
 		}
 		if why := unusable(c, call); why != "" {
@@ -190,7 +215,7 @@ func (r *Replies) judgeCalls(c Conversation, index int, learned map[string]bool,
 	}
 	switch {
 	case len(all) == 0:
-	case taken && len(r.judged) > 0 && len(r.judged)+len(replies) > limit:
+	case taken && len(r.judged) > 0 && len(r.judged)+len(replies) > limit && !(r.Reason() != "" && r.differs(replies)):
 		r.LeftOut[leftOverlimits] += len(all)
 	case taken:
 		r.judged = append(r.judged, replies...)
@@ -204,6 +229,11 @@ func (r *Replies) judgeCalls(c Conversation, index int, learned map[string]bool,
 		r.LeftOut[reason] += len(all)
 		r.Used = append(r.Used, all...)
 	}
+}
+
+// differs reports whether a reply is judged otherwise than the first one.
+func (r *Replies) differs(replies []judgedReply) bool {
+	return slices.ContainsFunc(replies, func(j judgedReply) bool { return j.value != r.judged[0].value })
 }
 
 // average is the mean of the values of some feedback.
@@ -258,6 +288,10 @@ func (r *Replies) correct(codec dialog.Codec, conversations []Conversation, limi
 			text := replyTokens(codec, call, *f.CorrectedText)
 			if slices.Equal(text, call.Completion) {
 				r.leave(f, leftUnchanged, true)
+				continue
+			}
+			if len(call.Prompt)+len(text) > r.positions {
+				r.leave(f, leftLong, true)
 				continue
 			}
 			r.corrected = append(r.corrected, correctedReply{i, call.Prompt, text, c.Address().String()})
@@ -319,6 +353,10 @@ func (r *Replies) pair(codec dialog.Codec, conversations []Conversation, limit i
 				chosen := replyTokens(codec, call, *f.CorrectedText)
 				if slices.Equal(chosen, call.Completion) {
 					r.leave(f, leftUnchanged, true)
+					continue
+				}
+				if len(call.Prompt)+len(chosen) > r.positions {
+					r.leave(f, leftLong, true)
 					continue
 				}
 				r.addPair(limit, replyPair{call.Prompt, chosen, call.Completion, [2]string{at, at}}, f)

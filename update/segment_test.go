@@ -69,7 +69,7 @@ func TestARepliesAdvantageIsItsValueLessTheMeanOfTheBatch(t *testing.T) {
 			record.Feedback{CallID: "a", Thumb: record.ThumbUp}, record.Feedback{Reward: value(-0.5)}),
 		conversation(3, []record.Call{k.reply(t, "c", "1", "z")}, record.Feedback{Reward: value(0.25)}, record.Feedback{Reward: value(0.75)}),
 	}
-	r := update.NewReplies(spec.ObjectiveReward, k.codec, all, 10)
+	r := update.NewReplies(spec.ObjectiveReward, k.codec, 64, all, 10)
 	require.Equal(t, 3, r.Count())
 	require.Equal(t, []string{"f0-1", "f0-0", "f3-0", "f3-1"}, r.Used)
 	require.Empty(t, r.LeftOut)
@@ -102,7 +102,7 @@ func TestRepliesWhoseDistributionIsUnknownAreLeftOut(t *testing.T) {
 	}
 	all = append(all, conversation(4, []record.Call{k.reply(t, "e", "1", "v")}, record.Feedback{Reward: value(1)}))
 	all[4].Redacted = true
-	r := update.NewReplies(spec.ObjectiveReward, k.codec, all, 10)
+	r := update.NewReplies(spec.ObjectiveReward, k.codec, 64, all, 10)
 	require.Equal(t, 1, r.Count())
 	require.Equal(t, map[string]int{
 		"sampled greedily or with top_p, so the sampling distribution can't be rebuilt": 2,
@@ -119,9 +119,9 @@ func TestEqualJudgementsTeachNothing(t *testing.T) {
 		conversation(0, []record.Call{k.reply(t, "a", "1", "x")}, record.Feedback{Thumb: record.ThumbUp}),
 		conversation(1, []record.Call{k.reply(t, "b", "1", "y")}, record.Feedback{Reward: value(1)}),
 	}
-	require.Contains(t, update.NewReplies(spec.ObjectiveReward, k.codec, all, 10).Reason(), "all of them are judged 1")
+	require.Contains(t, update.NewReplies(spec.ObjectiveReward, k.codec, 64, all, 10).Reason(), "all of them are judged 1")
 	all[1].Feedback[0].Reward = value(0)
-	require.Empty(t, update.NewReplies(spec.ObjectiveReward, k.codec, all, 10).Reason())
+	require.Empty(t, update.NewReplies(spec.ObjectiveReward, k.codec, 64, all, 10).Reason())
 }
 
 func TestAReplyIsLearnedFromOnce(t *testing.T) {
@@ -131,16 +131,17 @@ func TestAReplyIsLearnedFromOnce(t *testing.T) {
 		conversation(0, []record.Call{k.reply(t, "a", "1", "x")}, record.Feedback{Reward: value(1), Step: 2}, record.Feedback{Reward: value(0)}),
 		conversation(1, []record.Call{k.reply(t, "b", "1", "y")}, record.Feedback{CallID: "b", CorrectedText: text("u"), Step: 2}, record.Feedback{CallID: "b", CorrectedText: text("w")}),
 	}
-	r := update.NewReplies(spec.ObjectiveReward, k.codec, all[:1], 10)
+	all[0].Learned = 1
+	r := update.NewReplies(spec.ObjectiveReward, k.codec, 64, all[:1], 10)
 	require.Zero(t, r.Count())
 	require.Equal(t, map[string]int{"a segment has learned from the reply before": 1}, r.LeftOut)
 	require.Equal(t, []string{"f0-1"}, r.Used)
 	more := conversation(2, []record.Call{k.reply(t, "c", "1", "x"), k.reply(t, "d", "2", "y")},
 		record.Feedback{CallID: "c", Reward: value(1), Step: 2}, record.Feedback{Reward: value(0)})
-	r = update.NewReplies(spec.ObjectiveReward, k.codec, []update.Conversation{more}, 10)
+	r = update.NewReplies(spec.ObjectiveReward, k.codec, 64, []update.Conversation{more}, 10)
 	require.Equal(t, 1, r.Count(), "what was said later is learned from")
 	require.Equal(t, model.Row{Tokens: append(more.Calls[1].Prompt, more.Calls[1].Completion...), Temperature: 1}, batchOf(t, k, []update.Conversation{more}, r).Rows[0].Row)
-	r = update.NewReplies(spec.ObjectiveSupervised, k.codec, all[1:], 10)
+	r = update.NewReplies(spec.ObjectiveSupervised, k.codec, 64, all[1:], 10)
 	require.Zero(t, r.Count())
 	require.Equal(t, map[string]int{"a segment has learned from the reply before": 1}, r.LeftOut)
 }
@@ -153,7 +154,7 @@ func TestTheLastCorrectedTextOfAReplyIsLearned(t *testing.T) {
 		record.Feedback{CallID: "a", CorrectedText: text("old")}, record.Feedback{CallID: "a", CorrectedText: text("new")},
 		record.Feedback{CallID: "b", CorrectedText: text("y")}, record.Feedback{CallID: "b", Thumb: record.ThumbUp},
 		record.Feedback{CallID: "gone", CorrectedText: text("z")})}
-	r := update.NewReplies(spec.ObjectiveSupervised, k.codec, all, 10)
+	r := update.NewReplies(spec.ObjectiveSupervised, k.codec, 64, all, 10)
 	require.Equal(t, 1, r.Count())
 	require.Equal(t, map[string]int{
 		"a segment has learned from the reply before": 1, "the corrected text is what the reply said": 1,
@@ -178,7 +179,7 @@ func TestPairsAreOfOnePrompt(t *testing.T) {
 		conversation(2, []record.Call{k.reply(t, "f", "4", "x")}, record.Feedback{CallID: "f", Thumb: record.ThumbUp}),
 		conversation(3, []record.Call{k.reply(t, "g", "3", "z")}, record.Feedback{CallID: "g", Thumb: record.ThumbUp}),
 	}
-	r := update.NewReplies(spec.ObjectivePreference, k.codec, all, 10)
+	r := update.NewReplies(spec.ObjectivePreference, k.codec, 64, all, 10)
 	require.Equal(t, 3, r.Count())
 	require.Equal(t, map[string]int{
 		"the replies of a pair answer different prompts": 1, "no reply of the other kind to the same request so far": 2,
@@ -212,7 +213,7 @@ func TestASegmentTakesNoMoreThanItsLimit(t *testing.T) {
 			record.Feedback{CallID: fmt.Sprint("r", i), Reward: value(float64(i) / 5), CorrectedText: text("new")}))
 	}
 	for _, objective := range []string{spec.ObjectiveReward, spec.ObjectiveSupervised, spec.ObjectivePreference} {
-		r := update.NewReplies(objective, k.codec, all, 2)
+		r := update.NewReplies(objective, k.codec, 64, all, 2)
 		require.Equal(t, 2, r.Count(), objective)
 		require.Equal(t, []string{"f0-0", "f1-0"}, r.Used, objective)
 		require.Equal(t, map[string]int{"more than one segment takes; the next one will": 3}, r.LeftOut, objective)
@@ -221,6 +222,6 @@ func TestASegmentTakesNoMoreThanItsLimit(t *testing.T) {
 			c.Feedback = nil
 			rest = append(rest, c)
 		}
-		require.Zero(t, update.NewReplies(objective, k.codec, rest, 2).Count(), objective)
+		require.Zero(t, update.NewReplies(objective, k.codec, 64, rest, 2).Count(), objective)
 	}
 }

@@ -35,6 +35,9 @@ func (t *trainingRun) awaitExperiment(ctx workflow.Context, d model.Decision) {
 		t.Experiment = nil
 		if err != nil {
 			end.Status, end.Reason = record.ExperimentEnded, "the experiment failed: "+Failure(err).Error
+			if err := t.closeExperiment(ctx, end.Reason); err != nil {
+				workflow.GetLogger(ctx).Error("end an experiment that failed", "version", d.Candidate, "error", err)
+			}
 		}
 		if err := t.concludeExperiment(ctx, d, end); err != nil {
 			workflow.GetLogger(ctx).Error("put the end of an experiment on record", "version", d.Candidate, "error", err)
@@ -65,8 +68,13 @@ func (t *trainingRun) endExperiment(ctx workflow.Context) error {
 	if t.Experiment == nil {
 		return nil
 	}
+	return t.closeExperiment(ctx, "the run ends")
+}
+
+// closeExperiment puts the end of a running experiment on record.
+func (t *trainingRun) closeExperiment(ctx workflow.Context, reason string) error {
 	var c *activities.Coordinator
 	return workflow.ExecuteActivity(coordination(ctx, "end the experiment"), c.EndExperiment, activities.EndExperimentInput{
-		Run: t.Run, Policy: t.policy(), Reason: "the run ends",
+		Run: t.Run, Policy: t.policy(), Reason: reason,
 	}).Get(ctx, nil)
 }

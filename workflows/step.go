@@ -218,8 +218,13 @@ func (t *trainingRun) startSteps(ctx workflow.Context) error {
 	return nil
 }
 
-// started returns the last step whose rollouts have begun.
-func (t *trainingRun) started() int { return t.Step + len(t.inFlight) }
+// started returns the last step whose rollouts have begun, or which is made of conversations.
+func (t *trainingRun) started() int {
+	if t.learning {
+		return t.Step + 1
+	}
+	return t.Step + len(t.inFlight)
+}
 
 // runRollouts runs the tasks of a step, one child workflow each, and then the
 // replacements for some of them. before is the step before, if it is under way too.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/fulgurite/fulgurite/activities"
@@ -40,10 +41,11 @@ type TrafficInput struct {
 // SegmentInput, and answers when the step is finished, or with the reason why there is none.
 const UpdateSegment = "segment"
 
-// SegmentInput asks for a segment. By says who asks.
-type SegmentInput struct {
-	By string `json:"by,omitempty"`
-}
+// SegmentInput asks for a segment.
+type SegmentInput struct{}
+
+// ErrTypeSegment is the type of the error of a request whose step failed, and the run with it.
+const ErrTypeSegment = "Segment"
 
 // segmentRequest is a request that waits.
 type segmentRequest struct {
@@ -66,10 +68,14 @@ func (t *trainingRun) checkSegment(SegmentInput) error {
 	switch {
 	case len(t.Splits) > 0 && !t.Spec.FromTraffic():
 		return errors.New("the run learns from tasks: its spec has no traffic.train")
+	case len(t.Splits) == 0:
+		return errors.New("the run is still being prepared; ask again in a moment")
 	case t.Paused:
 		return fmt.Errorf("the run is paused; `%s` lets it go on", shell.Command("resume", t.Run))
 	case t.Stop != nil:
 		return fmt.Errorf("the run stops, %s", t.Stop.Text())
+	case t.Step >= t.last():
+		return errors.New("the run has made its last step")
 	case len(t.requests) > maxRequests:
 		return errors.New("many requests wait already")
 	}
@@ -104,8 +110,12 @@ func (t *trainingRun) learnFromTraffic(ctx workflow.Context) (TrainingResult, er
 		waiting := t.requests
 		result, err := t.segment(ctx)
 		t.requests = t.requests[len(waiting):]
+		var failure error
+		if err != nil {
+			failure = temporal.NewNonRetryableApplicationError(Failure(err).Error, ErrTypeSegment, nil)
+		}
 		for _, r := range waiting {
-			r.done, r.result, r.err = true, result, err
+			r.done, r.result, r.err = true, result, failure
 		}
 		if err != nil {
 			return TrainingResult{}, err
@@ -142,6 +152,8 @@ func (t *trainingRun) segment(ctx workflow.Context) (UpdateResult, error) {
 	if chosen.Reason != "" {
 		return UpdateResult{Message: "no step: " + chosen.Reason}, nil
 	}
+	t.learning = true
+	defer func() { t.learning = false }()
 	var batch activities.SegmentBatchResult
 	if err := workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("batch of step %d", step)), c.SegmentBatch, in).Get(ctx, &batch); err != nil {
 		return UpdateResult{}, err
@@ -160,7 +172,7 @@ func (t *trainingRun) segment(ctx workflow.Context) (UpdateResult, error) {
 	if err != nil {
 		return UpdateResult{}, err
 	}
-	t.Step = step
+	t.learning, t.Step = false, step
 	t.addPoint(point)
 	message := fmt.Sprintf("step %d learned from %s of %s", step, readable.Count(chosen.Replies, t.unit()), readable.Count(chosen.Conversations, "conversation"))
 	message += t.verdictText(step)

@@ -65,7 +65,7 @@ func (f *fakeTraffic) environment(s spec.Spec) *testsuite.TestWorkflowEnvironmen
 // ask asks for a segment after a time, and returns what came of it.
 func ask(env *testsuite.TestWorkflowEnvironment, id string, after time.Duration) *updateCallback {
 	var a updateCallback
-	env.RegisterDelayedCallback(func() { env.UpdateWorkflow(workflows.UpdateSegment, id, &a, workflows.SegmentInput{By: "ada"}) }, after)
+	env.RegisterDelayedCallback(func() { env.UpdateWorkflow(workflows.UpdateSegment, id, &a, workflows.SegmentInput{}) }, after)
 	return &a
 }
 

@@ -66,6 +66,7 @@ type trainingRun struct {
 	// last one.
 	requests    []*segmentRequest
 	segmentText string
+	learning    bool // a step is being made of conversations
 	// published are the proposals and the promoted version that the search attributes have.
 	published [2]int
 }

@@ -36,7 +36,7 @@ func (b *bodyRedactor) body(body json.RawMessage) (out json.RawMessage, changed 
 	if err := d.Decode(&value); err != nil {
 		return nil, false, fmt.Errorf("decode body: %w", err)
 	}
-	if value, changed, err = b.value("", value); err != nil || !changed {
+	if value, changed, err = b.value("", value, false); err != nil || !changed {
 		return body, false, err
 	}
 	withoutLogprobs(value)
@@ -46,31 +46,53 @@ func (b *bodyRedactor) body(body json.RawMessage) (out json.RawMessage, changed 
 	return out, true, nil
 }
 
-func (b *bodyRedactor) value(key string, value any) (out any, changed bool, err error) {
+// free reports whether the value of a key is people's own object, whose keys are no names of the
+// API.
+func free(key string) bool {
+	return slices.Contains([]string{"input", "arguments", "metadata", "parameters", "input_schema", "schema"}, key)
+}
+
+// value rewrites the texts of the value of a key. Within people's own objects all texts are
+// rewritten, the names of fields too.
+func (b *bodyRedactor) value(key string, value any, within bool) (out any, changed bool, err error) {
 	var one bool
 	switch value := value.(type) {
 	case string:
-		if value == "" || structural(key) {
+		if value == "" || key == "user_id" || structural(key) && !within {
 			return value, false, nil
 		}
 		text, err := b.text(value)
 		return text, text != value, err
 	case []any:
 		for i := range value {
-			if value[i], one, err = b.value(key, value[i]); err != nil {
+			if value[i], one, err = b.value(key, value[i], within); err != nil {
 				return nil, false, err
 			}
 			changed = changed || one
 		}
 		return value, changed, nil
 	case map[string]any:
-		for name := range value {
-			if value[name], one, err = b.value(name, value[name]); err != nil {
+		out := make(map[string]any, len(value))
+		within = within || free(key)
+		for name, of := range value {
+			if name == "logprobs" { // they spell the text, and go with it
+				out[name] = of
+				continue
+			}
+			if of, one, err = b.value(name, of, within); err != nil {
 				return nil, false, err
 			}
 			changed = changed || one
+			if within {
+				rewritten, err := b.text(name)
+				if err != nil {
+					return nil, false, err
+				}
+				changed, name = changed || rewritten != name, rewritten
+			}
+			out[name] = of
 		}
-		return value, changed, nil
+		return out, changed, nil
 	}
 	return value, false, nil
 }

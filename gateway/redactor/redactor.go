@@ -167,6 +167,9 @@ func (p *program) exchange(text string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("encode text: %w", err)
 	}
+	if p.lines.Buffered() > 0 { // the answers would no longer be those of their texts
+		return "", errors.New("it wrote more than one line for a text")
+	}
 	if _, err := p.in.Write(append(encoded, '\n')); err != nil {
 		return "", fmt.Errorf("it takes no text: %w", err)
 	}

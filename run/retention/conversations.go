@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 )
@@ -15,7 +16,9 @@ import (
 // ConversationStore is the part of a store that has conversations.
 type ConversationStore interface {
 	Runs(ctx context.Context) ([]record.Run, error)
-	RemoveConversations(ctx context.Context, run string, before time.Time) (removed int, err error)
+	RemoveConversations(ctx context.Context, run string, before time.Time, keep []int) (removed int, err error)
+	Segments(ctx context.Context, run, policy string) ([]record.Segment, error)
+	LastStep(ctx context.Context, run, policy string) (record.Step, error)
 }
 
 // Expirer removes conversations with served versions that are older than
@@ -66,9 +69,33 @@ func (e *Expirer) Step(ctx context.Context) (removed int, err error) {
 			continue // a spec that can't be decoded is reported where the run is used
 		}
 		kept := time.Duration(s.Traffic.RetentionDays * 24 * float64(time.Hour))
-		n, err := e.Store.RemoveConversations(ctx, r.Name, now().Add(-kept))
+		keep, err := e.needed(ctx, r.Name)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		n, err := e.Store.RemoveConversations(ctx, r.Name, now().Add(-kept), keep)
 		removed += n
 		errs = append(errs, err)
 	}
 	return removed, errors.Join(errs...)
+}
+
+// needed returns the conversations of which a step is being made: they are removed later.
+func (e *Expirer) needed(ctx context.Context, run string) ([]int, error) {
+	segments, err := e.Store.Segments(ctx, run, model.DefaultPolicy)
+	if err != nil || len(segments) == 0 {
+		return nil, err
+	}
+	last, err := e.Store.LastStep(ctx, run, model.DefaultPolicy)
+	if err != nil && !errors.Is(err, record.ErrNotFound) {
+		return nil, err
+	}
+	var out []int
+	for _, s := range segments {
+		if s.Step > last.Step {
+			out = append(out, s.Conversations...)
+		}
+	}
+	return out, nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/update"
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
@@ -66,7 +67,7 @@ func (s Starter) CancelRun(ctx context.Context, name string) error {
 // RequestSegment implements activities.Segments.
 func (s Starter) RequestSegment(ctx context.Context, run, id string) (out activities.RequestSegmentResult, err error) {
 	handle, err := s.Client.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
-		UpdateID: id, WorkflowID: run, UpdateName: workflows.UpdateSegment, Args: []any{workflows.SegmentInput{By: "schedule"}},
+		UpdateID: id, WorkflowID: run, UpdateName: workflows.UpdateSegment, Args: []any{workflows.SegmentInput{}},
 		WaitForStage: client.WorkflowUpdateStageCompleted,
 	})
 	var r workflows.UpdateResult
@@ -78,6 +79,8 @@ func (s Starter) RequestSegment(ctx context.Context, run, id string) (out activi
 	switch {
 	case err == nil:
 		return activities.RequestSegmentResult{Step: r.Step, Message: r.Message}, nil
+	case errors.As(err, &refused) && refused.Type() == workflows.ErrTypeSegment:
+		return out, update.Final(fmt.Errorf("run %s has failed: %s", run, refused.Message()))
 	case errors.As(err, &refused): // its validator refused it
 		return activities.RequestSegmentResult{Message: "no step: " + refused.Message()}, nil
 	case errors.As(err, &unknown):

@@ -586,7 +586,7 @@ CREATE TABLE feedback (
     labels       TEXT   NOT NULL,
     person       TEXT   NOT NULL,
     comment      TEXT   NOT NULL,
-    redacted     BIGINT NOT NULL,
+    redacted     BIGINT NOT NULL DEFAULT 0,
     client       TEXT   NOT NULL,
     at           BIGINT NOT NULL,
     step         BIGINT NOT NULL,

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
@@ -103,6 +104,9 @@ func (c *Restore) print(t *terminal.Terminal, at *state.Flags, out Restored) {
 		if f.What == record.ForgottenTask {
 			what = fmt.Sprintf("task %q of run %s", f.Task, f.Run)
 		}
+		if f.What == record.ForgottenUser {
+			what = fmt.Sprintf("the user %.12s in run %s", f.Task, f.Run)
+		}
 		t.Printf("  forgotten  %s, as %s did on %s\n", terminal.Escape(what), terminal.Escape(f.By), readable.Time(f.Begun))
 	}
 	for _, run := range out.Ended {
@@ -163,7 +167,7 @@ func repeat(ctx context.Context, s *state.Flags, t *terminal.Terminal, stones []
 	}
 	defer c.Close()
 	r := repeater{c, server.Namespace(), records, s.Logger(ctx, t.Err), out}
-	for _, what := range []record.ForgottenKind{record.ForgottenRun, record.ForgottenTask} {
+	for _, what := range []record.ForgottenKind{record.ForgottenRun, record.ForgottenTask, record.ForgottenUser} {
 		todo, err := backup.ToRepeat(ctx, records.Store, stones) // a run takes its tasks along
 		if err != nil {
 			return err
@@ -195,13 +199,17 @@ func (r repeater) forget(ctx context.Context, one record.Forgotten) error {
 	}
 	f := retention.Forgetter{Store: r.records.Store, Blobs: r.records.Blobs, Histories: runstate.Histories{Client: r.client, Namespace: r.namespace}}
 	var err error
-	if one.What == record.ForgottenTask {
+	switch one.What {
+	case record.ForgottenTask:
 		_, err = f.ForgetTask(ctx, one.Task, one.Run, one.By, one.Reason, false)
-	} else {
+	case record.ForgottenUser:
+		user, _, _ := strings.Cut(one.Task, "/") // the number of the removal follows
+		_, err = f.ForgetUser(ctx, user, one.Run, one.By, one.Reason, false)
+	default:
 		_, err = f.ForgetRun(ctx, one.Run, one.By, one.Reason)
 	}
 	if errors.Is(err, record.ErrNotFound) {
-		return nil // the run had not come to the task
+		return nil // the run had not come to the task, or the user had said nothing
 	}
 	if err == nil {
 		r.out.Forgotten = append(r.out.Forgotten, one)
