@@ -213,9 +213,13 @@ func (r *Replies) judgeCalls(c Conversation, index int, learned map[string]bool,
 			all = append(all, of.ids...)
 		}
 	}
+	full := len(r.judged) > 0 && len(r.judged)+len(replies) > limit
+	if full && r.Reason() != "" && r.differs(replies) { // without it, nothing could be learned
+		full = false
+	}
 	switch {
 	case len(all) == 0:
-	case taken && len(r.judged) > 0 && len(r.judged)+len(replies) > limit && !(r.Reason() != "" && r.differs(replies)):
+	case taken && full:
 		r.LeftOut[leftOverlimits] += len(all)
 	case taken:
 		r.judged = append(r.judged, replies...)
