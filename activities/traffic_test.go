@@ -245,3 +245,30 @@ func TestARunThatHasEndedIsAskedForNoSegment(t *testing.T) {
 	_, err = do[activities.RequestSegmentResult](t, u.coordinator.RequestSegment, in)
 	require.ErrorContains(t, err, "run demo is completed and learns nothing more")
 }
+
+func TestARemovalThatHasNotEndedIsAReasonForNoStep(t *testing.T) {
+	t.Parallel()
+	u := newUse(t, nil)
+	u.judges(u.converses(nil, "a"), 1)
+	u.judges(u.converses(nil, "b"), 0)
+	run, err := u.store.Run(t.Context(), "demo")
+	require.NoError(t, err)
+	_, _, err = u.store.BeginForgetting(t.Context(), run, record.Forgotten{Run: "demo", What: record.ForgottenUser, Task: "hash/1", By: "me"})
+	require.NoError(t, err)
+	require.Contains(t, u.chooses(1).Reason, "the removal of one of its users has not ended")
+}
+
+func TestWhatCannotBeLearnedDoesNotStandBeforeTheRest(t *testing.T) {
+	t.Parallel()
+	u := newUse(t, func(s *spec.Spec) {
+		s.Traffic.Train.Objective, s.Traffic.Train.MinReplies, s.Traffic.Train.MaxReplies = spec.ObjectiveSupervised, 1, 1
+	})
+	for range 10 { // more than a choice reads
+		u.judges(u.converses(nil, "a"), 1)
+	}
+	n := u.converses(nil, "a")
+	text := "b"
+	_, _, err := u.store.PutFeedback(t.Context(), record.Feedback{Run: "demo", ID: "better", Conversation: n, CallID: fmt.Sprintf("reply-%d-0", n), CorrectedText: &text})
+	require.NoError(t, err)
+	require.Equal(t, 1, u.chooses(1).Replies)
+}

@@ -14,6 +14,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/wire"
@@ -21,10 +22,9 @@ import (
 
 // Feedback keeps what people say of recorded replies.
 type Feedback interface {
-	// ServedReplies returns the recorded replies with an id: several if clients chose the
-	// same seed.
-	ServedReplies(ctx context.Context, callID string) ([]record.ServedReply, error)
-	// ConversationAt returns a conversation. If it was removed, the error wraps
+	// ServedReply finds a recorded reply by its id, which is random.
+	ServedReply(ctx context.Context, id string) (record.Conversation, record.Call, error)
+	// Conversation returns a conversation. If it was removed, the error wraps
 	// record.ErrForgotten.
 	Conversation(ctx context.Context, run string, number int) (record.Conversation, error)
 	// ConversationsNamed returns the conversations that the client with a key calls by a
@@ -35,9 +35,6 @@ type Feedback interface {
 	// HashUser returns the keyed hash of a user.
 	HashUser(ctx context.Context, user string) (string, error)
 }
-
-// userHeader names the user on whose behalf a client asks or judges.
-const userHeader = "X-Fulgurite-User"
 
 // Bounds of feedback.
 const (
@@ -131,7 +128,7 @@ func decodeFeedback(body []byte, header http.Header) (posted postedFeedback, err
 		}
 		posted.ID = key
 	}
-	if user := header.Get(userHeader); user != "" {
+	if user := header.Get(protocol.UserHeader); user != "" {
 		posted.User = user
 	}
 	if posted.ID == "" {
@@ -306,43 +303,41 @@ func (g *Gateway) judged(ctx context.Context, c client, p postedFeedback) (conve
 			return conversation, err
 		}
 	}
-	replies, err := g.repliesOf(ctx, c, p.Reply)
-	if err != nil {
-		return conversation, err
+	of, reply, err := g.replyOf(ctx, c, p.Reply)
+	if err == nil && p.Conversation != "" && of.Address() != conversation.Address() {
+		err = record.ErrNotFound
 	}
-	if p.Conversation != "" {
-		replies = slices.DeleteFunc(replies, func(r record.ServedReply) bool {
-			return r.Conversation.Run != conversation.Run || r.Conversation.Number != conversation.Number
-		})
-	}
-	switch {
-	case len(replies) == 0:
+	if errors.Is(err, record.ErrNotFound) {
 		return conversation, noReply(p)
-	case slices.ContainsFunc(replies, func(r record.ServedReply) bool { return r.Conversation.Address() != replies[0].Conversation.Address() }):
-		return conversation, &wire.Failure{
-			Status: http.StatusConflict, Code: "ambiguous_reply", Param: "reply",
-			Message: "several recorded replies have this id, because their requests had the same seed: give the conversation's address, too",
-		}
 	}
-	if p.PreferredOver == "" {
-		return replies[0].Conversation, nil
+	if err != nil || p.PreferredOver == "" {
+		return of, err
 	}
-	others, err := g.repliesOf(ctx, c, p.PreferredOver)
+	_, worse, err := g.replyOf(ctx, c, p.PreferredOver)
 	switch {
+	case errors.Is(err, record.ErrNotFound):
+		return conversation, noReplyNamed("preferred_over", p.PreferredOver)
 	case err != nil:
 		return conversation, err
-	case len(others) == 0:
-		return conversation, noReplyNamed("preferred_over", p.PreferredOver)
-	case !slices.ContainsFunc(others, replies[0].SameRequest):
+	case !sameRequest(reply, worse):
 		return conversation, wire.Invalid("preferred_over", "preferred_over answers another request: only replies to the same one can be compared")
 	}
-	return replies[0].Conversation, nil
+	return of, nil
 }
 
-// repliesOf returns the recorded replies with an id that the client may judge.
-func (g *Gateway) repliesOf(ctx context.Context, c client, id string) ([]record.ServedReply, error) {
-	all, err := g.config.Feedback.ServedReplies(ctx, id)
-	return slices.DeleteFunc(all, func(r record.ServedReply) bool { return !c.judges(r.Conversation) }), err
+// replyOf returns the recorded reply with an id, if the client may judge it.
+func (g *Gateway) replyOf(ctx context.Context, c client, id string) (record.Conversation, record.Call, error) {
+	conversation, call, err := g.config.Feedback.ServedReply(ctx, id)
+	if err == nil && !c.judges(conversation) {
+		err = record.ErrNotFound
+	}
+	return conversation, call, err
+}
+
+// sameRequest reports whether two replies answer the same request: one can then be better than
+// the other.
+func sameRequest(a, b record.Call) bool {
+	return a.Run == b.Run && a.Policy == b.Policy && (a.Key == b.Key || len(a.Prompt) > 0 && slices.Equal(a.Prompt, b.Prompt))
 }
 
 // judgedConversation returns the conversation that feedback names by its address, or by its

@@ -233,16 +233,16 @@ func TestNobodyLearnsOfRepliesThatAreNotTheirs(t *testing.T) {
 	require.Len(t, s.feedback(t, "demo", 0), 3)
 }
 
-func TestRepliesWithOneIDAreToldApartByTheirConversation(t *testing.T) {
+func TestAReplyIsJudgedInItsOwnConversation(t *testing.T) {
 	t.Parallel()
 	s := newServingEnv(t)
 	s.record(t, "demo", 0, "", "", "chatcmpl-a")
-	s.record(t, "other", 0, "", "", "chatcmpl-a")
-	requireRefusal(t, s.say(t, operatorKey, `{"reply":"chatcmpl-a","thumb":"up"}`), http.StatusConflict, "ambiguous_reply", "reply")
-	a := s.say(t, operatorKey, `{"reply":"chatcmpl-a","conversation":"other/served-0/0/0/1","thumb":"up"}`)
+	s.record(t, "other", 0, "", "", "chatcmpl-b")
+	requireRefusal(t, s.say(t, operatorKey, `{"reply":"chatcmpl-a","conversation":"other/served-0/0/0/1","thumb":"up"}`), http.StatusNotFound, "reply_not_found", "reply")
+	a := s.say(t, operatorKey, `{"reply":"chatcmpl-a","conversation":"demo/served-0/0/0/1","thumb":"up"}`)
 	require.Equal(t, http.StatusCreated, a.status, a.body)
-	require.Len(t, s.feedback(t, "other", 0), 1)
-	requireRefusal(t, s.say(t, operatorKey, `{"reply":"chatcmpl-z","conversation":"other/served-0/0/0/1","thumb":"up"}`), http.StatusNotFound, "reply_not_found", "reply")
+	require.Len(t, s.feedback(t, "demo", 0), 1)
+	require.Empty(t, s.feedback(t, "other", 0))
 }
 
 func TestEachUserHasConversationsOfANameForThemselves(t *testing.T) {

@@ -147,3 +147,18 @@ func TestTheTextsOfFeedbackAreRedactedToo(t *testing.T) {
 	require.True(t, byID["b"].Redacted)
 	require.False(t, byID["c"].Redacted)
 }
+
+func TestPeoplesOwnObjectsAreRedactedWhole(t *testing.T) {
+	t.Parallel()
+	s := newRedacting(t)
+	a := s.post(t, s.url+"/v1/messages", `{"model":"demo","max_tokens":9,"metadata":{"id":"Ann"},"messages":[{"role":"user","content":"hi"},
+{"role":"assistant","content":[{"type":"tool_use","id":"t1","name":"f","input":{"user":"Ann 1","status":{"Ann 2":"Ann 3"}}}]},
+{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":"ok"}]}],"tools":[{"name":"f","input_schema":{"type":"object"}}]}`)
+	require.Equal(t, http.StatusOK, a.status, a.body)
+	c, calls := s.calls(t, 0)
+	require.True(t, c.Redacted)
+	require.Empty(t, calls[0].Completion)
+	require.NotContains(t, string(calls[0].Request), "Ann")
+	require.Contains(t, string(calls[0].Request), `"NAME 2":"NAME 3"`)
+	require.Contains(t, string(calls[0].Request), `"id":"t1"`, "the API's own names stay")
+}

@@ -591,7 +591,7 @@ func TestNoUserIsOnRecordByName(t *testing.T) {
 	for path, body := range map[string]string{
 		"/v1/chat/completions": `{"model":"demo","user":"alice@example.com","safety_identifier":"alice@example.com","messages":[{"role":"user","content":"a"}]}`,
 		"/v1/responses":        `{"model":"demo","user":"alice@example.com","input":"a"}`,
-		"/v1/messages":         `{"model":"demo","max_tokens":9,"metadata":{"user_id":"alice@example.com","x":1},"messages":[{"role":"user","content":"a"}]}`,
+		"/v1/messages":         `{"model":"demo","max_tokens":9,"Metadata":{"user_id":"alice@example.com","x":1},"messages":[{"role":"user","content":"a"}]}`,
 		"/v1/completions":      `{"model":"demo","safety_identifier":"alice@example.com","User":"alice@example.com","prompt":"a"}`,
 	} {
 		s := newTraffic(t)

@@ -308,7 +308,7 @@ type Call struct {
 	// Seq numbers the calls of an attempt from 0 in the order they were recorded.
 	Seq int `json:"seq"`
 	// ID is the id in the reply ("chatcmpl-…"). It derives from the call's seed,
-	// so an attempt that repeats a call repeats its id.
+	// so an attempt that repeats a call repeats its id. That of a conversation's call is random.
 	ID string `json:"id"`
 	// Parent is the Seq of the call whose prompt and completion begin this prompt, or -1.
 	// The store keeps only the tokens after them.

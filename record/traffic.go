@@ -126,20 +126,6 @@ func (f Feedback) Value() (v float64, ok bool) {
 	return 0, false
 }
 
-// ServedReply is a recorded reply of a served version, and the conversation that it is part
-// of.
-type ServedReply struct {
-	Conversation Conversation
-	Call         Call
-}
-
-// SameRequest reports whether both replies answer the same request: one can then be better
-// than the other.
-func (r ServedReply) SameRequest(o ServedReply) bool {
-	a, b := r.Call, o.Call
-	return a.Run == b.Run && a.Policy == b.Policy && (a.Key == b.Key || len(a.Prompt) > 0 && slices.Equal(a.Prompt, b.Prompt))
-}
-
 // ConversationQuery selects conversations of a run. Zero fields select all.
 type ConversationQuery struct {
 	Run     string

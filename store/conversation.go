@@ -19,12 +19,11 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 0, $11, $11)`
 	// Rollouts stay when conversations are removed, so that no number is given twice.
 	nextConversation = `SELECT COALESCE(MAX(task), -1) + 1 FROM rollouts WHERE run = $1 AND kind = 'served' AND step = 0`
 
-	selectConversations = `SELECT x.run, x.number, x.name, x.client, x.person, x.policy, x.version, x.pinned, x.experiment, x.candidate, x.redacted, x.begun, x.last, a.calls
-FROM conversations x JOIN attempts a ON a.run = x.run AND a.kind = 'served' AND a.step = 0 AND a.task = x.number AND a.sample = 0 AND a.attempt = 1`
-	ofConversation    = ` WHERE x.run = $1 AND x.number = $2`
-	namedConversation = selectConversations + ` WHERE x.run = $1 AND x.client = $2 AND x.person = $3 AND x.name = $4 AND x.name <> '' AND x.policy = $5 AND x.pinned = $6 AND (x.pinned = 0 OR x.version = $7)`
-	repliedInside     = selectConversations + ` JOIN conversation_replies p ON p.run = x.run AND p.number = x.number WHERE p.run = $1 AND p.client = $2 AND p.digest = $3 AND a.outcome = ''`
-	addressOfServed   = `SELECT run, task FROM calls WHERE kind = 'served' AND id = $1 ORDER BY run, task LIMIT 1`
+	selectConversations = `SELECT ` + conversationColumns + fromConversations
+	ofConversation      = ` WHERE v.run = $1 AND v.number = $2`
+	namedConversation   = selectConversations + ` WHERE v.run = $1 AND v.client = $2 AND v.person = $3 AND v.name = $4 AND v.name <> '' AND v.policy = $5 AND v.pinned = $6 AND (v.pinned = 0 OR v.version = $7)`
+	repliedInside       = selectConversations + ` JOIN conversation_replies p ON p.run = v.run AND p.number = v.number WHERE p.run = $1 AND p.client = $2 AND p.digest = $3 AND a.outcome = ''`
+	addressOfServed     = `SELECT run, task FROM calls WHERE kind = 'served' AND id = $1 ORDER BY run, task LIMIT 1`
 
 	// The latest conversation with these messages is the one that goes on.
 	putReply   = `INSERT INTO conversation_replies (run, client, digest, number) VALUES ($1, $2, $3, $4) ON CONFLICT (run, client, digest) DO UPDATE SET number = excluded.number`

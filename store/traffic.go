@@ -9,12 +9,10 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store/database"
-	"github.com/fulgurite/fulgurite/store/tokens"
 )
 
 const (
@@ -81,7 +79,7 @@ func conversationFields(c *record.Conversation) []any {
 // first: it may have one with each version. It is no error if there are none.
 func (s *Store) ConversationsNamed(ctx context.Context, run, key, name string) ([]record.Conversation, error) {
 	all, err := database.List(ctx, s.db.Read(), readConversation,
-		`SELECT `+conversationColumns+fromConversations+` WHERE v.run = $1 AND v.client = $2 AND v.name = $3 AND v.name <> '' ORDER BY v.last DESC, v.number DESC`, run, key, name)
+		selectConversations+` WHERE v.run = $1 AND v.client = $2 AND v.name = $3 AND v.name <> '' ORDER BY v.last DESC, v.number DESC`, run, key, name)
 	if err != nil {
 		return nil, fmt.Errorf("list conversations %q of run %s: %w", name, run, err)
 	}
@@ -146,61 +144,6 @@ func (s *Store) Conversations(ctx context.Context, q record.ConversationQuery) (
 		return nil, fmt.Errorf("list conversations of run %s: %w", q.Run, err)
 	}
 	return all, nil
-}
-
-// ServedReplies returns the recorded replies with an id, each with its conversation, the
-// oldest first. An id derives from the seed of the call, so several replies have the same
-// one if clients choose the same seed. It is no error if there are none.
-func (s *Store) ServedReplies(ctx context.Context, callID string) ([]record.ServedReply, error) {
-	rows, err := database.List(ctx, s.db.Read(), calls.Read, selectCalls+` WHERE c.id = $1 AND c.kind = 'served' ORDER BY c.recorded, c.run, c.task, c.seq`, callID)
-	if err != nil {
-		return nil, fmt.Errorf("find reply %s: %w", callID, err)
-	}
-	var out []record.ServedReply
-	for _, r := range rows {
-		c, err := s.Conversation(ctx, r.call.Run, r.call.Task)
-		if errors.Is(err, record.ErrNotFound) {
-			continue // it is being removed
-		}
-		if err != nil {
-			return nil, err
-		}
-		call := r.call
-		if call.Prompt, call.Completion, err = s.tokensOf(ctx, call); err != nil {
-			return nil, fmt.Errorf("read reply %s of %s: %w", callID, call.Address, err)
-		}
-		out = append(out, record.ServedReply{Conversation: c, Call: call})
-	}
-	return out, nil
-}
-
-// tokensOf returns the whole prompt of a call and its completion. It reads what the calls
-// before it have added, each once.
-func (s *Store) tokensOf(ctx context.Context, c record.Call) (prompt, completion []int32, err error) {
-	rows, err := database.List(ctx, s.db.Read(), calls.Read, selectCalls+ofAttempt+` AND c.seq <= $7 ORDER BY c.seq`, append(attemptKey(c.Address), c.Seq)...)
-	if err != nil {
-		return nil, nil, err
-	}
-	bySeq := make(map[int]callRow, len(rows))
-	for _, r := range rows {
-		bySeq[r.call.Seq] = r
-	}
-	var parts [][]byte // the last one first
-	for seq := c.Seq; seq >= 0; {
-		r, ok := bySeq[seq]
-		if !ok {
-			return nil, nil, fmt.Errorf("%w: call %d", ErrChain, seq)
-		}
-		parts = append(parts, r.completion, r.prompt)
-		seq = r.call.Parent
-	}
-	for _, part := range slices.Backward(parts[1:]) {
-		if prompt, err = tokens.Decode(prompt, part); err != nil {
-			return nil, nil, err
-		}
-	}
-	completion, err = tokens.Decode(nil, parts[0])
-	return prompt, completion, err
 }
 
 const (

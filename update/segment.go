@@ -29,7 +29,7 @@ const (
 	leftRedacted   = "the stored texts differ from what was said"
 	leftTokens     = "no tokens are on record"
 	leftSampling   = "sampled greedily or with top_p, so the sampling distribution can't be rebuilt"
-	leftSilent     = "of another kind than the objective learns from"
+	leftOther      = "of another kind than the objective learns from"
 	leftLearned    = "a segment has learned from the reply before"
 	leftPrompts    = "the replies of a pair answer different prompts"
 	leftUnchanged  = "the corrected text is what the reply said"
@@ -61,7 +61,7 @@ type judgedReply struct {
 type correctedReply struct {
 	conversation int
 	prompt, text []int32
-	label        string
+	attempt      string
 }
 
 type replyPair struct {
@@ -101,8 +101,8 @@ func FeedbackKinds(objective string) []record.FeedbackKind {
 
 // NewReplies finds what a segment of the spec's objective learns from. It takes at most
 // limit replies or pairs, and none that is longer than the model's positions. Judged replies may
-// exceed the limit by those of one conversation, if all others are judged the same. The conversations are in the order of their numbers; equal inputs
-// give equal replies.
+// exceed the limit by those of one conversation, if all others are judged the same. The
+// conversations are in the order of their numbers; equal inputs give equal replies.
 func NewReplies(objective string, codec dialog.Codec, positions int, conversations []Conversation, limit int) Replies {
 	r := Replies{LeftOut: map[string]int{}, positions: positions}
 	switch objective {
@@ -154,7 +154,7 @@ func (r *Replies) judge(conversations []Conversation, limit int) {
 			value, ok := f.Value()
 			switch {
 			case !ok:
-				r.leave(f, leftSilent, true)
+				r.leave(f, leftOther, true)
 				continue
 			case f.CallID == "":
 				whole.add(f.ID, value)
@@ -262,7 +262,7 @@ func (r *Replies) correct(codec dialog.Codec, conversations []Conversation, limi
 			case f.Step != 0:
 				continue
 			case f.CorrectedText == nil:
-				r.leave(f, leftSilent, true)
+				r.leave(f, leftOther, true)
 				continue
 			case slices.ContainsFunc(c.Feedback[k+1:], func(later record.Feedback) bool {
 				return later.CorrectedText != nil && later.CallID == f.CallID && later.Step == 0
@@ -384,7 +384,7 @@ func (r *Replies) pair(codec dialog.Codec, conversations []Conversation, limit i
 				}
 				thumbs[key].add(f, call, at)
 			default:
-				r.leave(f, leftSilent, true)
+				r.leave(f, leftOther, true)
 			}
 		}
 	}
@@ -465,7 +465,7 @@ func NewSegmentBatch(b model.Batch, conversations []Conversation, r Replies) (Cr
 		}
 	case len(r.corrected) > 0:
 		for i, c := range r.corrected {
-			b.Trajectories = append(b.Trajectories, model.BatchTrajectory{Attempt: c.label, Group: i})
+			b.Trajectories = append(b.Trajectories, model.BatchTrajectory{Attempt: c.attempt, Group: i})
 			b.Rows = append(b.Rows, model.SupervisedRow(c.prompt, c.text, i))
 		}
 	default:

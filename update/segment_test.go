@@ -225,3 +225,29 @@ func TestASegmentTakesNoMoreThanItsLimit(t *testing.T) {
 		require.Zero(t, update.NewReplies(objective, k.codec, 64, rest, 2).Count(), objective)
 	}
 }
+
+func TestWhatIsLongerThanTheContextIsLeftOutForGood(t *testing.T) {
+	t.Parallel()
+	k := newTalk(t)
+	all := []update.Conversation{conversation(0, []record.Call{k.reply(t, "a", "1", "x"), k.reply(t, "b", "1", "y")},
+		record.Feedback{CallID: "a", CorrectedText: text("much longer than all that")}, record.Feedback{CallID: "b", CorrectedText: text("new")})}
+	for _, objective := range []string{spec.ObjectiveSupervised, spec.ObjectivePreference} {
+		r := update.NewReplies(objective, k.codec, 16, all, 10)
+		require.Equal(t, 1, r.Count(), objective)
+		require.Equal(t, map[string]int{"longer than the model's context": 1}, r.LeftOut, objective)
+		require.Equal(t, []string{"f0-0", "f0-1"}, r.Used, objective)
+	}
+}
+
+func TestAFullSegmentTakesOneMoreConversationIfNothingElseDiffers(t *testing.T) {
+	t.Parallel()
+	k := newTalk(t)
+	var all []update.Conversation
+	for i, v := range []float64{1, 1, 1, -1, -1} {
+		all = append(all, conversation(i, []record.Call{k.reply(t, fmt.Sprint("r", i), "1", "x")}, record.Feedback{Reward: value(v)}))
+	}
+	r := update.NewReplies(spec.ObjectiveReward, k.codec, 64, all, 2)
+	require.Equal(t, 3, r.Count())
+	require.Empty(t, r.Reason())
+	require.Equal(t, []string{"f0-0", "f1-0", "f3-0"}, r.Used)
+}

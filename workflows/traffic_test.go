@@ -228,3 +228,30 @@ func TestATrafficWorkflowReturnsWhatCameOfItsRequest(t *testing.T) {
 	require.Equal(t, "live", asked[0].Run)
 	require.NotEmpty(t, asked[0].ID)
 }
+
+func TestARunThatWaitsForAPersonAtItsEndIsAskedForNoSegment(t *testing.T) {
+	t.Parallel()
+	s := trafficSpec(false)
+	s.Training.Steps, s.Promotion.Approval, s.Promotion.ApprovalHours = 1, true, 24
+	fake := &fakeTraffic{fakeActivities: &fakeActivities{score: func(version int, _ record.Kind) float64 { return float64(version) }}}
+	env := fake.environment(s)
+	one, late := ask(env, "1", time.Hour), ask(env, "2", 2*time.Hour)
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	require.NoError(t, env.GetWorkflowError(), "it ends when nobody decides")
+	require.Contains(t, one.result.Message, "its version waits for approval")
+	require.ErrorContains(t, late.rejected, "the run has made its last step")
+}
+
+func TestAStopDuringASegmentIsAfterIt(t *testing.T) {
+	t.Parallel()
+	fake := &fakeTraffic{fakeActivities: &fakeActivities{score: constantScore}}
+	env := fake.environment(trafficSpec(false))
+	stop := updateDuring(t, fake.fakeActivities, env, 1, workflows.UpdateStop, workflows.ControlInput{By: "ada"})
+	ask(env, "1", time.Hour)
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	var out workflows.TrainingResult
+	require.NoError(t, env.GetWorkflowResult(&out))
+	require.Equal(t, 1, stop.result.Step)
+	require.Equal(t, 1, out.Steps)
+	require.Equal(t, 1, out.Stopped.After)
+}

@@ -43,3 +43,26 @@ func TestConversationsAreKeptAsLongAsTheirRunSays(t *testing.T) {
 	_, err := r.store.Conversation(t.Context(), "short", 0)
 	require.ErrorIs(t, err, record.ErrNotFound)
 }
+
+func TestConversationsThatAStepNeedsOutliveTheirTime(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	_, _, err := r.store.CreateRun(t.Context(), record.Run{Name: "live", Spec: []byte(`{"traffic":{"retention_days":1,"train":{}}}`)})
+	require.NoError(t, err)
+	for number := range 2 {
+		_, _, err := r.store.BeginConversation(t.Context(), record.Conversation{Run: "live", Policy: "main"}, record.Terms{ClientSampling: true})
+		require.NoError(t, err)
+		_, _, err = r.store.PutFeedback(t.Context(), record.Feedback{Run: "live", ID: string(rune('a' + number)), Conversation: number, Thumb: record.ThumbUp})
+		require.NoError(t, err)
+	}
+	_, _, err = r.store.PutSegment(t.Context(), record.Segment{Run: "live", Policy: "main", Step: 1, Feedback: []string{"a"}, Conversations: []int{0}, Calls: []int{0}})
+	require.NoError(t, err)
+	e := retention.Expirer{Store: r.store, Now: func() time.Time { return time.Now().Add(48 * time.Hour) }, Log: zap.NewNop()}
+	removed, err := e.Step(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, removed, "step 1 is not finished")
+	require.NoError(t, r.store.PutStep(t.Context(), record.Step{Run: "live", Policy: "main", Step: 1}))
+	removed, err = e.Step(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 1, removed)
+}
