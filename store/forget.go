@@ -32,7 +32,7 @@ var attemptTables = []string{"exchanges", "calls", "spans", "events", "rewards",
 // runTables are all tables with rows of runs, except for runs and forgotten, in the order
 // in which a run is removed.
 var runTables = slices.Concat(attemptTables, []string{
-	"feedback", "conversation_replies", "conversations", "segments", "traffic_settings",
+	"shadow_replies", "feedback", "conversation_replies", "conversations", "segments", "traffic_settings",
 	"attempts", "rollouts", "judgments", "nonsense", "reflections", "search_answers", "prompt_versions", "choices", "quarantines",
 	"evaluations", "experiments", "decisions", "promotions", "promoted", "steps", "batches", "progress", "pending_files", "versions", "actions",
 })

@@ -72,6 +72,7 @@ CREATE TABLE attempts (
     returned     BIGINT NOT NULL DEFAULT 0,
     PRIMARY KEY (run, kind, step, task, sample, attempt)
 );
+CREATE INDEX attempts_of_task ON attempts (task_id) WHERE task_id <> '';
 -- Attempts that a fault ended are few. Conversations are open and many.
 CREATE INDEX attempts_cut_off ON attempts (run, begun) WHERE outcome IN ('', 'infra_fault') AND kind <> 'served';
 
@@ -516,6 +517,25 @@ CREATE TABLE experiments (
 );
 CREATE UNIQUE INDEX experiments_running ON experiments (run, policy) WHERE status = 'running';
 
+-- What a candidate answers to copies of recorded requests, which nobody but the owner sees.
+-- call_id is the call whose prompt was copied. finish is empty where error says why there is
+-- no reply. duration is nanoseconds.
+CREATE TABLE shadow_replies (
+    run          TEXT   NOT NULL,
+    policy       TEXT   NOT NULL,
+    candidate    BIGINT NOT NULL,
+    conversation BIGINT NOT NULL,
+    call_id      TEXT   NOT NULL,
+    reply        TEXT   NOT NULL,
+    tokens       BIGINT NOT NULL,
+    finish       TEXT   NOT NULL,
+    duration     BIGINT NOT NULL,
+    error        TEXT   NOT NULL,
+    at           BIGINT NOT NULL,
+    PRIMARY KEY (run, policy, candidate, call_id)
+);
+CREATE INDEX shadow_replies_of_conversation ON shadow_replies (run, conversation);
+
 -- What was removed at the request of a person, and why: the tombstones of runs, of tasks
 -- within runs, and of records within runs. what is "run", "task" or "records"; task is the
 -- task's id, or empty. A row is there before anything is removed; ended is 0 until all of it
@@ -646,6 +666,7 @@ DROP TABLE feedback;
 DROP TABLE conversation_replies;
 DROP TABLE conversations;
 DROP TABLE forgotten;
+DROP TABLE shadow_replies;
 DROP TABLE experiments;
 DROP TABLE prompt_versions;
 DROP TABLE reflections;
