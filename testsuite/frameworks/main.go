@@ -47,6 +47,7 @@ type cli struct {
 	Fulgurite string   `help:"The command that trains." default:"bin/fulgurite" type:"path"`
 	Jobs      int      `help:"Most walks, or agents of a run, at once." default:"4"`
 	WalkOnly  bool     `help:"Train nothing."`
+	Train     []string `help:"Examples to train, of those that run (default: all)." env:"TRAIN"`
 	Show      bool     `help:"Print what the programs ask for."`
 
 	// secondTries is a file that gets a line for each example that passed only at its second
@@ -132,7 +133,7 @@ func (c *cli) runAll(ctx context.Context, out io.Writer, examples []example, t *
 		group.SetLimit(trainings)
 		for i, e := range examples {
 			r := walked[i]
-			if r.err != nil || e.Spec == "" || c.WalkOnly {
+			if r.err != nil || e.Spec == "" || !c.trains(e.Name) {
 				ended[i] <- r
 				continue
 			}
@@ -154,6 +155,11 @@ func (c *cli) runAll(ctx context.Context, out io.Writer, examples []example, t *
 		}
 	}
 	return failed, errors.Join(reasons...)
+}
+
+// trains reports whether an example with a spec is to be trained.
+func (c *cli) trains(name string) bool {
+	return !c.WalkOnly && (len(c.Train) == 0 || slices.Contains(c.Train, name))
 }
 
 // walk returns the result of all walks of each example.
