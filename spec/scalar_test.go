@@ -44,19 +44,20 @@ func plainText(t *rapid.T, inBrackets bool) string {
 		}
 		out = append(out, r)
 	}
-	// A colon or an indicator may have been allowed only because of a character that was
-	// left out.
+	// A character may have been allowed only because of one that was left out.
 	s := strings.TrimRight(string(out), " :")
 	for strings.Contains(s, ": ") || strings.Contains(s, " #") {
-		s = strings.NewReplacer(": ", "", " #", "").Replace(s)
+		s = strings.TrimRight(strings.NewReplacer(": ", "", " #", "").Replace(s), " :")
 	}
-	if strings.TrimLeft(s, "?:-") == "" || strings.ContainsRune("?:-", rune(s[0])) && !safe(rune(s[1])) {
+	s = strings.TrimLeft(s, " ")
+	begins := s != "" && !strings.ContainsRune(indicators, rune(s[0])) ||
+		len(s) > 1 && strings.ContainsRune("?:-", rune(s[0])) && safe([]rune(s)[1])
+	if !begins || strings.TrimLeft(s, "?:-") == "" {
 		return "a" + s
 	}
 	return s
 }
 
-// Regular expressions match names of agents, and such characters are usual in them.
 func TestPlainTextIsWhatItSaysInEveryPlace(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
