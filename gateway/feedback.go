@@ -10,10 +10,12 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/fulgurite/fulgurite/gateway/conversation"
 	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
@@ -22,6 +24,8 @@ import (
 
 // Feedback keeps what people say of recorded replies.
 type Feedback interface {
+	// ConversationWithReply finds the conversation of a recorded reply by its id.
+	ConversationWithReply(ctx context.Context, id string) (record.Conversation, error)
 	// ServedReply finds a recorded reply by its id, which is random.
 	ServedReply(ctx context.Context, id string) (record.Conversation, record.Call, error)
 	// Conversation returns a conversation. If it was removed, the error wraps
@@ -189,8 +193,6 @@ func (p postedFeedback) checkJudgment() error {
 		return wire.Invalid("corrected_text", "corrected_text is what one reply should have said: give the reply's id as reply")
 	case p.PreferredOver != "" && p.Reply == "":
 		return wire.Invalid("preferred_over", "preferred_over is a reply that is worse than another: give the id of the better one as reply")
-	case p.PreferredOver != "" && p.PreferredOver == p.Reply:
-		return wire.Invalid("preferred_over", "preferred_over is the reply itself")
 	case p.Reward == nil && p.Thumb == "" && p.CorrectedText == nil && p.PreferredOver == "" && len(p.Labels) == 0 && p.Comment == "":
 		return wire.Invalid("reward", "it says nothing: give reward, thumb, corrected_text, preferred_over, labels or comment")
 	}
@@ -199,6 +201,15 @@ func (p postedFeedback) checkJudgment() error {
 
 // takeFeedback records feedback of a client.
 func (g *Gateway) takeFeedback(ctx context.Context, c client, p postedFeedback) (stored record.Feedback, created bool, err error) {
+	if p.Reply, err = chosen("reply", p.Reply); err != nil {
+		return stored, false, err
+	}
+	if p.PreferredOver, err = chosen("preferred_over", p.PreferredOver); err != nil {
+		return stored, false, err
+	}
+	if p.PreferredOver != "" && p.PreferredOver == p.Reply {
+		return stored, false, wire.Invalid("preferred_over", "preferred_over is the reply itself")
+	}
 	conversation, err := g.judged(ctx, c, p)
 	if err != nil {
 		return stored, false, err
@@ -228,6 +239,24 @@ func (g *Gateway) takeFeedback(ctx context.Context, c client, p postedFeedback) 
 		return stored, false, &wire.Failure{Status: http.StatusConflict, Code: "conflict", Param: "id", Message: fmt.Sprintf("other feedback was given under the id %q: give another id", p.ID), Cause: err}
 	}
 	return stored, created, absent(err, p)
+}
+
+// chosen returns the id of the call that a field names: the id of a reply, or with "#" and a
+// number behind it, one of the choices of a reply, counted from 0.
+func chosen(field, name string) (id string, err error) {
+	reply, number, several := strings.Cut(name, "#")
+	if !several {
+		return name, nil
+	}
+	choice, err := strconv.Atoi(number)
+	if err != nil || choice < 0 || strconv.Itoa(choice) != number {
+		return "", wire.Invalid(field, "%s is %.64q: give the id of a reply, and for another choice than the first one # and its index, as in %s#1", field, name, "ID")
+	}
+	id, ok := conversation.ChoiceID(reply, choice)
+	if !ok {
+		return "", noReplyNamed(field, name)
+	}
+	return id, nil
 }
 
 // redactFeedback has the texts of feedback rewritten by the redactor of the conversation's
@@ -303,35 +332,43 @@ func (g *Gateway) judged(ctx context.Context, c client, p postedFeedback) (conve
 			return conversation, err
 		}
 	}
-	of, reply, err := g.replyOf(ctx, c, p.Reply)
-	if err == nil && p.Conversation != "" && of.Address() != conversation.Address() {
+	of, err := g.config.Feedback.ConversationWithReply(ctx, p.Reply)
+	if err == nil && (!c.judges(of) || p.Conversation != "" && of.Address() != conversation.Address()) {
 		err = record.ErrNotFound
 	}
 	if errors.Is(err, record.ErrNotFound) {
 		return conversation, noReply(p)
 	}
-	if err != nil || p.PreferredOver == "" {
-		return of, err
+	if err == nil && p.PreferredOver != "" {
+		err = g.checkPair(ctx, c, p)
 	}
-	_, worse, err := g.replyOf(ctx, c, p.PreferredOver)
-	switch {
-	case errors.Is(err, record.ErrNotFound):
-		return conversation, noReplyNamed("preferred_over", p.PreferredOver)
-	case err != nil:
-		return conversation, err
-	case !sameRequest(reply, worse):
-		return conversation, wire.Invalid("preferred_over", "preferred_over answers another request: only replies to the same one can be compared")
-	}
-	return of, nil
+	return of, err
 }
 
-// replyOf returns the recorded reply with an id, if the client may judge it.
-func (g *Gateway) replyOf(ctx context.Context, c client, id string) (record.Conversation, record.Call, error) {
-	conversation, call, err := g.config.Feedback.ServedReply(ctx, id)
+// checkPair returns an error if the reply that is judged can't be compared with the one that it
+// is preferred over.
+func (g *Gateway) checkPair(ctx context.Context, c client, p postedFeedback) error {
+	conversation, worse, err := g.config.Feedback.ServedReply(ctx, p.PreferredOver)
 	if err == nil && !c.judges(conversation) {
 		err = record.ErrNotFound
 	}
-	return conversation, call, err
+	if errors.Is(err, record.ErrNotFound) {
+		return noReplyNamed("preferred_over", p.PreferredOver)
+	}
+	if err != nil {
+		return err
+	}
+	_, better, err := g.config.Feedback.ServedReply(ctx, p.Reply)
+	if errors.Is(err, record.ErrNotFound) { // it was removed meanwhile
+		return noReply(p)
+	}
+	if err != nil {
+		return err
+	}
+	if !sameRequest(better, worse) {
+		return wire.Invalid("preferred_over", "preferred_over answers another request: only replies to the same one can be compared")
+	}
+	return nil
 }
 
 // sameRequest reports whether two replies answer the same request: one can then be better than

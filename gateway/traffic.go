@@ -35,8 +35,8 @@ type Conversations interface {
 	// ConversationOfReply finds a conversation by the digest of its messages up to and with a
 	// reply, or by that of its opening.
 	ConversationOfReply(ctx context.Context, run, client, digest string) (record.Conversation, error)
-	// ServedReply finds a call by the id of its reply.
-	ServedReply(ctx context.Context, id string) (record.Conversation, record.Call, error)
+	// ConversationWithReply finds the conversation that has a reply with an id.
+	ConversationWithReply(ctx context.Context, id string) (record.Conversation, error)
 	// HashUser returns what is recorded of a user's name.
 	HashUser(ctx context.Context, user string) (string, error)
 }
@@ -216,8 +216,8 @@ func (g *Gateway) find(ctx context.Context, want record.Conversation, scope stri
 	case want.Name != "":
 		return found(conversations.NamedConversation(ctx, want))
 	case request.Previous != "":
-		of, _, err := conversations.ServedReply(ctx, request.Previous)
-		if of, err = found(of, err); errors.Is(err, record.ErrNotFound) || err == nil && !mayContinue(of, want) {
+		of, err := found(conversations.ConversationWithReply(ctx, request.Previous))
+		if errors.Is(err, record.ErrNotFound) || err == nil && !mayContinue(of, want) {
 			f := wire.Invalid("previous_response_id", "there is no recorded reply %q: send the whole dialog", request.Previous)
 			f.Code = "previous_response_not_found"
 			return of, f

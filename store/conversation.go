@@ -23,7 +23,15 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 0, $11, $11)`
 	ofConversation      = ` WHERE v.run = $1 AND v.number = $2`
 	namedConversation   = selectConversations + ` WHERE v.run = $1 AND v.client = $2 AND v.person = $3 AND v.name = $4 AND v.name <> '' AND v.policy = $5 AND v.pinned = $6 AND (v.pinned = 0 OR v.version = $7)`
 	repliedInside       = selectConversations + ` JOIN conversation_replies p ON p.run = v.run AND p.number = v.number WHERE p.run = $1 AND p.client = $2 AND p.digest = $3 AND a.outcome = ''`
-	addressOfServed     = `SELECT run, task FROM calls WHERE kind = 'served' AND id = $1 ORDER BY run, task LIMIT 1`
+	addressOfServed     = `SELECT c.run, c.task FROM calls c WHERE c.kind = 'served' AND c.id = $1 ORDER BY c.run, c.task LIMIT 1`
+	// parentsOfServed selects a call by its id, the call that it continues, the parent of that
+	// one and so on.
+	parentsOfServed = `WITH RECURSIVE below (run, kind, step, task, sample, attempt, seq, parent) AS (
+SELECT c.run, c.kind, c.step, c.task, c.sample, c.attempt, c.seq, c.parent FROM calls c WHERE c.kind = 'served' AND c.id = $1 AND c.run = $2 AND c.task = $3
+UNION ALL SELECT c.run, c.kind, c.step, c.task, c.sample, c.attempt, c.seq, c.parent FROM below b JOIN calls c ON
+c.run = b.run AND c.kind = b.kind AND c.step = b.step AND c.task = b.task AND c.sample = b.sample AND c.attempt = b.attempt AND c.seq = b.parent) `
+	matchingCalls = ` WHERE c.run = below.run AND c.kind = below.kind AND c.step = below.step AND c.task = below.task
+AND c.sample = below.sample AND c.attempt = below.attempt AND c.seq = below.seq ORDER BY c.seq`
 
 	// The latest conversation with these messages is the one that goes on.
 	putReply   = `INSERT INTO conversation_replies (run, client, digest, number) VALUES ($1, $2, $3, $4) ON CONFLICT (run, client, digest) DO UPDATE SET number = excluded.number`
@@ -148,28 +156,33 @@ func (s *Store) ConversationOfReply(ctx context.Context, run, client, digest str
 	return c, nil
 }
 
-// ServedReply returns the call of a conversation whose reply has an id, or record.ErrNotFound.
-func (s *Store) ServedReply(ctx context.Context, id string) (c record.Conversation, call record.Call, err error) {
-	c, err = database.One(ctx, s.db.Read(), func(row database.Scan) (c record.Conversation, err error) {
+// ConversationWithReply returns the conversation that has a reply with an id, or
+// record.ErrNotFound.
+func (s *Store) ConversationWithReply(ctx context.Context, id string) (record.Conversation, error) {
+	c, err := database.One(ctx, s.db.Read(), func(row database.Scan) (c record.Conversation, err error) {
 		err = row(&c.Run, &c.Number)
 		return c, err
 	}, addressOfServed, id)
 	if err != nil {
-		return c, call, fmt.Errorf("find reply %s: %w", id, notFound(err))
+		return c, fmt.Errorf("find reply %s: %w", id, notFound(err))
 	}
-	if c, err = s.Conversation(ctx, c.Run, c.Number); err != nil {
+	return s.Conversation(ctx, c.Run, c.Number)
+}
+
+// ServedReply returns the call of a conversation whose reply has an id, or record.ErrNotFound.
+// It reads the call and those that it continues, because their tokens begin its prompt.
+func (s *Store) ServedReply(ctx context.Context, id string) (c record.Conversation, call record.Call, err error) {
+	if c, err = s.ConversationWithReply(ctx, id); err != nil {
 		return c, call, err
 	}
-	calls, err := s.Calls(ctx, c.Address())
+	read, err := s.readCalls(ctx, parentsOfServed+calls.From("below")+matchingCalls, id, c.Run, c.Number)
 	if err != nil {
-		return c, call, err
+		return c, call, fmt.Errorf("read reply %s: %w", id, err)
 	}
-	for _, call := range calls {
-		if call.ID == id {
-			return c, call, nil
-		}
+	if len(read) == 0 { // it was removed meanwhile
+		return c, call, fmt.Errorf("find reply %s: %w", id, record.ErrNotFound)
 	}
-	return c, call, fmt.Errorf("find reply %s: %w", id, record.ErrNotFound) // it was removed meanwhile
+	return c, read[len(read)-1], nil
 }
 
 func readConversation(row database.Scan) (c record.Conversation, err error) {

@@ -171,6 +171,34 @@ func TestACallOfAConversationTellsWhereItStands(t *testing.T) {
 	})
 }
 
+func TestAReplyIsReadWithThePromptThatItContinues(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		createDemo(t, s)
+		c := beginTalk(t, s, talk(""))
+		first, aside, second := served(c, 0, ""), served(c, 1, ""), served(c, 2, "")
+		second.Prompt, second.Parent = []int32{1, 0, 2, 9}, 0
+		third := served(c, 3, "")
+		third.Prompt, third.Parent = []int32{1, 0, 2, 9, 2, 8}, 2
+		for _, x := range []*record.Exchange{&first, &aside, &second, &third} {
+			require.NoError(t, s.AppendCall(t.Context(), x))
+		}
+		all, err := s.Calls(t.Context(), c.Address())
+		require.NoError(t, err)
+		for _, want := range all {
+			of, got, err := s.ServedReply(t.Context(), want.ID)
+			require.NoError(t, err)
+			require.Equal(t, c.Number, of.Number)
+			require.Empty(t, cmp.Diff(want, got))
+			of, err = s.ConversationWithReply(t.Context(), want.ID)
+			require.NoError(t, err)
+			require.Equal(t, len(all), of.Calls)
+		}
+		_, err = s.ConversationWithReply(t.Context(), "chatcmpl-none")
+		require.ErrorIs(t, err, record.ErrNotFound)
+	})
+}
+
 func TestACallThatIsNotAppendedLeavesNoTrace(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {

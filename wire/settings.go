@@ -7,12 +7,11 @@ import (
 	"strconv"
 )
 
-const (
-	// maxReplies is the most replies to one request.
-	maxReplies = 128
-	// maxTemperature is the highest temperature.
-	maxTemperature = 2
-)
+// MaxReplies is the most replies to one request.
+const MaxReplies = 128
+
+// maxTemperature is the highest temperature.
+const maxTemperature = 2
 
 // settings are the fields that several APIs have under the same names.
 type settings struct {
@@ -84,8 +83,8 @@ func (r *Request) readN(n *float64) error {
 	if n == nil {
 		return nil
 	}
-	if *n < 1 || *n > maxReplies || *n != math.Trunc(*n) {
-		return Invalid("n", "n is %v: want an integer from 1 to %d", *n, maxReplies)
+	if *n < 1 || *n > MaxReplies || *n != math.Trunc(*n) {
+		return Invalid("n", "n is %v: want an integer from 1 to %d", *n, MaxReplies)
 	}
 	r.N = int(*n)
 	return nil
@@ -96,8 +95,8 @@ func (r *Request) readAlternatives(name string, n *float64) error {
 	if n == nil {
 		return nil
 	}
-	if *n < 0 || *n > maxReplies || *n != math.Trunc(*n) {
-		return Invalid(name, "%s is %v: want an integer from 0 to %d", name, *n, maxReplies)
+	if *n < 0 || *n > MaxReplies || *n != math.Trunc(*n) {
+		return Invalid(name, "%s is %v: want an integer from 0 to %d", name, *n, MaxReplies)
 	}
 	r.TopLogprobs = int(*n)
 	return nil

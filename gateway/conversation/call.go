@@ -354,8 +354,9 @@ func joinableCall(pending []*pendingCall, name string, again bool) *pendingCall 
 	return nil
 }
 
-// reserve begins a pending call, or refuses it by the attempt's limits.
-func (c *Conversation) reserve(r *Request, form canonicalRequest, choice int) (*pendingCall, error) {
+// reserve begins a pending call, or refuses it by the attempt's limits. Only calls of served
+// versions are given a stem; if it is empty, they get a random one.
+func (c *Conversation) reserve(r *Request, form canonicalRequest, choice int, stem string) (*pendingCall, error) {
 	terms := c.begun.Terms
 	if terms.MaxCalls > 0 && len(c.calls)+c.inFlight >= terms.MaxCalls {
 		return nil, &LimitError{Calls: terms.MaxCalls}
@@ -373,7 +374,9 @@ func (c *Conversation) reserve(r *Request, form canonicalRequest, choice int) (*
 	p.stem = stemOf(p.seed)
 	if terms.ClientSampling {
 		// The client's seed may be the same for all its requests, so ids don't follow from it.
-		p.seed, p.stem = r.seedOf(choice), stemOf(RandomNumber())
+		if p.seed, p.stem = r.seedOf(choice), stem; stem == "" {
+			p.stem = newStem()
+		}
 	}
 	if p.source = c.earlier.find(form.key, p.occurrence); p.source != nil {
 		p.history.prompt, p.created = p.source.Prompt, createdOf(p.source)

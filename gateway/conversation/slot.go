@@ -43,6 +43,7 @@ type Slot struct {
 	pending        *pendingCall // the call that the slot waits for; nil if the call was on record
 	answersRequest bool         // the pending call answers this request
 	first          bool         // this request reserved the pending call
+	stem           string       // of the call that is reserved if there is none; empty makes one
 	wait           func()       // returns when what this request began has ended
 	// joined counts the calls that other requests began.
 	joined *atomic.Int64
@@ -157,16 +158,22 @@ func (h *recordedCalls) admitOnce(ctx context.Context) ([]Slot, error) {
 		return nil, err
 	}
 	form, noReplay := h.canonicalize(r), h.maker.config.NoReplay
-	slots := make([]Slot, r.N)
-	for i := range slots {
-		call, p := h.find(form.key, r.nameOf(i), r.Again, noReplay, slots[:i])
-		if call == nil && p == nil && (r.Again || r.Reasked) && !h.reread && !noReplay {
-			// Another gateway may have answered it since this one read the journal.
-			h.reread = true
-			h.loaded = false
-			return nil, ErrAgain
+	served := h.begun.Terms.ClientSampling
+	var slots []Slot
+	if served && r.N > 1 {
+		slots = h.findChoices(form.key, noReplay)
+	} else {
+		slots = make([]Slot, r.N)
+		for i := range slots {
+			slots[i].call, slots[i].pending = h.find(form.key, r.nameOf(i), r.Again, noReplay, slots[:i])
 		}
-		slots[i].call, slots[i].pending = call, p
+	}
+	missing := slices.ContainsFunc(slots, func(s Slot) bool { return s.call == nil && s.pending == nil })
+	if missing && (r.Again || r.Reasked) && !h.reread && !noReplay {
+		// Another gateway may have answered it since this one read the journal.
+		h.reread = true
+		h.loaded = false
+		return nil, ErrAgain
 	}
 	for i := range slots {
 		if err := h.claim(&slots[i], form, i); err != nil {
@@ -174,8 +181,10 @@ func (h *recordedCalls) admitOnce(ctx context.Context) ([]Slot, error) {
 			return nil, err
 		}
 	}
-	// Equal requests get their choices in the same order, that of the occurrences.
-	slices.SortStableFunc(slots, func(s, t Slot) int { return cmp.Compare(s.occurrence(), t.occurrence()) })
+	if !served {
+		// Equal requests get their choices in the same order, that of the occurrences.
+		slices.SortStableFunc(slots, func(s, t Slot) int { return cmp.Compare(s.occurrence(), t.occurrence()) })
+	}
 	for i := range slots {
 		if s := &slots[i]; s.first {
 			s.wait = h.start(ctx, s.pending)
@@ -208,7 +217,7 @@ func (h *recordedCalls) claim(s *Slot, form canonicalRequest, choice int) error 
 		}
 		s.joined = rejoined
 	default:
-		p, err := h.reserve(h.request, form, choice)
+		p, err := h.reserve(h.request, form, choice, s.stem)
 		if err != nil {
 			return err
 		}
