@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -29,6 +30,8 @@ type Conversations interface {
 	// BeginConversation begins a conversation and the attempt that has its calls, unless the
 	// client has one of that name.
 	BeginConversation(ctx context.Context, c record.Conversation, terms record.Terms) (out record.Conversation, created bool, err error)
+	// DiscardConversation removes a conversation that has no calls.
+	DiscardConversation(ctx context.Context, run string, number int) (removed bool, err error)
 	Conversation(ctx context.Context, run string, number int) (record.Conversation, error)
 	// NamedConversation finds what BeginConversation would return without beginning one.
 	NamedConversation(ctx context.Context, c record.Conversation) (record.Conversation, error)
@@ -79,10 +82,17 @@ func (g *Gateway) serveRecorded(w http.ResponseWriter, r *http.Request, served m
 	// that was removed since it was found accepts no calls: the request then begins another.
 	user, err := g.hashUser(r, request.Request)
 	if err == nil {
-		err = g.serveOnce(w, r, served, request, user)
+		err = g.serveOnce(w, r, served, request, user, false)
 	}
-	if tracked, ok := w.(*trackedWriter); errors.Is(err, record.ErrFenced) && ok && !tracked.begun {
-		err = g.serveOnce(w, r, served, request, user)
+	if errors.Is(err, record.ErrFenced) && !replyBegun(w) {
+		err = g.serveOnce(w, r, served, request, user, false)
+	}
+	// A full conversation goes on as another one, unless the client has said which.
+	if full(err) && !replyBegun(w) && r.Header.Get(protocol.ConversationHeader) == "" && request.Previous == "" && len(request.References) == 0 {
+		err = g.serveOnce(w, r, served, request, user, true)
+	}
+	if full(err) {
+		return conversationFull(served, request, err)
 	}
 	var refusal *wire.Failure
 	switch {
@@ -100,15 +110,48 @@ func (g *Gateway) serveRecorded(w http.ResponseWriter, r *http.Request, served m
 	return err
 }
 
-// serveOnce answers a request within the conversation that it belongs to now.
-func (g *Gateway) serveOnce(w http.ResponseWriter, r *http.Request, served model.Served, request *conversation.Request, user string) error {
-	of, terms, created, err := g.conversationOf(r, served, request, user)
+// replyBegun reports whether a part of the reply was written.
+func replyBegun(w http.ResponseWriter) bool {
+	tracked, ok := w.(*trackedWriter)
+	return !ok || tracked.begun
+}
+
+// full reports whether an error says that a conversation has all of its calls.
+func full(err error) bool {
+	var limit *conversation.LimitError
+	return errors.As(err, &limit) && limit.Calls > 0
+}
+
+// conversationFull refuses a request beyond the bound on calls of its conversation.
+func conversationFull(served model.Served, request *conversation.Request, cause error) *wire.Failure {
+	f := &wire.Failure{
+		Status: http.StatusConflict, Code: "conversation_full", Param: protocol.ConversationHeader, Cause: cause,
+		Message: fmt.Sprintf("the conversation has its %d calls (traffic.max_calls of run %s) with this request: begin another one under another name, or send the whole dialog without a name", served.MaxCalls, served.Run),
+	}
+	if request.N > served.MaxCalls {
+		f.Param = "n"
+		f.Message = fmt.Sprintf("n is %d, and a conversation has at most %d calls (traffic.max_calls of run %s): ask for fewer replies", request.N, served.MaxCalls, served.Run)
+	}
+	return f
+}
+
+// serveOnce answers a request within the conversation that it belongs to now, or within a new
+// one if fresh is set.
+func (g *Gateway) serveOnce(w http.ResponseWriter, r *http.Request, served model.Served, request *conversation.Request, user string, fresh bool) (err error) {
+	of, terms, created, err := g.conversationOf(r, served, request, user, fresh)
 	if err != nil {
 		return err
 	}
 	address := of.Address()
 	c := g.served.enter(address, g.config.Now())
 	defer func() { g.served.leave(address, g.config.Now(), !c.Exists()) }()
+	if created {
+		defer func() {
+			if err != nil && !replyBegun(w) {
+				g.discard(w, r, of, c)
+			}
+		}()
+	}
 	if created {
 		err = c.EnterNew(r.Context(), of.Begun, terms)
 	} else {
@@ -125,6 +168,28 @@ func (g *Gateway) serveOnce(w http.ResponseWriter, r *http.Request, served model
 		return err
 	}
 	return g.answer(w, r, request, c.Calls(request))
+}
+
+// discardTimeout is how long a refusal waits until the conversation that it would have begun
+// is removed.
+const discardTimeout = 2 * time.Second
+
+// discard removes a conversation whose first request was refused before anything was recorded.
+// If it can't, or if this process is killed before, retention removes the conversation later.
+func (g *Gateway) discard(w http.ResponseWriter, r *http.Request, of record.Conversation, c *conversation.Conversation) {
+	if !c.Unused() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), discardTimeout)
+	defer cancel()
+	removed, err := g.config.Conversations.DiscardConversation(ctx, of.Run, of.Number)
+	switch {
+	case err != nil:
+		g.config.Log.Warn("empty conversation not removed", zap.Stringer("conversation", of.Address()), zap.Error(err))
+	case removed:
+		c.Fence()
+		w.Header().Del(protocol.ConversationHeader)
+	}
 }
 
 // describe sets the headers that say what answers, and in which conversation.
@@ -149,8 +214,9 @@ func (g *Gateway) describe(w http.ResponseWriter, of record.Conversation, served
 }
 
 // conversationOf finds the conversation that a request belongs to, or begins one. The terms
-// are those of a conversation that would begin now.
-func (g *Gateway) conversationOf(r *http.Request, served model.Served, request *conversation.Request, user string) (of record.Conversation, terms record.Terms, created bool, err error) {
+// are those of a conversation that would begin now. With fresh, it begins one in any case, which
+// is the one that goes on from the same messages.
+func (g *Gateway) conversationOf(r *http.Request, served model.Served, request *conversation.Request, user string, fresh bool) (of record.Conversation, terms record.Terms, created bool, err error) {
 	ctx := r.Context()
 	named, err := conversationName(r)
 	if err != nil {
@@ -186,6 +252,12 @@ func (g *Gateway) conversationOf(r *http.Request, served model.Served, request *
 	} else {
 		request.Served.Scope = "" // nobody finds it by its messages
 	}
+	if fresh {
+		if said := lastReply(request.Dialog); said > 0 {
+			want.Opening = conversation.DialogDigest(scope, request.Dialog[:said])
+		}
+		return g.begin(ctx, want, served)
+	}
 	of, err = g.find(ctx, want, scope, request)
 	if err == nil {
 		if of, err = g.still(r, of, served); err == nil {
@@ -202,7 +274,7 @@ func (g *Gateway) conversationOf(r *http.Request, served model.Served, request *
 func termsOf(served model.Served, c record.Conversation) record.Terms {
 	return record.Terms{
 		Policy: c.Policy, Version: c.Version, Codec: served.Codec, Temperature: 1, MaxTokens: servedTokens, History: record.HistoryAppend,
-		Prompts: served.Prompts, ClientSampling: true,
+		Prompts: served.Prompts, ClientSampling: true, MaxCalls: served.MaxCalls,
 	}
 }
 
@@ -224,20 +296,25 @@ func (g *Gateway) find(ctx context.Context, want record.Conversation, scope stri
 		}
 		return of, err
 	}
-	last := -1
-	for i, m := range slices.Backward(request.Dialog) {
-		if m.Role == dialog.Assistant {
-			last = i
-			break
-		}
-	}
+	said := lastReply(request.Dialog)
 	switch {
-	case last >= 0:
-		return found(conversations.ConversationOfReply(ctx, want.Run, want.Key, conversation.DialogDigest(scope, request.Dialog[:last+1])))
+	case said > 0:
+		return found(conversations.ConversationOfReply(ctx, want.Run, want.Key, conversation.DialogDigest(scope, request.Dialog[:said])))
 	case request.Again:
 		return found(conversations.ConversationOfReply(ctx, want.Run, want.Key, want.Opening))
 	}
 	return record.Conversation{}, record.ErrNotFound
+}
+
+// lastReply returns how many messages there are up to and with the last one of the assistant;
+// 0 if it has said nothing.
+func lastReply(messages []dialog.Message) int {
+	for i, m := range slices.Backward(messages) {
+		if m.Role == dialog.Assistant {
+			return i + 1
+		}
+	}
+	return 0
 }
 
 // found marks faults of what finds conversations.

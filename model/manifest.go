@@ -306,6 +306,8 @@ type Served struct {
 	// DeliverUnrecorded says that a reply which was to be recorded and can't be is delivered
 	// all the same.
 	DeliverUnrecorded bool
+	// MaxCalls is the most calls of a recorded conversation; 0 is no bound.
+	MaxCalls int
 	// Redactor is the program that rewrites texts before they are recorded, with its arguments;
 	// empty if there is none. RedactorTimeout is how long it may take for one.
 	Redactor        []string

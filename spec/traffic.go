@@ -46,6 +46,9 @@ type Traffic struct {
 	// IdleMinutes is how long a conversation is without a request before it counts as ended.
 	// Only what has ended is learned from.
 	IdleMinutes float64 `json:"idle_minutes,omitempty"`
+	// MaxCalls is the most calls of one conversation. A request beyond them begins another
+	// conversation, or is refused if the client has named the conversation.
+	MaxCalls int `json:"max_calls,omitempty"`
 	// RetentionDays is how long a conversation is kept after its last request. Absent or 0
 	// keeps it until somebody removes it.
 	RetentionDays float64 `json:"retention_days,omitempty"`
@@ -98,6 +101,9 @@ type TrafficExperiment struct {
 	MaxConversations int `json:"max_conversations,omitempty"`
 }
 
+// DefaultMaxCalls is traffic.max_calls of a run that does not say.
+const DefaultMaxCalls = 1000
+
 const (
 	defaultIdleMinutes     = 30
 	defaultRedactorSeconds = 10
@@ -123,6 +129,7 @@ func (t *Traffic) withDefaults() *Traffic {
 	out.Record = cmp.Or(out.Record, RecordNone)
 	out.OnFailure = cmp.Or(out.OnFailure, FailUnrecorded)
 	out.IdleMinutes = cmp.Or(out.IdleMinutes, defaultIdleMinutes)
+	out.MaxCalls = cmp.Or(out.MaxCalls, DefaultMaxCalls)
 	if out.Redactor != nil {
 		r := *out.Redactor
 		r.TimeoutSeconds = cmp.Or(r.TimeoutSeconds, defaultRedactorSeconds)
@@ -153,6 +160,7 @@ func (s Spec) checkTraffic(f *Faults) {
 	f.choice(KeyRecord, t.Record)
 	f.choice("traffic.on_failure", t.OnFailure)
 	f.number("traffic.idle_minutes", t.IdleMinutes, bounds.Between(0.001, 1e6))
+	f.whole("traffic.max_calls", t.MaxCalls, 1, 1e6)
 	f.number("traffic.retention_days", t.RetentionDays, bounds.Between(0, 1e5))
 	if r := t.Redactor; r != nil {
 		if len(r.Command) == 0 {

@@ -39,6 +39,7 @@ func TestWhatARunThatLearnsFromUseCannotHaveIsNamed(t *testing.T) {
 		"traffic.train.objective: ":                    func(s *spec.Spec) { s.Traffic.Train.Objective = "joy" },
 		"traffic.train.max_replies: ":                  func(s *spec.Spec) { s.Traffic.Train.MinReplies, s.Traffic.Train.MaxReplies = 10, 5 },
 		"traffic.retention_days: ":                     func(s *spec.Spec) { s.Traffic.RetentionDays = -1 },
+		"traffic.max_calls: ":                          func(s *spec.Spec) { s.Traffic.MaxCalls = -1 },
 		"tasks.train: ":                                func(s *spec.Spec) { s.Tasks.Train = "arithmetic:train:10" },
 		"training.lag: ":                               func(s *spec.Spec) { s.Training.Lag = 1 },
 		"training.epochs: ":                            func(s *spec.Spec) { s.Training.Epochs = 2 },

@@ -195,7 +195,10 @@ const (
 	closeServed          = `UPDATE attempts SET outcome = 'completed', ended = $7, error = $8
 WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND attempt = $6 AND outcome = ''`
 	unnameConversation = `UPDATE conversations SET name = '' WHERE run = $1 AND number = $2`
-	stillExpired       = `SELECT COUNT(*) FROM conversations WHERE run = $1 AND number = $2 AND last < $3`
+	emptyConversations = `SELECT v.number` + fromConversations + ` WHERE v.run = $1 AND v.last < $2 AND a.calls = 0
+AND NOT EXISTS (SELECT 1 FROM feedback f WHERE f.run = v.run AND f.conversation = v.number) ORDER BY v.number`
+	callsOfServed = `SELECT calls FROM attempts WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND attempt = $6`
+	stillExpired  = `SELECT COUNT(*) FROM conversations WHERE run = $1 AND number = $2 AND last < $3`
 )
 
 // removedConversation is the error of an attempt whose conversation was removed.
@@ -213,7 +216,7 @@ func (s *Store) RemoveConversations(ctx context.Context, run string, before time
 		if slices.Contains(keep, n) {
 			continue
 		}
-		ok, err := s.removeConversation(ctx, run, n, before)
+		ok, err := s.removeConversation(ctx, run, n, before, false)
 		if err != nil {
 			return removed, err
 		}
@@ -224,18 +227,44 @@ func (s *Store) RemoveConversations(ctx context.Context, run string, before time
 	return removed, nil
 }
 
+// RemoveEmptyConversations removes the conversations of a run that began before a time and have
+// neither calls nor feedback, and returns how many. Such a conversation is left by a gateway
+// that was killed before its first reply was on record.
+func (s *Store) RemoveEmptyConversations(ctx context.Context, run string, before time.Time) (removed int, err error) {
+	numbers, err := database.List(ctx, s.db.Read(), database.Scalar[int], emptyConversations, run, database.Nanos(before))
+	if err != nil {
+		return 0, fmt.Errorf("list empty conversations of run %s before %s: %w", run, before, err)
+	}
+	for _, n := range numbers {
+		ok, err := s.removeConversation(ctx, run, n, time.Time{}, true)
+		if err != nil {
+			return removed, err
+		}
+		if ok {
+			removed++
+		}
+	}
+	return removed, nil
+}
+
+// DiscardConversation removes a conversation as RemoveConversation does, unless it has calls.
+// removed is false if it has.
+func (s *Store) DiscardConversation(ctx context.Context, run string, number int) (removed bool, err error) {
+	return s.removeConversation(ctx, run, number, time.Time{}, true)
+}
+
 // RemoveConversation removes a conversation with its calls and its feedback. From then on its
 // attempt accepts no calls. The rows of the attempt and its rollout stay, without texts and
 // tokens, so that its number is not given again. If it is interrupted, the next call
 // continues; it is no error if nothing is left.
 func (s *Store) RemoveConversation(ctx context.Context, run string, number int) error {
-	_, err := s.removeConversation(ctx, run, number, time.Time{})
+	_, err := s.removeConversation(ctx, run, number, time.Time{}, false)
 	return err
 }
 
-// removeConversation removes a conversation, unless it went on after before; a zero time
-// always removes it.
-func (s *Store) removeConversation(ctx context.Context, run string, number int, before time.Time) (removed bool, err error) {
+// removeConversation removes a conversation, unless it went on after before, or has calls
+// although it should be empty; a zero time removes it whenever it went on.
+func (s *Store) removeConversation(ctx context.Context, run string, number int, before time.Time, empty bool) (removed bool, err error) {
 	a := record.ConversationAddress(run, number)
 	fail := func(err error) (bool, error) {
 		return false, fmt.Errorf("remove conversation %d of run %s: %w", number, run, err)
@@ -261,7 +290,12 @@ func (s *Store) removeConversation(ctx context.Context, run string, number int, 
 				return err
 			}
 		}
-		removed = true
+		if removed = true; empty {
+			n, err := database.One(t.Ctx, t, database.Scalar[int], callsOfServed, attemptKey(a)...)
+			if removed = n == 0; err != nil || !removed {
+				return err
+			}
+		}
 		if _, err := t.Exec(closeServed, append(attemptKey(a), database.Nanos(time.Now()), removedConversation)...); err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
@@ -267,6 +268,49 @@ VALUES ('demo', 'f', 0, '', 'up', '', '', '', '', '', 0, 0)`)
 		require.NoError(t, s.RemoveConversation(t.Context(), "demo", 99), "none")
 		_, err = s.Conversation(t.Context(), "demo", young.Number)
 		require.ErrorIs(t, err, record.ErrNotFound)
+	})
+}
+
+func TestOnlyAConversationWithoutCallsIsDiscarded(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		createDemo(t, s)
+		opening := talk("x")
+		opening.Opening = "d0"
+		empty, used, judged := beginTalk(t, s, opening), beginTalk(t, s, talk("y")), beginTalk(t, s, talk("z"))
+		x := served(used, 0, "d1")
+		require.NoError(t, s.AppendCall(t.Context(), &x))
+		_, _, err := s.PutFeedback(t.Context(), record.Feedback{Run: "demo", ID: "f", Conversation: judged.Number, Comment: "empty"})
+		require.NoError(t, err)
+
+		removed, err := s.DiscardConversation(t.Context(), "demo", used.Number)
+		require.NoError(t, err)
+		require.False(t, removed)
+		removed, err = s.DiscardConversation(t.Context(), "demo", empty.Number)
+		require.NoError(t, err)
+		require.True(t, removed)
+		removed, err = s.DiscardConversation(t.Context(), "demo", empty.Number)
+		require.NoError(t, err)
+		require.True(t, removed, "a second time is no error")
+		_, err = s.Conversation(t.Context(), "demo", empty.Number)
+		require.ErrorIs(t, err, record.ErrForgotten)
+		_, err = s.ConversationOfReply(t.Context(), "demo", "web", "d0")
+		require.ErrorIs(t, err, record.ErrNotFound)
+		late := served(empty, 0, "")
+		require.ErrorIs(t, s.AppendCall(t.Context(), &late), record.ErrFenced)
+
+		abandoned := beginTalk(t, s, talk("x"))
+		require.Equal(t, 3, abandoned.Number, "no number is given twice")
+		n, err := s.RemoveEmptyConversations(t.Context(), "demo", abandoned.Begun)
+		require.NoError(t, err)
+		require.Zero(t, n, "it has just begun")
+		n, err = s.RemoveEmptyConversations(t.Context(), "demo", abandoned.Begun.Add(time.Hour))
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		for _, c := range []record.Conversation{used, judged} {
+			_, err = s.Conversation(t.Context(), "demo", c.Number)
+			require.NoError(t, err)
+		}
 	})
 }
 

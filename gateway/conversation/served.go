@@ -65,6 +65,14 @@ func (c *Conversation) EnterNew(ctx context.Context, begun time.Time, terms reco
 	return nil
 }
 
+// Unused reports whether the conversation has no calls, neither recorded nor in flight, as far
+// as this gateway knows.
+func (c *Conversation) Unused() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return (c.loaded || !c.known) && !c.fenced && len(c.calls) == 0 && c.inFlight == 0
+}
+
 // DialogDigest returns the digest of a dialog in a scope, in hex, by which its continuation
 // finds the conversation. Dialogs have the same digest if the reply of each is repeated as
 // clients do: with space cut off, arguments written differently, or without its reasoning.

@@ -13,6 +13,7 @@
 package catalog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -189,6 +190,9 @@ func (c Catalog) Resolve(ctx context.Context, reference string) (model.Served, e
 	if s.Traffic != nil && s.Traffic.Redactor != nil {
 		out.Redactor = s.Traffic.Redactor.Command
 		out.RedactorTimeout = time.Duration(s.Traffic.Redactor.TimeoutSeconds * float64(time.Second))
+	}
+	if out.MaxCalls = spec.DefaultMaxCalls; s.Traffic != nil { // it may be recorded without being in the spec
+		out.MaxCalls = cmp.Or(s.Traffic.MaxCalls, out.MaxCalls)
 	}
 	out.DeliverUnrecorded = s.Traffic != nil && s.Traffic.OnFailure == spec.ServeUnrecorded
 	out.Prompts, out.PromptsNumber, err = c.Prompts(ctx, v.Run, s)

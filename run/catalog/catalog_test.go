@@ -11,6 +11,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/files/checkpoint"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/catalog"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/store/blob"
 )
@@ -79,7 +80,7 @@ func TestReferencesMeanVersions(t *testing.T) {
 		served, err := s.Resolve(t.Context(), reference)
 		require.NoError(t, err)
 		require.Equal(t, model.Served{
-			VersionID: id(number), Codec: "compact", Newest: reference == "demo@newest", Pinned: reference == "demo@0" || reference == "demo@1",
+			VersionID: id(number), MaxCalls: spec.DefaultMaxCalls, Codec: "compact", Newest: reference == "demo@newest", Pinned: reference == "demo@0" || reference == "demo@1",
 		}, served)
 	}
 	for _, reference := range []string{"", "@", "demo@", "demo@2", "demo@-1", "demo@+1", "demo@01", "demo@x", "demo@1@1", "fresh", "fresh@newest", "fresh@0", "other@promoted"} {

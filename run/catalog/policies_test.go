@@ -9,6 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/files/checkpoint"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/catalog"
+	"github.com/fulgurite/fulgurite/spec"
 )
 
 const (
@@ -61,7 +62,7 @@ func TestAPolicyOfARunIsNamedInAReference(t *testing.T) {
 		served, err := s.Resolve(t.Context(), reference)
 		require.NoError(t, err)
 		require.Equal(t, model.Served{
-			VersionID: want, Codec: "compact", Pinned: reference == "pair:writer@0", Newest: reference == "pair:checker@newest",
+			VersionID: want, MaxCalls: spec.DefaultMaxCalls, Codec: "compact", Pinned: reference == "pair:writer@0", Newest: reference == "pair:checker@newest",
 		}, served, reference)
 		_, digest, err := s.Load(t.Context(), want)
 		require.NoError(t, err)

@@ -9,6 +9,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/catalog"
+	"github.com/fulgurite/fulgurite/spec"
 )
 
 // countingStore counts the reads of prompts.
@@ -53,7 +54,7 @@ func TestThePromotedPromptsOfARunAreServed(t *testing.T) {
 			served, err := s.Resolve(ctx, name)
 			require.NoError(t, err)
 			require.Equal(t, model.Served{
-				VersionID: weights.VersionID, Codec: "compact", Prompts: digest, PromptsNumber: number,
+				VersionID: weights.VersionID, MaxCalls: spec.DefaultMaxCalls, Codec: "compact", Prompts: digest, PromptsNumber: number,
 				Newest: name == "prompted@newest", Pinned: name == "prompted@0",
 			}, served, name)
 		}

@@ -12,7 +12,7 @@ import (
 func TestWhatIsRecordedIsWhatWasSetLastOrWhatTheSpecSays(t *testing.T) {
 	t.Parallel()
 	ctx, s := t.Context(), newFakeRecords(t)
-	_, _, err := s.store.CreateRun(ctx, record.Run{Name: "talks", Spec: []byte(`{"model":{"codec":"compact"},"traffic":{"record":"with-consent","on_failure":"serve"}}`)})
+	_, _, err := s.store.CreateRun(ctx, record.Run{Name: "talks", Spec: []byte(`{"model":{"codec":"compact"},"traffic":{"record":"with-consent","on_failure":"serve","max_calls":7}}`)})
 	require.NoError(t, err)
 	v := s.versions[0]
 	v.Run = "talks"
@@ -27,6 +27,8 @@ func TestWhatIsRecordedIsWhatWasSetLastOrWhatTheSpecSays(t *testing.T) {
 	require.False(t, recording("demo").DeliverUnrecorded)
 	require.Equal(t, model.RecordConsent, recording("talks@0").Recording)
 	require.True(t, recording("talks").DeliverUnrecorded)
+	require.Equal(t, 7, recording("talks").MaxCalls)
+	require.Equal(t, 1000, recording("demo").MaxCalls, "it may be recorded although its spec says nothing of traffic")
 	for setting, want := range map[string]model.Recording{"none": model.RecordNothing, "all": model.RecordAll, "with-consent": model.RecordConsent} {
 		for _, run := range []string{"talks", "demo"} {
 			require.NoError(t, s.store.PutTrafficSetting(ctx, run, setting, "ada", ""))

@@ -16,6 +16,9 @@ import (
 // ConversationStore is the part of a store that has conversations.
 type ConversationStore interface {
 	Runs(ctx context.Context) ([]record.Run, error)
+	// RemoveEmptyConversations removes those that began before a time and have neither calls
+	// nor feedback.
+	RemoveEmptyConversations(ctx context.Context, run string, before time.Time) (removed int, err error)
 	RemoveConversations(ctx context.Context, run string, before time.Time, keep []int) (removed int, err error)
 	Segments(ctx context.Context, run, policy string) ([]record.Segment, error)
 	LastStep(ctx context.Context, run, policy string) (record.Step, error)
@@ -23,7 +26,8 @@ type ConversationStore interface {
 
 // Expirer removes conversations with served versions that are older than
 // traffic.retention_days of their run, counted from their last call. Batches that were made of
-// them stay.
+// them stay. It also removes conversations that have stayed without a call, whatever their run
+// says: a gateway was killed before it recorded the first one.
 type Expirer struct {
 	Store ConversationStore
 	// Now is the clock; nil is time.Now.
@@ -33,6 +37,10 @@ type Expirer struct {
 
 // expiryInterval is how often an Expirer looks.
 const expiryInterval = time.Hour
+
+// emptyAge is after what time a conversation without calls counts as abandoned. No first reply
+// takes that long.
+const emptyAge = 24 * time.Hour
 
 // Run removes what is too old, at once and then every hour, until ctx ends. It logs errors and
 // tries again.
@@ -64,6 +72,9 @@ func (e *Expirer) Step(ctx context.Context) (removed int, err error) {
 	}
 	var errs []error
 	for _, r := range runs {
+		n, err := e.Store.RemoveEmptyConversations(ctx, r.Name, now().Add(-emptyAge))
+		removed += n
+		errs = append(errs, err)
 		s, err := spec.Stored(r.Spec)
 		if err != nil || s.Traffic == nil || s.Traffic.RetentionDays == 0 {
 			continue // a spec that can't be decoded is reported where the run is used
@@ -74,7 +85,7 @@ func (e *Expirer) Step(ctx context.Context) (removed int, err error) {
 			errs = append(errs, err)
 			continue
 		}
-		n, err := e.Store.RemoveConversations(ctx, r.Name, now().Add(-kept), keep)
+		n, err = e.Store.RemoveConversations(ctx, r.Name, now().Add(-kept), keep)
 		removed += n
 		errs = append(errs, err)
 	}

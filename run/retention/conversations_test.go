@@ -17,8 +17,13 @@ func TestConversationsAreKeptAsLongAsTheirRunSays(t *testing.T) {
 	for name, text := range map[string]string{"short": `{"traffic":{"retention_days":0.5}}`, "long": `{"traffic":{"retention_days":30}}`, "ever": `{"traffic":{"record":"all"}}`, "none": `{}`} {
 		_, _, err := r.store.CreateRun(t.Context(), record.Run{Name: name, Spec: []byte(text)})
 		require.NoError(t, err)
-		_, _, err = r.store.BeginConversation(t.Context(), record.Conversation{Run: name, Policy: "main"}, record.Terms{ClientSampling: true})
-		require.NoError(t, err)
+		for range 2 { // the second one stays empty
+			_, _, err = r.store.BeginConversation(t.Context(), record.Conversation{Run: name, Policy: "main"}, record.Terms{ClientSampling: true})
+			require.NoError(t, err)
+		}
+		require.NoError(t, r.store.AppendCall(t.Context(), &record.Exchange{
+			Call: record.Call{Address: record.ConversationAddress(name, 0), ID: "chatcmpl-" + name, Parent: -1, Policy: "main"}, Served: &record.ServedCall{},
+		}))
 	}
 	now := time.Now()
 	for _, step := range []struct {
@@ -27,7 +32,9 @@ func TestConversationsAreKeptAsLongAsTheirRunSays(t *testing.T) {
 		left    []string
 	}{
 		{11 * time.Hour, 0, []string{"short", "long", "ever", "none"}},
-		{13 * time.Hour, 1, []string{"long", "ever", "none"}},
+		{13 * time.Hour, 2, []string{"long", "ever", "none"}},
+		{23 * time.Hour, 0, []string{"long", "ever", "none"}},
+		{25 * time.Hour, 3, []string{"long", "ever", "none"}}, // the empty ones
 		{31 * 24 * time.Hour, 1, []string{"ever", "none"}},
 		{1e5 * time.Hour, 0, []string{"ever", "none"}},
 	} {
