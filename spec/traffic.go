@@ -66,7 +66,8 @@ type Traffic struct {
 type Redactor struct {
 	// Command is the program and its arguments.
 	Command []string `json:"command"`
-	// TimeoutSeconds is how long it may take for one text.
+	// TimeoutSeconds is how long it may take for one text. It has a minute more for the first
+	// one after its start.
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty"`
 }
 

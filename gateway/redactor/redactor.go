@@ -2,15 +2,18 @@
 // takes out names and numbers of people.
 //
 // A program is started with the first text, and stays: it reads one JSON object a line from
-// its standard input, {"text": "…"}, and writes one a line in the same order. A program that
-// takes too long, ends or writes anything else is killed with all that it started, and the
-// next text starts it again. Its standard error is that of this process.
+// its standard input, {"text": "…"}, and writes one a line in the same order. Until it has
+// answered its first text, it has a minute more than for other texts, because it may have to
+// load a model. A program that takes too long, ends or writes anything else is killed with all
+// that it started, and the next text starts it again. Its standard error is that of this
+// process.
 //
 // The package does not know what a program should change, and keeps no text.
 package redactor
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,6 +23,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fulgurite/fulgurite/internal/subprocess"
@@ -28,9 +32,16 @@ import (
 // maxLine is the most bytes of a line that a program writes.
 const maxLine = 64 << 20
 
+// maxStart is how long a program may take to start, in addition to what it may take for its
+// first text.
+const maxStart = time.Minute
+
 // Set holds the programs of a process, by their commands. Its zero value is ready for use, and
 // it is safe for concurrent use. Close ends the programs.
 type Set struct {
+	// MaxStart replaces maxStart; 0 does not. It may not change after the first text.
+	MaxStart time.Duration
+
 	mu       sync.Mutex
 	programs map[string]*program
 	closed   bool
@@ -62,7 +73,7 @@ func (s *Set) program(command []string) (*program, error) {
 	key := strings.Join(command, "\x00")
 	p, ok := s.programs[key]
 	if !ok {
-		p = &program{command: command, turn: make(chan struct{}, 1)}
+		p = &program{command: command, maxStart: cmp.Or(s.MaxStart, maxStart), turn: make(chan struct{}, 1), quit: make(chan struct{})}
 		if s.programs == nil {
 			s.programs = map[string]*program{}
 		}
@@ -76,8 +87,10 @@ func (s *Set) Close() {
 	s.mu.Lock()
 	s.closed = true
 	programs := s.programs
+	s.programs = nil // a second Close has nothing to do
 	s.mu.Unlock()
 	for _, p := range programs {
+		close(p.quit)        // a program that is starting is not waited for
 		p.turn <- struct{}{} // a text that is being rewritten ends within its timeout
 		p.stop()
 		p.closed = true
@@ -86,12 +99,15 @@ func (s *Set) Close() {
 }
 
 // program is a command that may be running. Whoever has put a value into turn may use the
-// other fields.
+// fields from closed on.
 type program struct {
-	command []string
-	turn    chan struct{}
-	closed  bool
+	command  []string
+	maxStart time.Duration
+	turn     chan struct{}
+	quit     chan struct{} // closed by Close
+	ready    atomic.Bool   // it has answered a text since it was started
 
+	closed  bool
 	running *exec.Cmd // nil if it is not
 	kill    context.CancelFunc
 	in      io.WriteCloser
@@ -99,41 +115,102 @@ type program struct {
 	lines   *bufio.Reader
 }
 
+// redact has a text rewritten.
 func (p *program) redact(ctx context.Context, timeout time.Duration, text string) (string, error) {
-	limited, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
+	waiting, cancel := p.within(ctx, timeout)
 	defer cancel()
 	select {
 	case p.turn <- struct{}{}:
-		defer func() { <-p.turn }()
-	case <-limited.Done():
-		return "", context.Cause(limited)
+	case <-waiting.Done():
+		return "", context.Cause(waiting)
 	}
 	if p.closed {
-		return "", errors.New("this process ends")
+		<-p.turn
+		return "", errEnds
 	}
 	if p.running == nil {
 		if err := p.start(); err != nil {
+			<-p.turn
 			return "", err
 		}
 	}
-	done := make(chan struct{})
-	var out string
-	var err error
-	go func() {
-		defer close(done)
-		out, err = p.exchange(text)
-	}()
+	// From here on the program itself has its time, whatever the wait for it took.
+	own, cancelOwn := p.within(context.Background(), timeout)
+	asked := p.ask(text)
+	var quit chan struct{}
+	starting := !p.ready.Load()
+	if starting {
+		quit = p.quit
+	}
 	select {
-	case <-done:
-	case <-limited.Done():
+	case <-asked.done:
+	case <-own.Done():
+	case <-quit:
+	case <-waiting.Done():
+		if starting {
+			// Only the text is given up. A program that is killed whenever a text does not wait
+			// for its start would never have started.
+			go func() {
+				defer cancelOwn()
+				select {
+				case <-asked.done:
+				case <-own.Done():
+				case <-quit:
+				}
+				_, _ = p.finish(asked, errEnds) // nobody waits for the text
+			}()
+			return "", context.Cause(waiting)
+		}
+	}
+	defer cancelOwn()
+	return p.finish(asked, cmp.Or(context.Cause(own), context.Cause(waiting), errEnds))
+}
+
+// errEnds refuses texts once Close was called.
+var errEnds = errors.New("this process ends")
+
+// within bounds the time for a text, which is longer until the program has started.
+func (p *program) within(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if !p.ready.Load() {
+		timeout += p.maxStart
+	}
+	return context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %s", timeout))
+}
+
+// question is a text that the program was asked about. text and err are set before done is
+// closed.
+type question struct {
+	done chan struct{}
+	text string
+	err  error
+}
+
+func (p *program) ask(text string) *question {
+	asked := &question{done: make(chan struct{})}
+	go func() {
+		defer close(asked.done)
+		asked.text, asked.err = p.exchange(text)
+	}()
+	return asked
+}
+
+// finish returns the answer to a question, and gives the turn to the next text. If there is no
+// answer yet, it stops the program and returns late.
+func (p *program) finish(asked *question, late error) (string, error) {
+	defer func() { <-p.turn }()
+	select {
+	case <-asked.done:
+	default:
 		p.stop() // which ends the exchange
-		<-done
-		return "", context.Cause(limited)
+		<-asked.done
+		return "", late
 	}
-	if err != nil {
+	if asked.err != nil {
 		p.stop()
+	} else {
+		p.ready.Store(true)
 	}
-	return out, err
+	return asked.text, asked.err
 }
 
 func (p *program) start() error {
@@ -211,4 +288,5 @@ func (p *program) stop() {
 	_ = p.running.Wait()
 	subprocess.KillGroup(p.running)
 	p.running = nil
+	p.ready.Store(false)
 }

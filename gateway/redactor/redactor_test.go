@@ -3,6 +3,7 @@
 package redactor_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -67,6 +68,7 @@ func TestAProgramThatFailsIsStartedAgain(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			s := newSet(t)
+			s.MaxStart = time.Nanosecond
 			broken := filepath.Join(t.TempDir(), "broken")
 			require.NoError(t, os.WriteFile(broken, nil, 0o600))
 			command := shell(`if [ -e '` + broken + `' ]; then ` + what + `; exec cat >/dev/null; fi; exec cat`)
@@ -93,4 +95,92 @@ func TestAProgramThatFailsIsStartedAgain(t *testing.T) {
 	s.Close()
 	_, err = s.Redact(t.Context(), shell("cat"), patience, "a")
 	require.ErrorContains(t, err, "ends")
+}
+
+// slow is a program that writes its name into a file whenever it is started, and answers once
+// another file is there.
+func slow(t *testing.T) (command []string, starts func() int, ready func()) {
+	t.Helper()
+	started, gate := filepath.Join(t.TempDir(), "starts"), filepath.Join(t.TempDir(), "gate")
+	command = shell(`echo x >>` + started + `; while ! [ -e ` + gate + ` ]; do sleep 0.01; done; exec cat`)
+	starts = func() int {
+		all, err := os.ReadFile(started)
+		if !errors.Is(err, os.ErrNotExist) {
+			require.NoError(t, err)
+		}
+		return len(all) / 2
+	}
+	return command, starts, func() { require.NoError(t, os.WriteFile(gate, nil, 0o600)) }
+}
+
+func TestAProgramThatStartsSlowlyIsNotKilledForIt(t *testing.T) {
+	t.Parallel()
+	s := newSet(t)
+	command, starts, ready := slow(t)
+	impatient, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := s.Redact(impatient, command, time.Millisecond, "first")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	ready()
+	got, err := s.Redact(t.Context(), command, patience, "second")
+	require.NoError(t, err)
+	require.Equal(t, "second", got, "the answer to the first text is not taken for it")
+	require.Equal(t, 1, starts())
+}
+
+func TestTheFirstTextWaitsForTheStart(t *testing.T) {
+	t.Parallel()
+	s := newSet(t)
+	command, starts, ready := slow(t)
+	answered := make(chan error)
+	go func() {
+		_, err := s.Redact(t.Context(), command, time.Millisecond, "first") // less than any start takes
+		answered <- err
+	}()
+	require.Eventually(t, func() bool { return starts() > 0 }, patience, time.Millisecond)
+	ready()
+	require.NoError(t, <-answered)
+}
+
+func TestAProgramThatNeverStartsIsKilledAtTheBound(t *testing.T) {
+	t.Parallel()
+	s := newSet(t)
+	s.MaxStart = 100 * time.Millisecond
+	command, starts, ready := slow(t)
+	impatient, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	_, err := s.Redact(impatient, command, time.Millisecond, "first")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	for starts() < 2 { // nobody waits for the first start any more
+		_, err = s.Redact(t.Context(), command, time.Millisecond, "again")
+		require.ErrorContains(t, err, "no answer within 101ms")
+	}
+	s = newSet(t)
+	ready()
+	_, err = s.Redact(t.Context(), command, patience, "a")
+	require.NoError(t, err)
+}
+
+func TestATextIsBoundedOnceTheProgramHasStarted(t *testing.T) {
+	t.Parallel()
+	s := newSet(t)
+	command := shell(`read x; echo "$x"; exec sleep 1000`)
+	_, err := s.Redact(t.Context(), command, patience, "a")
+	require.NoError(t, err)
+	_, err = s.Redact(t.Context(), command, 50*time.Millisecond, "b")
+	require.ErrorContains(t, err, "no answer within 50ms")
+}
+
+func TestCloseDoesNotWaitForAStart(t *testing.T) {
+	t.Parallel()
+	s := &redactor.Set{}
+	command, starts, _ := slow(t)
+	done := make(chan error)
+	go func() {
+		_, err := s.Redact(t.Context(), command, time.Hour, "a")
+		done <- err
+	}()
+	require.Eventually(t, func() bool { return starts() > 0 }, patience, time.Millisecond)
+	s.Close()
+	require.ErrorContains(t, <-done, "ends")
 }
