@@ -210,8 +210,10 @@ func (g *Gateway) routes() {
 		g.route("GET "+base+"/v1/prompts/{name}", "", g.serving(g.servedPrompt))
 		g.route(base+"/v1/messages/count_tokens", wire.Messages, g.serving(postsOnly))
 		g.route(base+"/v1/embeddings", "", g.serving(postsOnly))
-		g.route("POST "+base+"/v1/feedback", "", g.within(g.feedback, record.ScopeFeedback, record.ScopeFeedbackAny))
-		g.route(base+"/v1/feedback", "", g.within(postsOnly, record.ScopeFeedback, record.ScopeFeedbackAny))
+		g.route("POST "+base+"/v1/feedback", "", g.judging(g.feedback))
+		g.route(base+"/v1/feedback", "", g.judging(postsOnly))
+		g.exports("POST "+base+"/v1/logs", g.judging(g.logs))
+		g.route(base+"/v1/logs", "", g.judging(postsOnly))
 	}
 	g.exports("POST /v1/traces", g.spansOfNamed)
 	g.route("GET /healthz", "", func(w http.ResponseWriter, _ *http.Request) error {

@@ -79,15 +79,24 @@ func (g *Gateway) within(handle func(http.ResponseWriter, *http.Request) error, 
 		if err != nil {
 			return err
 		}
-		if wait := g.limits.take(c.key, g.config.Now()); wait > 0 {
-			w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-			return &wire.Failure{Status: http.StatusTooManyRequests, Code: "rate_limit_exceeded", Message: fmt.Sprintf("the API key %s may make %d requests a minute", c.key.Name, c.key.PerMinute)}
+		if err := g.limit(w, c, 1); err != nil {
+			return err
 		}
 		if !c.has(scopes...) {
 			return &wire.Failure{Status: http.StatusForbidden, Code: "missing_scope", Message: fmt.Sprintf("the API key %s has not the scope %s", c.key.Name, strings.Join(scopes, " or "))}
 		}
 		return handle(w, r.WithContext(context.WithValue(r.Context(), clientKey{}, c)))
 	}
+}
+
+// limit takes requests of a client's limit, or refuses them.
+func (g *Gateway) limit(w http.ResponseWriter, c client, requests int) error {
+	wait := g.limits.take(c.key, requests, g.config.Now())
+	if wait <= 0 {
+		return nil
+	}
+	w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+	return &wire.Failure{Status: http.StatusTooManyRequests, Code: "rate_limit_exceeded", Message: fmt.Sprintf("the API key %s may make %d requests a minute", c.key.Name, c.key.PerMinute)}
 }
 
 // client finds out who makes a request.
@@ -170,10 +179,10 @@ type bucket struct {
 	at     time.Time
 }
 
-// take takes one request of a key's limit. If nothing is left, it returns after what time
-// there is one again.
-func (l *rateLimits) take(key record.ServingKey, now time.Time) (wait time.Duration) {
-	if key.PerMinute == 0 {
+// take takes requests of a key's limit, all of it if they are more. If less is left, it takes
+// nothing, and returns after what time there is enough.
+func (l *rateLimits) take(key record.ServingKey, requests int, now time.Time) (wait time.Duration) {
+	if key.PerMinute == 0 || requests <= 0 {
 		return 0
 	}
 	l.mu.Lock()
@@ -190,9 +199,11 @@ func (l *rateLimits) take(key record.ServingKey, now time.Time) (wait time.Durat
 	// A clock that was set back adds nothing.
 	b.tokens = min(capacity, b.tokens+max(0, now.Sub(b.at).Minutes())*capacity)
 	b.at = now
-	if b.tokens < 1 {
-		return time.Duration((1 - b.tokens) / capacity * float64(time.Minute))
+	// The minute's first request was taken before a batch: the rest of the minute is enough.
+	want := min(float64(requests), max(1, capacity-1))
+	if b.tokens < want {
+		return time.Duration((want - b.tokens) / capacity * float64(time.Minute))
 	}
-	b.tokens--
+	b.tokens -= want
 	return 0
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/fulgurite/fulgurite/wire"
 )
 
-// exports adds a handler of trace exports, whose errors have OTLP's shape.
+// exports adds a handler of exports, whose errors have OTLP's shape.
 func (g *Gateway) exports(pattern string, handle func(http.ResponseWriter, *http.Request) error) {
 	g.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		err := handle(w, r)
@@ -55,11 +55,15 @@ func (g *Gateway) spans(w http.ResponseWriter, r *http.Request, c *conversation.
 	return writeExport(w, http.StatusOK, encoding, encoding.Reply(rejected, why))
 }
 
-// spansOfNamed records a trace export that names its attempt itself.
+// spansOfNamed records a trace export that names its attempt itself. One that names none may
+// judge recorded replies.
 func (g *Gateway) spansOfNamed(w http.ResponseWriter, r *http.Request) error {
 	encoding, batch, err := g.readExport(w, r)
 	if err != nil {
 		return err
+	}
+	if batch.Rollout == "" && len(batch.Evaluations) > 0 && g.config.Feedback != nil {
+		return g.judging(g.spanEvaluations(encoding, batch))(w, r)
 	}
 	rejected, why, err := g.RecordSpans(r.Context(), protocol.PresentedKey(r), batch)
 	if err != nil {
@@ -68,10 +72,19 @@ func (g *Gateway) spansOfNamed(w http.ResponseWriter, r *http.Request) error {
 	return writeExport(w, http.StatusOK, encoding, encoding.Reply(rejected, why))
 }
 
-func (g *Gateway) readExport(w http.ResponseWriter, r *http.Request) (otlp.Encoding, otlp.Batch, error) {
+// encodingOf returns how an export is written.
+func encodingOf(r *http.Request) (otlp.Encoding, error) {
 	encoding, err := otlp.EncodingOf(r.Header.Get("Content-Type"))
 	if err != nil {
-		return encoding, otlp.Batch{}, &wire.Failure{Status: http.StatusUnsupportedMediaType, Code: "unsupported_media_type", Message: err.Error()}
+		return encoding, &wire.Failure{Status: http.StatusUnsupportedMediaType, Code: "unsupported_media_type", Message: err.Error()}
+	}
+	return encoding, nil
+}
+
+func (g *Gateway) readExport(w http.ResponseWriter, r *http.Request) (otlp.Encoding, otlp.Batch, error) {
+	encoding, err := encodingOf(r)
+	if err != nil {
+		return encoding, otlp.Batch{}, err
 	}
 	body, err := g.readBody(w, r)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package otlp reads what agents report through OpenTelemetry. It turns trace exports of
+// Package otlp reads what agents and evaluators report through OpenTelemetry. It turns trace exports of
 // the OpenTelemetry protocol, as protobuf or JSON over HTTP or by gRPC, into record.Span
-// values and rewards.
+// values and rewards. Of exports of log records it reads the evaluations of replies.
 //
 // Instrumentations name the same things differently. The package knows the GenAI
 // conventions of OpenTelemetry, old and new, OpenInference, OpenLLMetry (Traceloop)
@@ -43,6 +43,8 @@ type Batch struct {
 	Rollout string
 	Spans   []record.Span
 	Rewards []Reward
+	// Evaluations are the events of spans that judge replies.
+	Evaluations []Evaluation
 }
 
 // read converts an export. A span without ids is an error, because it can't be
@@ -86,10 +88,7 @@ func (b *Batch) add(s *tracepb.Span) error {
 		return fmt.Errorf("%w: span %d (%.80q) has a trace id of %d bytes and a span id of %d: want 16 and 8",
 			ErrMalformed, len(b.Spans), s.GetName(), len(s.GetTraceId()), len(s.GetSpanId()))
 	}
-	e := evidence{attributes: map[string]any{}}
-	for _, a := range s.GetAttributes() {
-		e.attributes[a.GetKey()] = value(a.GetValue(), 0)
-	}
+	e := evidenceOf(s.GetAttributes())
 	span := record.Span{
 		Trace: hex.EncodeToString(s.GetTraceId()), ID: hex.EncodeToString(s.GetSpanId()), Parent: hex.EncodeToString(s.GetParentSpanId()),
 		Name: truncate(s.GetName(), shortText), Started: at(s.GetStartTimeUnixNano()), Ended: at(s.GetEndTimeUnixNano()),
@@ -103,6 +102,7 @@ func (b *Batch) add(s *tracepb.Span) error {
 	}
 	span.Message = truncate(span.Message, longText)
 	e.describe(&span)
+	b.Evaluations = append(b.Evaluations, evaluations(len(b.Spans), s)...)
 	b.Spans = append(b.Spans, span)
 	b.Rewards = append(b.Rewards, e.rewards(span)...)
 	return nil
@@ -171,7 +171,7 @@ func value(v *common.AnyValue, depth int) any {
 }
 
 // ErrMalformed is wrapped by errors about an export that can't be read.
-var ErrMalformed = errors.New("malformed trace export")
+var ErrMalformed = errors.New("malformed export")
 
 // maxSpans is the most spans of one export.
 const maxSpans = 10_000
@@ -200,18 +200,24 @@ func EncodingOf(contentType string) (Encoding, error) {
 // Decode reads an export.
 func (e Encoding) Decode(body []byte) (Batch, error) {
 	var request collector.ExportTraceServiceRequest
-	var err error
-	if e == JSON {
-		if body, err = hexIDsToBase64(body); err == nil {
-			err = protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(body, &request)
-		}
-	} else {
-		err = proto.Unmarshal(body, &request)
-	}
-	if err != nil {
-		return Batch{}, fmt.Errorf("%w: %w", ErrMalformed, err)
+	if err := e.unmarshal(body, &request); err != nil {
+		return Batch{}, err
 	}
 	return read(&request)
+}
+
+func (e Encoding) unmarshal(body []byte, request proto.Message) (err error) {
+	if e == JSON {
+		if body, err = hexIDsToBase64(body); err == nil {
+			err = protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(body, request)
+		}
+	} else {
+		err = proto.Unmarshal(body, request)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	return nil
 }
 
 // Reply returns the body for an accepted export. It says how many spans or rewards were
