@@ -55,6 +55,7 @@ func (s *Store) BeginConversation(ctx context.Context, c record.Conversation, te
 	c.Begun = orNow(c.Begun)
 	c.Last, c.Calls, c.Redacted = c.Begun, 0, false
 	err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
+		created = false // it may have run before
 		// The lock makes others wait who look for the name, or for the next number.
 		_, err := database.One(t.Ctx, t, database.Scalar[record.Status], selectStatus+t.ForUpdate, c.Run)
 		if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -66,11 +67,13 @@ func (s *Store) BeginConversation(ctx context.Context, c record.Conversation, te
 		if err != nil {
 			return record.ErrNotFound
 		}
-		out, err = database.One(t.Ctx, t, readConversation, namedConversation, nameKey(c)...)
-		if created = errors.Is(err, sql.ErrNoRows); !created {
-			return err
+		if c.Name != "" {
+			out, err = database.One(t.Ctx, t, readConversation, namedConversation, nameKey(c)...)
+			if !errors.Is(err, sql.ErrNoRows) {
+				return err
+			}
 		}
-		out = c
+		out, created = c, true
 		if out.Number, err = database.One(t.Ctx, t, database.Scalar[int], nextConversation, c.Run); err != nil {
 			return err
 		}
@@ -128,7 +131,7 @@ func noteServed(t database.Tx, a record.Address, c record.ServedCall) error {
 // Conversation returns a conversation of a run by its number, or record.ErrNotFound. If it was
 // removed, the error also wraps record.ErrForgotten.
 func (s *Store) Conversation(ctx context.Context, run string, number int) (record.Conversation, error) {
-	c, err := database.One(ctx, s.db.Read(), readConversation, selectConversations+ofConversation, run, number)
+	c, err := database.One(ctx, s.db.ReadOften(), readConversation, selectConversations+ofConversation, run, number)
 	if err != nil {
 		return c, fmt.Errorf("read conversation %d of run %s: %w", number, run, missingConversation(ctx, s.db.Read(), run, number, err))
 	}
@@ -138,7 +141,7 @@ func (s *Store) Conversation(ctx context.Context, run string, number int) (recor
 // NamedConversation returns the conversation that BeginConversation would return for c instead
 // of beginning one, or record.ErrNotFound.
 func (s *Store) NamedConversation(ctx context.Context, c record.Conversation) (record.Conversation, error) {
-	out, err := database.One(ctx, s.db.Read(), readConversation, namedConversation, nameKey(c)...)
+	out, err := database.One(ctx, s.db.ReadOften(), readConversation, namedConversation, nameKey(c)...)
 	if err != nil {
 		return out, fmt.Errorf("find conversation %q of run %s: %w", c.Name, c.Run, notFound(err))
 	}
@@ -149,7 +152,7 @@ func (s *Store) NamedConversation(ctx context.Context, c record.Conversation) (r
 // that of a record.ServedCall, or of an Opening. If several do, it is the one that got there
 // last. Without one, it returns record.ErrNotFound.
 func (s *Store) ConversationOfReply(ctx context.Context, run, client, digest string) (record.Conversation, error) {
-	c, err := database.One(ctx, s.db.Read(), readConversation, repliedInside, run, client, digest)
+	c, err := database.One(ctx, s.db.ReadOften(), readConversation, repliedInside, run, client, digest)
 	if err != nil {
 		return c, fmt.Errorf("find conversation of run %s by its messages: %w", run, notFound(err))
 	}
@@ -348,7 +351,7 @@ func (s *Store) PutTrafficSetting(ctx context.Context, run, setting, by, reason 
 
 // TrafficSetting returns what PutTrafficSetting set last, or "" if it never did.
 func (s *Store) TrafficSetting(ctx context.Context, run string) (string, error) {
-	setting, err := database.One(ctx, s.db.Read(), database.Scalar[string], lastSetting, run)
+	setting, err := database.One(ctx, s.db.ReadOften(), database.Scalar[string], lastSetting, run)
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
 		return "", fmt.Errorf("read what is recorded of conversations with run %s: %w", run, err)
 	}

@@ -52,6 +52,8 @@ type listener struct {
 
 func (l *listener) Read() database.Querier { return listening{l.DB.Read(), l.seen} }
 
+func (l *listener) ReadOften() database.Querier { return l.Read() }
+
 type listening struct {
 	database.Querier
 	seen map[string][]any

@@ -25,6 +25,9 @@ import (
 type DB interface {
 	// Read returns the connection for queries outside of a transaction.
 	Read() Querier
+	// ReadOften is Read for queries that each request makes. They are parsed once, so their
+	// texts must be constant.
+	ReadOften() Querier
 	// Write runs op in a transaction that commits as durably as asked, and
 	// returns op's error or the commit's. op may run more than once.
 	Write(ctx context.Context, d Durability, op func(Tx) error) error

@@ -47,6 +47,9 @@ func openPostgres(ctx context.Context, url string, log *zap.Logger) (*postgres, 
 
 func (p *postgres) Read() Querier { return p.db }
 
+// ReadOften returns the same, because the driver prepares all queries.
+func (p *postgres) ReadOften() Querier { return p.db }
+
 // Write ignores Durability: PostgreSQL flushes its log at each commit, unless an
 // administrator turned synchronous_commit off.
 func (p *postgres) Write(ctx context.Context, _ Durability, op func(Tx) error) error {

@@ -34,6 +34,7 @@ const readers = 8
 type sqlite struct {
 	path  string
 	reads *sql.DB
+	often *prepared // reads, by prepared statements
 	*writer
 }
 
@@ -74,7 +75,7 @@ func openSQLite(ctx context.Context, path string, log *zap.Logger) (DB, error) {
 	}
 	reads.SetMaxOpenConns(readers)
 	reads.SetMaxIdleConns(readers)
-	return &sqlite{path, reads, w}, nil
+	return &sqlite{path, reads, &prepared{DB: reads, stmts: map[string]*sql.Stmt{}}, w}, nil
 }
 
 // openForReading opens a file that this process may not write, for example one on a disk
@@ -109,6 +110,8 @@ func openForReading(ctx context.Context, path string, denied error) (DB, error) 
 type readOnly struct{ reads *sql.DB }
 
 func (r *readOnly) Read() Querier { return r.reads }
+
+func (r *readOnly) ReadOften() Querier { return r.reads }
 
 func (r *readOnly) Schema(ctx context.Context) (int, error) { return schemaOfFile(ctx, r.reads) }
 
@@ -257,6 +260,8 @@ func fileURL(path string, options url.Values) string {
 
 func (s *sqlite) Read() Querier { return s.reads }
 
+func (s *sqlite) ReadOften() Querier { return s.often }
+
 func (s *sqlite) Schema(ctx context.Context) (int, error) { return schemaOfFile(ctx, s.reads) }
 
 // schemaOfFile reads the number of the schema. Tables without a number are those of
@@ -339,7 +344,7 @@ const sqliteClock = `CAST(unixepoch('subsec') * 1000 AS INTEGER) * 1000000`
 func (s *sqlite) Clock() string { return sqliteClock }
 
 func (s *sqlite) Close() error {
-	return errors.Join(s.reads.Close(), s.writer.Close())
+	return errors.Join(s.often.Close(), s.reads.Close(), s.writer.Close())
 }
 
 // SQLite appends pages to a log and from time to time copies them into the file
