@@ -10,8 +10,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fulgurite/fulgurite/dialog"
+	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/update"
 )
 
 // newJudgedTraffic is newTraffic with feedback, for which everybody has all scopes.
@@ -88,6 +92,32 @@ func TestEachChoiceOfAReplyCanBeJudged(t *testing.T) {
 	require.Equal(t, id, preferred[0].PreferredOver)
 	requireRefusal(t, s.judge(t, `{"reply":"`+id+`","preferred_over":"`+id+`#2","user":"ann"}`), http.StatusConflict, "contradictory_feedback", "preferred_over")
 	requireRefusal(t, s.judge(t, `{"reply":"`+id+`","preferred_over":"`+id+`#0"}`), http.StatusBadRequest, "invalid_value", "preferred_over")
+}
+
+func TestASegmentLearnsWhichChoiceIsBetter(t *testing.T) {
+	t.Parallel()
+	s := newJudgedTraffic(t)
+	id, texts := s.choose(t, "2")
+	judgedReply(t, s.judge(t, `{"reply":"`+id+`#1","preferred_over":"`+id+`"}`))
+	of, err := s.store.ConversationWithReply(t.Context(), id)
+	require.NoError(t, err)
+	calls, err := s.store.Calls(t.Context(), of.Address())
+	require.NoError(t, err)
+	feedback, err := s.store.Feedback(t.Context(), "demo", of.Number)
+	require.NoError(t, err)
+	codec, err := dialog.Named("compact")
+	require.NoError(t, err)
+	all := []update.Conversation{{Conversation: of, Calls: calls, Feedback: feedback}}
+	r := update.NewReplies(spec.ObjectivePreference, codec, 1024, all, 10)
+	require.Equal(t, 1, r.Count())
+	require.Empty(t, r.LeftOut)
+	made, err := update.NewSegmentBatch(model.Batch{Policy: model.DefaultPolicy, Step: 1, VocabSize: codec.VocabSize()}, all, r)
+	require.NoError(t, err)
+	require.Len(t, made.Batch.Rows, 2)
+	for i, want := range []string{texts[1], texts[0]} { // the better one is first
+		require.Equal(t, i == 0, made.Batch.Rows[i].Chosen)
+		require.Contains(t, text(made.Batch.Rows[i].Tokens), want+"<end>")
+	}
 }
 
 func TestAChoiceThatThereIsNotIsRefusedByItsField(t *testing.T) {
