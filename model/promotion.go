@@ -28,6 +28,9 @@ type Decision struct {
 	Obstacle string `json:"obstacle,omitempty"`
 	// ApprovedBy is the person who approved; empty if no approval was asked for.
 	ApprovedBy string `json:"approved_by,omitempty"`
+	// Shadow is how the candidate replied to recorded prompts after the gate; nil if it was
+	// not asked.
+	Shadow *Shadow `json:"shadow,omitempty"`
 }
 
 // rounding is the largest difference of two rewards, relative to their size, that counts
@@ -81,21 +84,24 @@ func (d Decision) Reason() string {
 	if d.Accept {
 		verdict = "promoted"
 	}
-	approved := ""
+	added := ""
+	if d.Shadow != nil && d.Obstacle == "" {
+		added = "; " + d.Shadow.Reason()
+	}
 	if d.ApprovedBy != "" {
-		approved = ", approved by " + d.ApprovedBy
+		added += ", approved by " + d.ApprovedBy
 	}
 	switch {
 	case d.Obstacle != "":
 		return fmt.Sprintf("version %d %s: %s", d.Candidate, verdict, d.Obstacle)
 	case d.Promoted < 0:
-		return fmt.Sprintf("version %d %s: it is the first%s", d.Candidate, verdict, approved)
+		return fmt.Sprintf("version %d %s: it is the first%s", d.Candidate, verdict, added)
 	case d.Tasks == 0:
 		return fmt.Sprintf("version %d %s: gate reward %.3f against %.3f of version %d, margin %g%s",
-			d.Candidate, verdict, d.Reward, d.Baseline, d.Promoted, d.Margin, approved)
+			d.Candidate, verdict, d.Reward, d.Baseline, d.Promoted, d.Margin, added)
 	}
 	return fmt.Sprintf("version %d %s: gate reward %.3f against %.3f of version %d, difference %+.3f ± %.3f over %d tasks, margin %g, p = %.3g, at most %g%s",
-		d.Candidate, verdict, d.Reward, d.Baseline, d.Promoted, d.Difference, d.StdError, d.Tasks, d.Margin, d.PValue, d.Significance, approved)
+		d.Candidate, verdict, d.Reward, d.Baseline, d.Promoted, d.Difference, d.StdError, d.Tasks, d.Margin, d.PValue, d.Significance, added)
 }
 
 func mean(values []float64) float64 {

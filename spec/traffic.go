@@ -82,9 +82,25 @@ type TrafficTraining struct {
 	MinReplies int `json:"min_replies,omitempty"`
 	// MaxReplies is the most replies, or pairs, of a segment. More are left to the next.
 	MaxReplies int `json:"max_replies,omitempty"`
+	// Shadow lets a version that passed the gate answer prompts on record, before anything else
+	// becomes of it. Absent means that it is not asked.
+	Shadow *TrafficShadow `json:"shadow,omitempty"`
 	// Experiment compares a version that passed the gate with the promoted one in use, before
 	// it is promoted. Absent means that the gate alone decides.
 	Experiment *TrafficExperiment `json:"experiment,omitempty"`
+}
+
+// TrafficShadow is a comparison of a version's replies with those on record to the same prompts.
+// Nobody is shown the replies.
+type TrafficShadow struct {
+	// Replies is how many recorded replies of the promoted version are compared at most, those
+	// of the newest conversations.
+	Replies int `json:"replies,omitempty"`
+	// Level bounds the probability that a version is withdrawn although no more of its replies
+	// are cut off, empty or failed.
+	Level float64 `json:"level,omitempty"`
+	// Minutes is how long the version has for its replies. What it has replied by then counts.
+	Minutes float64 `json:"minutes,omitempty"`
 }
 
 // TrafficExperiment is a comparison of two versions by the feedback of users.
@@ -114,7 +130,12 @@ const (
 	defaultLevel           = 0.05
 	defaultMinConversation = 50
 	defaultMaxConversation = 5000
+	defaultShadowReplies   = 200
+	defaultShadowMinutes   = 30
 
+	// minShadowReplies is enough for a difference to be significant at the smallest level.
+	minShadowReplies = 16
+	maxShadowReplies = 2000
 	// defaultSegments is the number of steps of a run that learns from conversations.
 	defaultSegments = 1000
 )
@@ -141,6 +162,12 @@ func (t *Traffic) withDefaults() *Traffic {
 		train.Objective = cmp.Or(train.Objective, ObjectiveReward)
 		train.MinReplies = cmp.Or(train.MinReplies, defaultMinReplies)
 		train.MaxReplies = cmp.Or(train.MaxReplies, max(defaultMaxReplies, train.MinReplies))
+		if train.Shadow != nil {
+			shadow := *train.Shadow
+			shadow.Replies, shadow.Level = cmp.Or(shadow.Replies, defaultShadowReplies), cmp.Or(shadow.Level, defaultLevel)
+			shadow.Minutes = cmp.Or(shadow.Minutes, defaultShadowMinutes)
+			train.Shadow = &shadow
+		}
 		if train.Experiment != nil {
 			e := *train.Experiment
 			e.Share, e.Level = cmp.Or(e.Share, defaultShare), cmp.Or(e.Level, defaultLevel)
@@ -188,6 +215,12 @@ func (s Spec) checkTraffic(f *Faults) {
 	f.unused("credit.judge", s.Credit.Judge != nil, "people judge the replies")
 	f.unused("credit.kl_in_reward", s.Credit.KLInReward != nil, "people judge the replies; give loss.kl")
 	f.unused("tasks.train", s.Tasks.Train != "", "steps are made of conversations, not of tasks; give tasks.gate, on which versions are compared")
+	if shadow := train.Shadow; shadow != nil {
+		f.whole("traffic.train.shadow.replies", shadow.Replies, minShadowReplies, maxShadowReplies)
+		f.number("traffic.train.shadow.level", shadow.Level, bounds.Between(0.0001, 0.5))
+		f.number("traffic.train.shadow.minutes", shadow.Minutes, bounds.Between(0.01, 1200))
+		f.unused("traffic.train.shadow", s.Tasks.Gate == "", "without tasks.gate no version is a candidate")
+	}
 	if e := train.Experiment; e != nil {
 		f.number("traffic.train.experiment.share", e.Share, bounds.Between(0.001, 0.999))
 		f.number("traffic.train.experiment.level", e.Level, bounds.Between(0.0001, 0.5))

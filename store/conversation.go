@@ -256,7 +256,8 @@ func (s *Store) DiscardConversation(ctx context.Context, run string, number int)
 	return s.removeConversation(ctx, run, number, time.Time{}, true)
 }
 
-// RemoveConversation removes a conversation with its calls and its feedback. From then on its
+// RemoveConversation removes a conversation with its calls, its feedback, and what candidates
+// replied to it in the shadow. From then on its
 // attempt accepts no calls. The rows of the attempt and its rollout stay, without texts and
 // tokens, so that its number is not given again. If it is interrupted, the next call
 // continues; it is no error if nothing is left.
@@ -319,7 +320,7 @@ func (s *Store) removeConversation(ctx context.Context, run string, number int, 
 			return fail(err)
 		}
 	}
-	for _, where := range []struct{ table, column string }{{"feedback", "conversation"}, {"conversation_replies", "number"}, {"conversations", "number"}} {
+	for _, where := range []struct{ table, column string }{{"shadow_replies", "conversation"}, {"feedback", "conversation"}, {"conversation_replies", "number"}, {"conversations", "number"}} {
 		if err := s.removeRows(ctx, where.table, `run = $1 AND `+where.column+` = $2`, run, number); err != nil {
 			return fail(err)
 		}

@@ -333,13 +333,15 @@ const (
 	selectKindSteps = `SELECT DISTINCT kind, step FROM attempts WHERE run = $1 ORDER BY kind, step`
 	sumBodies       = `SELECT COALESCE(SUM(LENGTH(request) + LENGTH(response)), 0) FROM exchanges WHERE run = $1 AND kind <> 'served'`
 	sumSpans        = `SELECT COALESCE(SUM(LENGTH(attributes) + LENGTH(message)), 0) FROM spans WHERE run = $1 AND kind <> 'served'`
+	sumShadow       = `SELECT COALESCE(SUM(LENGTH(reply) + LENGTH(error)), 0) FROM shadow_replies WHERE run = $1`
 	sumOutputs      = `SELECT COALESCE(SUM(LENGTH(stdout) + LENGTH(stderr)), 0) FROM attempts WHERE run = $1`
 )
 
 // BodyBytes returns about how many bytes the bodies, spans and printed outputs of a run
-// have, without those of conversations. It reads all of them.
+// have, without those of conversations, and what candidates replied in the shadow. It reads
+// all of them.
 func (s *Store) BodyBytes(ctx context.Context, run string) (sum int64, err error) {
-	for _, query := range []string{sumBodies, sumSpans, sumOutputs} {
+	for _, query := range []string{sumBodies, sumSpans, sumShadow, sumOutputs} {
 		n, err := database.One(ctx, s.db.Read(), database.Scalar[int64], query, run)
 		if err != nil {
 			return 0, fmt.Errorf("sum up the bodies of run %s: %w", run, err)
@@ -349,13 +351,17 @@ func (s *Store) BodyBytes(ctx context.Context, run string) (sum int64, err error
 	return sum, nil
 }
 
-// RemoveBodies removes the bodies, spans and printed outputs of all attempts of a run.
-// Calls keep their tokens. Conversations stay whole: they go on after the run's end.
+// RemoveBodies removes the bodies, spans and printed outputs of all attempts of a run, and what
+// candidates replied in the shadow: the decisions have the counts. Calls keep their tokens.
+// Conversations stay whole: they go on after the run's end.
 func (s *Store) RemoveBodies(ctx context.Context, run string) error {
 	for _, table := range bodyTables {
 		if err := s.removeRows(ctx, table, `run = $1 AND kind <> 'served'`, run); err != nil {
 			return fmt.Errorf("remove %s of run %s: %w", table, run, err)
 		}
+	}
+	if err := s.removeRows(ctx, "shadow_replies", `run = $1`, run); err != nil {
+		return fmt.Errorf("remove shadow_replies of run %s: %w", run, err)
 	}
 	type step struct {
 		kind record.Kind

@@ -49,6 +49,10 @@ func (r records) judges(run, id string, number int, user string) {
 	r.t.Helper()
 	hash, err := r.store.HashUser(r.t.Context(), user)
 	require.NoError(r.t, err)
+	_, err = r.store.PutShadowReply(r.t.Context(), record.ShadowReply{
+		Run: run, Policy: "main", Candidate: 1, Conversation: number, CallID: "SHADOWID", Reply: "planted shadow of " + user, Finish: "stop",
+	})
+	require.NoError(r.t, err)
 	_, _, err = r.store.PutFeedback(r.t.Context(), record.Feedback{Run: run, ID: id, Conversation: number, Comment: "planted comment of " + user, User: hash})
 	require.NoError(r.t, err)
 }
