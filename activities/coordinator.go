@@ -13,6 +13,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/internal/readable"
+	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/prompts/optimize"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
@@ -39,6 +40,9 @@ type Coordinator struct {
 	Traffic     Traffic
 	Segments    Segments
 	Experiments Experiments
+	// Shadows keeps what candidates reply to recorded calls, and Sampler samples it.
+	Shadows Shadows
+	Sampler model.Sampler
 	// Collector deletes files that are no longer needed when a step has been recorded.
 	// nil keeps all files.
 	Collector Collector

@@ -23,7 +23,7 @@ type ShadowPair struct{ Candidate, Promoted ShadowReply }
 type Shadow struct {
 	Promoted int     `json:"promoted"`
 	Replies  int     `json:"replies"`           // of the candidate, with those that failed
-	Missing  int     `json:"missing,omitempty"` // prompts that the candidate had no time for
+	Missing  int     `json:"missing,omitempty"` // prompts that the candidate could not answer in time
 	Level    float64 `json:"level"`
 	// CutOff and Empty leave out the prompts for which the candidate failed.
 	CutOff ShadowCount `json:"cut_off"`
@@ -144,7 +144,7 @@ func (s Shadow) Reason() string {
 		text += fmt.Sprintf(": not significantly more at level %g", s.Level)
 	}
 	if s.Missing > 0 {
-		text += fmt.Sprintf("; time ran out for %d more", s.Missing)
+		text += fmt.Sprintf("; %d more were not answered in time", s.Missing)
 	}
 	return text
 }

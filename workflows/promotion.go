@@ -31,6 +31,16 @@ func (t *trainingRun) gate(ctx workflow.Context, v int) (*float64, error) {
 	if err != nil {
 		return nil, err
 	}
+	d, err := t.settle(ctx, v)
+	if err == nil && d != nil {
+		err = t.shadow(ctx, *d)
+	}
+	return &e.Mean, err
+}
+
+// settle decides about version v by its evaluation, and does what follows. If v is to reply in
+// the shadow first, it only returns the decision.
+func (t *trainingRun) settle(ctx workflow.Context, v int) (*model.Decision, error) {
 	if err := t.pointer.Lock(ctx); err != nil {
 		return nil, err
 	}
@@ -42,15 +52,22 @@ func (t *trainingRun) gate(ctx workflow.Context, v int) (*float64, error) {
 	d := r.Decision
 	switch {
 	case r.Verdict != "":
-		err = t.applyRecorded(ctx, r)
+		return nil, t.applyRecorded(ctx, r)
 	case !d.Accept:
-		err = t.recordDecision(ctx, d, "refused")
-	case t.Spec.FromTraffic() && t.Spec.Traffic.Train.Experiment != nil:
-		t.experiment(ctx, d)
-	default:
-		err = t.accept(ctx, d)
+		return nil, t.recordDecision(ctx, d, "refused")
+	case t.Spec.FromTraffic() && t.Spec.Traffic.Train.Shadow != nil:
+		return &d, nil
 	}
-	return &e.Mean, err
+	return nil, t.proceed(ctx, d)
+}
+
+// proceed does what follows for a candidate that passed all comparisons without users.
+func (t *trainingRun) proceed(ctx workflow.Context, d model.Decision) error {
+	if t.Spec.FromTraffic() && t.Spec.Traffic.Train.Experiment != nil {
+		t.experiment(ctx, d)
+		return nil
+	}
+	return t.accept(ctx, d)
 }
 
 // accept promotes a candidate, or asks a person to.

@@ -33,6 +33,7 @@ const (
 	PhaseRollouts   Phase = "rollouts"
 	PhaseUpdate     Phase = "update"
 	PhaseEvaluation Phase = "evaluation"
+	PhaseShadow     Phase = "shadow" // a candidate replies to prompts on record
 	PhasePaused     Phase = "paused"
 	PhaseTraffic    Phase = "traffic"  // nothing is left to do until a segment is asked for
 	PhaseApproval   Phase = "approval" // nothing is left to do but a person's decision

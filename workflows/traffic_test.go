@@ -38,6 +38,10 @@ type fakeTraffic struct {
 	wait        time.Duration // until an experiment ends
 	experiments []activities.ExperimentInput
 	ended       []activities.EndExperimentInput
+	// shadow says how a candidate replies in the shadow; lasting is how long that takes.
+	shadow  func(candidate int) (activities.ShadowResult, error)
+	lasting time.Duration
+	shadows []activities.ShadowInput
 }
 
 func (f *fakeTraffic) environment(s spec.Spec) *testsuite.TestWorkflowEnvironment {
@@ -55,6 +59,10 @@ func (f *fakeTraffic) environment(s spec.Spec) *testsuite.TestWorkflowEnvironmen
 		f.locked(func() { f.experiments = append(f.experiments, in) })
 		return f.end(in.Candidate)
 	}).After(f.wait)
+	env.OnActivity(c.RunShadow, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.ShadowInput) (activities.ShadowResult, error) {
+		f.locked(func() { f.shadows = append(f.shadows, in) })
+		return f.shadow(in.Candidate)
+	}).After(f.lasting)
 	env.OnActivity(c.EndExperiment, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.EndExperimentInput) error {
 		f.locked(func() { f.ended = append(f.ended, in) })
 		return nil

@@ -42,16 +42,16 @@ VALUES ($1, $2, $3, '', $4, 'main', 0, 0, 0, 0, 0, 1, 1)`, run, number, fmt.Spri
 		Call:    record.Call{Address: address, ID: fmt.Sprintf("chatcmpl-%d", number), Parent: -1, Policy: "main", Key: "k", Prompt: []int32{1}, Completion: []int32{2, 3}, Logprobs: []float32{-1, -2}},
 		Request: fmt.Appendf(nil, `{"said":"planted question of %s"}`, user), Response: []byte(`{}`),
 	}))
+	_, err = r.store.PutShadowReply(r.t.Context(), record.ShadowReply{
+		Run: run, Policy: "main", Candidate: 1, Conversation: number, CallID: fmt.Sprintf("chatcmpl-%d", number), Reply: "planted shadow of " + user, Finish: "stop",
+	})
+	require.NoError(r.t, err)
 }
 
 // judges gives a conversation feedback of a user.
 func (r records) judges(run, id string, number int, user string) {
 	r.t.Helper()
 	hash, err := r.store.HashUser(r.t.Context(), user)
-	require.NoError(r.t, err)
-	_, err = r.store.PutShadowReply(r.t.Context(), record.ShadowReply{
-		Run: run, Policy: "main", Candidate: 1, Conversation: number, CallID: "SHADOWID", Reply: "planted shadow of " + user, Finish: "stop",
-	})
 	require.NoError(r.t, err)
 	_, _, err = r.store.PutFeedback(r.t.Context(), record.Feedback{Run: run, ID: id, Conversation: number, Comment: "planted comment of " + user, User: hash})
 	require.NoError(r.t, err)
@@ -117,10 +117,10 @@ func TestAForgottenUserLeavesOnlyWhatVersionsHaveLearned(t *testing.T) {
 	done, err := r.forgets(f, "ann", "", false)
 	require.NoError(t, err)
 	require.Equal(t, []record.ForgottenUserReport{want}, done.Runs)
-	for _, text := range []string{"planted question of ann", "planted comment of ann", "planted name of ann"} {
+	for _, text := range []string{"planted question of ann", "planted comment of ann", "planted name of ann", "planted shadow of ann"} {
 		require.False(t, r.inFile(text), text)
 	}
-	for _, text := range []string{"planted question of bob", "planted comment of bob"} {
+	for _, text := range []string{"planted question of bob", "planted comment of bob", "planted shadow of bob"} {
 		require.True(t, r.inFile(text), text)
 	}
 	left, err := r.store.Conversations(t.Context(), record.ConversationQuery{Run: "demo"})

@@ -23,6 +23,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/engine/native"
+	"github.com/fulgurite/fulgurite/model/sampler/remote"
 	"github.com/fulgurite/fulgurite/run/catalog"
 	"github.com/fulgurite/fulgurite/run/retention"
 	"github.com/fulgurite/fulgurite/store"
@@ -117,15 +118,16 @@ func (r Records) Gateway(c gateway.Config) *gateway.Gateway {
 }
 
 // Coordinator returns the activities of the training queue. Commands in a workflow's
-// input that have no directory run where this process was started.
-func (r Records) Coordinator(c client.Client, namespace string, publisher activities.Publisher) (*activities.Coordinator, error) {
+// input that have no directory run where this process was started. sampler answers from
+// versions, and is where they are made ready.
+func (r Records) Coordinator(c client.Client, namespace string, sampler remote.Sampler) (*activities.Coordinator, error) {
 	directory, err := os.Getwd()
 	if err != nil {
 		return nil, fmt.Errorf("find the working directory: %w", err)
 	}
 	return &activities.Coordinator{
-		Runs: r.Store, Ledger: r.Store, Attempts: r.Store, Blobs: r.Blobs, Publisher: publisher,
-		Traffic: r.Store, Segments: Starter{c}, Experiments: r.Store,
+		Runs: r.Store, Ledger: r.Store, Attempts: r.Store, Blobs: r.Blobs, Publisher: sampler,
+		Traffic: r.Store, Segments: Starter{c}, Experiments: r.Store, Shadows: r.Store, Sampler: sampler,
 		Cluster: Cluster{c, namespace}, Starter: Starter{c}, Codecs: r.Codecs.Named, Directory: directory, Reflectors: Reflector,
 		Collector: &retention.Collector{Store: r.Store, Blobs: r.Blobs},
 	}, nil
