@@ -166,3 +166,12 @@ func (s Shadow) worse() string {
 	}
 	return text
 }
+
+// Lengths says how long the replies are and took, each with the standard error of the
+// difference.
+func (s Shadow) Lengths() string {
+	compared := func(m ShadowMean) string {
+		return fmt.Sprintf("%.3g (%.3g), difference %+.3g ± %.2g", m.Candidate, m.Promoted, m.Difference, m.StdError)
+	}
+	return fmt.Sprintf("tokens a reply %s; seconds %s", compared(s.Tokens), compared(s.Seconds))
+}

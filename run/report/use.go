@@ -1,7 +1,9 @@
 package report
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"slices"
 
 	"github.com/fulgurite/fulgurite/internal/readable"
@@ -21,8 +23,16 @@ type Use struct {
 	Feedback int `json:"feedback"`
 	// LeftOut counts feedback that segments did not learn from, by reason.
 	LeftOut map[string]int `json:"left_out,omitempty"`
+	// Shadows are those of candidates about which is decided, the newest first.
+	Shadows []UsedShadow `json:"shadows,omitempty"`
 
 	pairs bool
+}
+
+// UsedShadow is how a candidate replied to prompts on record before it was decided about.
+type UsedShadow struct {
+	Candidate int `json:"candidate"`
+	model.Shadow
 }
 
 // useLedger compares segments with the batches that were made of them.
@@ -70,9 +80,29 @@ func (r *Report) accountForUse(ctx context.Context, m records, blobs Blobs) erro
 			l.compare(s.Step, batch)
 		}
 	}
+	l.use.Shadows = shadowsOf(m)
 	r.Use, r.Warning = &l.use, record.UntaughtBy(m.steps).Text()
 	r.Faults = append(r.Faults, l.faults...)
 	return nil
+}
+
+// shadowsOf returns the shadows in the evidence of decisions.
+func shadowsOf(m records) []UsedShadow {
+	var out []UsedShadow
+	add := func(evidence json.RawMessage) {
+		var d model.Decision
+		if json.Unmarshal(evidence, &d) == nil && d.Shadow != nil { // moves by people have other evidence
+			out = append(out, UsedShadow{d.Candidate, *d.Shadow})
+		}
+	}
+	for _, p := range m.promotions {
+		add(p.Evidence)
+	}
+	for _, d := range m.decisions {
+		add(d.Evidence)
+	}
+	slices.SortFunc(out, func(a, b UsedShadow) int { return cmp.Compare(b.Candidate, a.Candidate) })
+	return slices.CompactFunc(out, func(a, b UsedShadow) bool { return a.Candidate == b.Candidate })
 }
 
 // compare reports what a batch learns from that is no part of its segment, or that another
@@ -123,6 +153,13 @@ func (p *page) writeUse(u Use) {
 	p.Line("  feedback used     %8d", u.Feedback)
 	reasons := sortedReasons(u.LeftOut)
 	p.lines(len(reasons), func(i int) { p.Line("  left out          %8d  (%s)", u.LeftOut[reasons[i]], reasons[i]) })
+	p.lines(len(u.Shadows), func(i int) {
+		s := u.Shadows[i]
+		p.Line("  shadow of version %d: %s", s.Candidate, s.Reason())
+		if s.Replies > s.Failed.Candidate {
+			p.Line("    %s", s.Lengths())
+		}
+	})
 }
 
 func sortedReasons(m map[string]int) []string {

@@ -67,6 +67,9 @@ type Reply struct {
 
 	// Known is how many of Messages are those of the parent and its reply.
 	Known int `json:"-" parquet:"-"`
+	// Tokens is how many tokens the reply has, and Duration how long it took.
+	Tokens   int           `json:"-" parquet:"-"`
+	Duration time.Duration `json:"-" parquet:"-"`
 }
 
 // Message is a message of a dialog.
@@ -146,7 +149,7 @@ func (s Source) row(ctx context.Context, c record.Conversation) (Row, error) {
 	for i, x := range history {
 		reply := Reply{
 			ID: x.ID, Call: x.Seq, Parent: x.Parent, Begun: moment(x.Started), Messages: []Message{}, Finish: x.Finish, Temperature: x.Temperature, TopP: x.TopP,
-			Choices: messages(attribution.Replies(x.Response)),
+			Choices: messages(attribution.Replies(x.Response)), Tokens: len(x.Completion), Duration: x.Duration,
 		}
 		if r := requests[i]; r != nil {
 			reply.Messages, reply.Text = messages(r.Dialog), r.Text

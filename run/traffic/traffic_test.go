@@ -68,8 +68,8 @@ func TestAConversationIsReadWithWhatWasSaidOfIt(t *testing.T) {
 	want := traffic.Row{
 		Run: "demo", Conversation: "demo/served-0/0/0/1", Name: "support", Key: "app", User: "abc", Policy: "main", Version: 3, Begun: second, Last: "1970-01-01T00:00:02Z",
 		Replies: []traffic.Reply{
-			{ID: "chatcmpl-a", Parent: -1, Begun: second, Messages: []traffic.Message{question}, Choices: []traffic.Message{wrong}, Finish: "stop", Temperature: 0.7, TopP: 0.9},
-			{ID: "chatcmpl-b", Call: 1, Parent: 0, Begun: second, Messages: []traffic.Message{question, wrong, {Role: "user", Content: "really?"}}, Choices: []traffic.Message{{Role: "assistant", Content: "4"}}, Finish: "stop", Known: 2},
+			{ID: "chatcmpl-a", Parent: -1, Begun: second, Messages: []traffic.Message{question}, Choices: []traffic.Message{wrong}, Finish: "stop", Temperature: 0.7, TopP: 0.9, Tokens: 1},
+			{ID: "chatcmpl-b", Call: 1, Parent: 0, Begun: second, Messages: []traffic.Message{question, wrong, {Role: "user", Content: "really?"}}, Choices: []traffic.Message{{Role: "assistant", Content: "4"}}, Finish: "stop", Known: 2, Tokens: 1},
 		},
 		Feedback: []traffic.Judgment{{ID: "app/1", Reply: "chatcmpl-a", Reward: &reward, CorrectedText: &corrected, Labels: []string{"wrong"}, At: second}},
 	}
@@ -89,7 +89,7 @@ func TestBothFormatsHoldTheSameConversations(t *testing.T) {
 	require.Len(t, rows, 1)
 	require.Equal(t, []int32{1, 2, 3}, rows[0].Replies[1].PromptIDs)
 	for i := range rows[0].Replies {
-		rows[0].Replies[i].Known = 0 // it is for the command
+		rows[0].Replies[i].Known, rows[0].Replies[i].Tokens = 0, 0 // they are for the command
 	}
 	want, err := json.Marshal(rows)
 	require.NoError(t, err)

@@ -46,6 +46,9 @@ func (p Plan) trafficLines() []planLine {
 	line("the run", "at most %s, one whenever it is asked and there is enough", readable.Count(p.Steps, "step"))
 	line("loss", "%s", loss)
 	line("optimizer", "%s", optimizerOf(s.Training.Optimizer))
+	if shadow := train.Shadow; shadow != nil {
+		line("shadow", "a version that passes the gate replies to up to %d recorded prompts, within %g minutes; more cut off, empty or failed replies at level %g withdraw it", shadow.Replies, shadow.Minutes, shadow.Level)
+	}
 	switch e := train.Experiment; {
 	case p.Gates == 0:
 		line("promotion", "none: without tasks.gate nothing is evaluated, and version 0 stays promoted")

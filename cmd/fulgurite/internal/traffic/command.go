@@ -1,5 +1,6 @@
 // Package traffic implements `fulgurite traffic`, which shows the recorded conversations that
-// clients had with served versions, and what people said of them, and writes them to files.
+// clients had with served versions, what people said of them, and what candidates replied to
+// the same in the shadow, and writes conversations to files.
 package traffic
 
 import (
@@ -21,14 +22,16 @@ import (
 
 // Command is `fulgurite traffic`.
 type Command struct {
-	Run_    string            `arg:"" name:"run" help:"Name of the run."`
-	Number  *int              `arg:"" optional:"" help:"Number of a conversation: print what was said in it, and of it."`
-	Export  string            `help:"Write the conversations to this file; the name ends in .jsonl or .parquet. A pipe or /dev/stdout gets JSONL." placeholder:"FILE" type:"path"`
-	Format  string            `help:"With --export, what a row is: ${enum}. \"atif\" is a trajectory in Harbor's format ATIF 1.7, without feedback, in a file whose name ends in .jsonl." enum:"conversations,atif" default:"conversations"`
-	Tokens  bool              `help:"With --export, add token ids and log-probabilities."`
-	JSON    bool              `help:"Print JSON." name:"json"`
-	Choice  choiceFlags       `embed:""`
-	Records state.RecordFlags `embed:""`
+	Run_      string            `arg:"" name:"run" help:"Name of the run."`
+	Number    *int              `arg:"" optional:"" help:"Number of a conversation: print what was said in it, and of it."`
+	Export    string            `help:"Write the conversations to this file; the name ends in .jsonl or .parquet. A pipe or /dev/stdout gets JSONL." placeholder:"FILE" type:"path"`
+	Format    string            `help:"With --export, what a row is: ${enum}. \"atif\" is a trajectory in Harbor's format ATIF 1.7, without feedback, in a file whose name ends in .jsonl." enum:"conversations,atif" default:"conversations"`
+	Tokens    bool              `help:"With --export, add token ids and log-probabilities."`
+	Shadow    bool              `help:"Print what a candidate replied in the shadow to recorded prompts, beside the recorded replies."`
+	Candidate *int              `help:"With --shadow, the version that replied (default: the newest that did)." placeholder:"N"`
+	JSON      bool              `help:"Print JSON." name:"json"`
+	Choice    choiceFlags       `embed:""`
+	Records   state.RecordFlags `embed:""`
 }
 
 // choiceFlags say which conversations of a run are meant.
@@ -50,7 +53,9 @@ const rowsATIF = "atif"
 const listedAtOnce = 50
 
 // Outputs returns what the command prints as JSON.
-func (*Command) Outputs() []any { return []any{traffic.Row{}, []record.ConversationSummary{}} }
+func (*Command) Outputs() []any {
+	return []any{traffic.Row{}, []record.ConversationSummary{}, []traffic.Pair{}}
+}
 
 // Run lists conversations, prints one, or writes them to a file.
 func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
@@ -64,6 +69,9 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	case c.Choice.Limit < -1 || c.Choice.Before < 0:
 		return terminal.Usagef("--limit and --before are at least 0")
 	}
+	if err := c.checkShadow(); err != nil {
+		return err
+	}
 	records, err := s.OpenRecords(ctx, t, c.Records)
 	if err != nil {
 		return err
@@ -72,8 +80,11 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	if _, err := records.Store.Run(ctx, c.Run_); err != nil {
 		return err
 	}
-	if c.Number != nil {
+	switch {
+	case c.Number != nil:
 		return c.one(ctx, t, records)
+	case c.Shadow:
+		return c.shadow(ctx, t, records)
 	}
 	query, err := c.query(ctx, records)
 	switch {
@@ -203,15 +214,7 @@ func printConversation(t *terminal.Terminal, row traffic.Row) {
 	}
 	for _, r := range row.Replies {
 		t.Printf("call %d, %s\n", r.Call, terminal.Escape(r.ID))
-		if r.Known > 0 {
-			t.Printf("  (after %s of call %d)\n", readable.Count(r.Known, "message"), r.Parent)
-		}
-		for _, m := range r.Messages[r.Known:] {
-			printMessage(t, m.Role, m)
-		}
-		if r.Text != "" {
-			printMessage(t, "prompt", traffic.Message{Content: r.Text})
-		}
+		printAsked(t, r)
 		for i, m := range r.Choices {
 			who := "reply"
 			if len(r.Choices) > 1 {
@@ -229,6 +232,19 @@ func printConversation(t *terminal.Terminal, row traffic.Row) {
 		if f.Reply == "" {
 			printFeedback(t, f)
 		}
+	}
+}
+
+// printAsked prints what a reply replied to, without what the call before it has.
+func printAsked(t *terminal.Terminal, r traffic.Reply) {
+	if r.Known > 0 {
+		t.Printf("  (after %s of call %d)\n", readable.Count(r.Known, "message"), r.Parent)
+	}
+	for _, m := range r.Messages[r.Known:] {
+		printMessage(t, m.Role, m)
+	}
+	if r.Text != "" {
+		printMessage(t, "prompt", traffic.Message{Content: r.Text})
 	}
 }
 
