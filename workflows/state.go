@@ -256,8 +256,9 @@ func (s *TrainingState) evaluates(v int) bool {
 	return s.has(record.Gate) && (v%s.specAt(v).Evaluation.Every == 0 || v == s.last())
 }
 
-// addDecision keeps the last decisions: the store has all.
+// addDecision keeps the last decisions: the store has all, with their shadows.
 func (s *TrainingState) addDecision(d model.Decision) {
+	d.Shadow = nil
 	s.Decisions = append(s.Decisions, d)
 	s.Decisions = s.Decisions[max(0, len(s.Decisions)-curveLength):]
 }
