@@ -22,7 +22,8 @@ import (
 //
 // User number FIRST and those after it say hello, one conversation each. They give a thumb up
 // to a reply with the text LIKED in it, or without it if LIKED begins with "!", and a thumb
-// down to any other. It prints how many liked what they got.
+// down to any other. If LIKED begins with "=", they correct each reply to the text after that,
+// and like none. It prints how many liked what they got.
 func users(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 4 {
 		ts.Fatalf("usage: users MODEL FIRST COUNT LIKED")
@@ -73,6 +74,9 @@ func talkOnce(gateway, model string, number int, liked string) (bool, error) {
 	ask := map[string]any{"model": model, "user": user, "max_tokens": 8, "seed": number, "messages": []map[string]string{{"role": "user", "content": "hello"}}}
 	if err := postJSON(gateway+"/chat/completions", ask, &reply); err != nil {
 		return false, err
+	}
+	if corrected, ok := strings.CutPrefix(liked, "="); ok {
+		return false, postJSON(gateway+"/feedback", map[string]any{"reply": reply.ID, "corrected_text": corrected, "user": user}, nil)
 	}
 	thumb := "down"
 	text, without := strings.CutPrefix(liked, "!")

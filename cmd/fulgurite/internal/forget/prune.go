@@ -21,7 +21,7 @@ import (
 // Prune is `fulgurite prune`.
 type Prune struct {
 	Weights   bool              `help:"Delete the files of versions that are not kept (default, if neither this nor --records is given)."`
-	Bodies    bool              `name:"records" help:"Remove the bodies of calls, the spans and what agents printed. Tokens, rewards and batches stay."`
+	Bodies    bool              `name:"records" help:"Remove the bodies of calls, the spans, what agents printed, and what candidates replied in the shadow. Tokens, rewards and batches stay."`
 	OlderThan age               `help:"Only of runs that ended longer ago than this, such as 12h, 30d or 8w." default:"30d" placeholder:"AGE"`
 	Runs      string            `name:"run" help:"Only of runs whose names match, such as 'try-*'." default:"*" placeholder:"PATTERN"`
 	Last      int               `name:"keep-last" help:"Keep this many of the newest versions of each run." default:"1" placeholder:"N"`
