@@ -133,8 +133,8 @@ func (s Shadow) Reason() string {
 	if s.Replies == 0 {
 		return text + "no recorded prompt could be answered: nothing was compared"
 	}
-	counts := func(c ShadowCount) string { return fmt.Sprintf("%d (%d)", c.Candidate, c.Promoted) }
-	text += fmt.Sprintf("of %d replies to the same prompts %s are cut off, %s empty, %s failed", s.Replies, counts(s.CutOff), counts(s.Empty), counts(s.Failed))
+	text += fmt.Sprintf("%d of %d replies are cut off, against %d of version %d to the same prompts, %d are empty, against %d, and %d failed",
+		s.CutOff.Candidate, s.Replies, s.CutOff.Promoted, s.Promoted, s.Empty.Candidate, s.Empty.Promoted, s.Failed.Candidate)
 	switch least := MinShadowReplies(s.Level); {
 	case s.Withdraw:
 		text += ": significantly more " + s.worse()

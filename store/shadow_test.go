@@ -64,7 +64,9 @@ func TestShadowRepliesAreListedByCandidateAndConversation(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		converse(t, s, servedAt(0), servedAt(1), servedAt(2))
-		failed := shadowReply(2, func(r *record.ShadowReply) { r.Reply, r.Tokens, r.Finish, r.Error = "", 0, "", "the prompt is too long" })
+		failed := shadowReply(2, func(r *record.ShadowReply) {
+			r.Reply, r.Tokens, r.Finish, r.Error = "", 0, "", "the prompt is too long"
+		})
 		second := shadowReply(2, func(r *record.ShadowReply) { r.CallID = "chatcmpl-2b"; r.At = noon.Add(time.Hour) })
 		older := shadowReply(0, func(r *record.ShadowReply) { r.Candidate = 5 })
 		other := shadowReply(0, func(r *record.ShadowReply) { r.Policy, r.Candidate = "other", 9 })

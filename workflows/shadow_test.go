@@ -42,7 +42,7 @@ func TestACandidateIsPromotedUnlessItsShadowIsWorse(t *testing.T) {
 		obstacle string
 	}{
 		"good":    {repliesLike(1), 1, "", ""},
-		"cut off": {repliesLike(20), 0, "withdrawn", "of 40 replies to the same prompts 20 (0) are cut off"},
+		"cut off": {repliesLike(20), 0, "withdrawn", "20 of 40 replies are cut off, against 0"},
 		"failed": {func(int) (activities.ShadowResult, error) {
 			return activities.ShadowResult{}, temporal.NewNonRetryableApplicationError("no such codec", activities.ErrTypeInvalid, nil)
 		}, 0, "refused", "its shadow failed: RunShadow: no such codec"},
@@ -57,7 +57,7 @@ func TestACandidateIsPromotedUnlessItsShadowIsWorse(t *testing.T) {
 		require.Equal(t, c.promoted, out.Promoted, name)
 		if c.verdict == "" {
 			require.Empty(t, fake.decided, name)
-			require.Contains(t, fake.promoted[1].Decision.Reason(), "; in the shadow of version 0, of 40 replies", name)
+			require.Contains(t, fake.promoted[1].Decision.Reason(), "; in the shadow of version 0, 1 of 40 replies", name)
 			continue
 		}
 		require.Len(t, fake.decided, 1, name)

@@ -155,7 +155,7 @@ func (p *page) writeUse(u Use) {
 	p.lines(len(reasons), func(i int) { p.Line("  left out          %8d  (%s)", u.LeftOut[reasons[i]], reasons[i]) })
 	p.lines(len(u.Shadows), func(i int) {
 		s := u.Shadows[i]
-		p.Line("  shadow of version %d: %s", s.Candidate, s.Reason())
+		p.Line("  version %d, %s", s.Candidate, s.Reason())
 		if s.Replies > s.Failed.Candidate {
 			p.Line("    %s", s.Lengths())
 		}
