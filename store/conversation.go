@@ -257,10 +257,9 @@ func (s *Store) DiscardConversation(ctx context.Context, run string, number int)
 }
 
 // RemoveConversation removes a conversation with its calls, its feedback, and what candidates
-// replied to it in the shadow. From then on its
-// attempt accepts no calls. The rows of the attempt and its rollout stay, without texts and
-// tokens, so that its number is not given again. If it is interrupted, the next call
-// continues; it is no error if nothing is left.
+// replied to it in the shadow. From then on its attempt accepts no calls. The rows of the
+// attempt and its rollout stay, without texts and tokens, so that its number is not given
+// again. If it is interrupted, the next call continues; it is no error if nothing is left.
 func (s *Store) RemoveConversation(ctx context.Context, run string, number int) error {
 	_, err := s.removeConversation(ctx, run, number, time.Time{}, false)
 	return err
