@@ -1,6 +1,8 @@
 // Package dataset exports the training data of a run for other trainers, as JSONL or
 // Parquet files: a transition for each model call, or the merged sequences of each batch,
-// with token ids, log-probabilities, loss masks, rewards and advantages.
+// with token ids, log-probabilities, loss masks, rewards and advantages. Of a run that
+// learns from corrected texts or from preferences, it writes each prompt with the text, or
+// with the chosen and the rejected reply.
 //
 // The package reads what is on record. Masks and advantages are those of the batch that
 // was trained; forms and names of agents are those of its calls. It computes one number
@@ -20,6 +22,7 @@ import (
 	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/credit/assign"
 	"github.com/fulgurite/fulgurite/credit/attribution"
+	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/hf"
 	"github.com/fulgurite/fulgurite/record"
@@ -28,10 +31,6 @@ import (
 
 // ErrRecords is wrapped when a batch was not made from the calls on record.
 var ErrRecords = errors.New("batch and calls disagree")
-
-// ErrFeedback is wrapped when a batch has corrected texts or preferences. Its rows are not
-// sequences of calls, and no column says what their objective is.
-var ErrFeedback = errors.New("its rows are feedback, which this file can't hold; a batch can be read by itself, as docs/formats.md describes")
 
 // Store is the part of a store that a dataset reads.
 type Store interface {
@@ -47,16 +46,22 @@ type Blobs interface {
 	Get(ctx context.Context, digest string) ([]byte, error)
 }
 
+// Codecs finds a codec by its name in a spec.
+type Codecs interface {
+	Named(name string) (dialog.Codec, error)
+}
+
 // Source is a policy of a run on record.
 type Source struct {
 	Store       Store
 	Blobs       Blobs
+	Codecs      Codecs // only Corrections and Pairs need it
 	Run, Policy string
 }
 
 // Sequences calls yield with each row of each batch.
 func (s Source) Sequences(ctx context.Context, yield func(Sequence) error) error {
-	return s.batches(ctx, func(digest string, b model.Batch, attempts []attempt) error {
+	return s.sampled(ctx, func(digest string, b model.Batch, attempts []attempt) error {
 		places := make([]int, len(b.Trajectories)) // rows of each trajectory so far
 		for _, r := range b.Rows {
 			a := attempts[r.Trajectory]
@@ -75,7 +80,7 @@ func (s Source) Sequences(ctx context.Context, yield func(Sequence) error) error
 
 // Transitions calls yield with each call of each trajectory of each batch.
 func (s Source) Transitions(ctx context.Context, yield func(Transition) error) error {
-	return s.batches(ctx, func(_ string, b model.Batch, attempts []attempt) error {
+	return s.sampled(ctx, func(_ string, b model.Batch, attempts []attempt) error {
 		for i, a := range attempts {
 			spans, err := s.Store.Spans(ctx, a.Address)
 			if err != nil {
@@ -101,7 +106,20 @@ func (s Source) Transitions(ctx context.Context, yield func(Transition) error) e
 	})
 }
 
-func (s Source) batches(ctx context.Context, use func(digest string, b model.Batch, attempts []attempt) error) error {
+// sampled calls use with each batch, whose rows were sampled by calls on record.
+func (s Source) sampled(ctx context.Context, use func(digest string, b model.Batch, attempts []attempt) error) error {
+	return s.batches(ctx, model.PolicyGradient, func(digest string, b model.Batch, of spec.Spec) error {
+		attempts, err := s.attempts(ctx, of, b)
+		if err != nil {
+			return err
+		}
+		return use(digest, b, attempts)
+	})
+}
+
+// batches calls use with each batch, in the order of steps. The rows of all of them must be
+// of one objective.
+func (s Source) batches(ctx context.Context, objective model.RowObjective, use func(digest string, b model.Batch, of spec.Spec) error) error {
 	run, err := s.Store.Run(ctx, s.Run)
 	if err != nil {
 		return fmt.Errorf("read run %s: %w", s.Run, err)
@@ -123,15 +141,11 @@ func (s Source) batches(ctx context.Context, use func(digest string, b model.Bat
 		if err != nil {
 			return fmt.Errorf("batch of step %d (%s): %w", entry.Step, entry.Digest, err)
 		}
-		if objective := b.Objective(); objective != model.PolicyGradient {
-			return fmt.Errorf("batch of step %d (%s): objective %s: %w", entry.Step, entry.Digest, objective, ErrFeedback)
+		if err := checkRows(b, objective); err != nil {
+			return fmt.Errorf("batch of step %d (%s) %w", entry.Step, entry.Digest, err)
 		}
-		attempts, err := s.attempts(ctx, of, b)
-		if err != nil {
+		if err := use(entry.Digest, b, of); err != nil {
 			return fmt.Errorf("batch of step %d (%s): %w", entry.Step, entry.Digest, err)
-		}
-		if err := use(entry.Digest, b, attempts); err != nil {
-			return err
 		}
 	}
 	return nil

@@ -204,21 +204,3 @@ func TestAFileAppearsWholeOrNotAtAll(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, left, 1, "nothing of the failures is left")
 }
-
-func TestABatchOfFeedbackIsNotWrittenAsCalls(t *testing.T) {
-	t.Parallel()
-	s := demo(t)
-	rows := model.PreferenceRows([]int32{1, 2}, []int32{3}, []int32{4}, 0, 0, 0)
-	b := model.Batch{Policy: "main", Step: 2, VocabSize: 10, Trajectories: []model.BatchTrajectory{{Attempt: "demo/train-1/4/0/1"}}, Rows: rows[:]}
-	b.Count()
-	file, err := hf.EncodeBatch(b)
-	require.NoError(t, err)
-	digest, err := s.Blobs.(*blob.Store).Put(t.Context(), file)
-	require.NoError(t, err)
-	_, _, err = s.Store.(*store.Store).PutBatch(t.Context(), record.Batch{Run: "demo", Policy: "main", Step: 2, Digest: digest, Sequences: 2, Tokens: 6, Trained: 2})
-	require.NoError(t, err)
-	require.ErrorIs(t, s.Sequences(t.Context(), func(dataset.Sequence) error { return nil }), dataset.ErrFeedback)
-	err = s.Transitions(t.Context(), func(dataset.Transition) error { return nil })
-	require.ErrorIs(t, err, dataset.ErrFeedback)
-	require.ErrorContains(t, err, "batch of step 2 ("+digest+"): objective preference: ")
-}

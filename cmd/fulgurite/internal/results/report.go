@@ -25,6 +25,7 @@ import (
 	"github.com/fulgurite/fulgurite/run/report/agents"
 	"github.com/fulgurite/fulgurite/run/report/timing"
 	"github.com/fulgurite/fulgurite/run/retention"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks/grading"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 )
@@ -95,7 +96,7 @@ func (c *Report) agents(ctx context.Context, records fleet.Records) (out *agents
 type Data struct {
 	Run_ string `arg:"" name:"run" help:"Name of the run."`
 	File string `arg:"" help:"Where to write; the name ends in .jsonl or .parquet. A pipe or /dev/stdout gets JSONL." type:"path"`
-	Rows string `help:"What a row is: ${enum}. \"atif\" writes each attempt, of every split, as a trajectory in Harbor's format ATIF 1.7; the name of the file then ends in .jsonl." enum:"transitions,sequences,atif" default:"transitions"`
+	Rows string `help:"What a row is: transitions (model calls), sequences (rows of batches), corrections (prompts with corrected texts), pairs (prompts with a chosen and a rejected reply), or atif. The default is pairs or corrections if the run learns from those, and transitions otherwise. \"atif\" writes each attempt, of every split, as a trajectory in Harbor's format ATIF 1.7; the name of the file then ends in .jsonl." enum:",transitions,sequences,corrections,pairs,atif" default:""`
 
 	Records state.RecordFlags `embed:""`
 }
@@ -111,24 +112,33 @@ func (c *Data) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) er
 		return err
 	}
 	defer records.Close()
-	if err := refuseRemoved(ctx, records, c.Run_, 0, 0, c.Rows != "sequences"); err != nil {
+	kind, err := c.kind(ctx, records)
+	if err != nil {
 		return err
 	}
-	source := dataset.Source{Store: records.Store, Blobs: records.Blobs, Run: c.Run_, Policy: model.DefaultPolicy}
+	bodies := kind == dataset.RowsTransitions || kind == rowsATIF // others are made of batches alone
+	if err := refuseRemoved(ctx, records, c.Run_, 0, 0, bodies); err != nil {
+		return err
+	}
+	source := dataset.Source{Store: records.Store, Blobs: records.Blobs, Codecs: records.Codecs, Run: c.Run_, Policy: model.DefaultPolicy}
 	var rows int
-	row := strings.TrimSuffix(c.Rows, "s")
-	switch c.Rows {
+	row := strings.TrimSuffix(kind, "s")
+	switch kind {
 	case rowsATIF:
 		row = "attempt"
 		attempts := atif.Source{Store: records.Store, Blobs: records.Blobs, Run: c.Run_, Policy: model.DefaultPolicy}
 		rows, err = dataset.WriteLines(ctx, c.File, attempts.Trajectories)
-	case "sequences":
+	case dataset.RowsSequences:
 		rows, err = dataset.WriteFile(ctx, c.File, source.Sequences)
+	case dataset.RowsCorrections:
+		rows, err = dataset.WriteFile(ctx, c.File, source.Corrections)
+	case dataset.RowsPairs:
+		rows, err = dataset.WriteFile(ctx, c.File, source.Pairs)
 	default:
 		rows, err = dataset.WriteFile(ctx, c.File, source.Transitions)
 	}
 	switch {
-	case errors.Is(err, dataset.ErrFormat):
+	case errors.Is(err, dataset.ErrFormat), errors.Is(err, dataset.ErrRows):
 		return terminal.Usage(err)
 	case err != nil:
 		return err
@@ -139,6 +149,23 @@ func (c *Data) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) er
 	}
 	fmt.Fprintf(out, "%s of %s %s in %s\n", readable.Count(rows, row), c.Run_, readable.IsOrAre(rows), c.File)
 	return nil
+}
+
+// kind returns what a row is. Unless it was said, that follows from what the run learns
+// from.
+func (c *Data) kind(ctx context.Context, records fleet.Records) (string, error) {
+	if c.Rows != "" {
+		return c.Rows, nil
+	}
+	run, err := records.Store.Run(ctx, c.Run_)
+	if err != nil {
+		return "", fmt.Errorf("read run %s: %w", c.Run_, err)
+	}
+	of, err := spec.Stored(run.Spec)
+	if err != nil {
+		return "", fmt.Errorf("decode the spec of run %s: %w", c.Run_, err)
+	}
+	return dataset.Rows(of), nil
 }
 
 // refuseRemoved returns an error if something was removed from a run that a step is computed
