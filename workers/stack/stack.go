@@ -65,7 +65,10 @@ func (l Layout) Run(name string) string { return filepath.Join(string(l), "runs"
 // Options say what to start. If a port is taken, another free one is used instead; 0 asks
 // for no port in particular.
 type Options struct {
-	Dir         string
+	Dir string
+	// Store is the URL of a PostgreSQL that has the store; empty means the directory's own
+	// file. Blobs and Temporal's database are in the directory in both cases.
+	Store       string
 	UI          bool
 	Frontend    int // Temporal's port
 	UIPort      int
@@ -135,7 +138,7 @@ func Start(ctx context.Context, o Options) (_ *Stack, err error) {
 	if err := s.startTemporal(ctx, o); err != nil {
 		return nil, err
 	}
-	if err := s.openStore(ctx); err != nil {
+	if err := s.openStore(ctx, o.Store); err != nil {
 		return nil, err
 	}
 	if err := s.mend(ctx); err != nil {
@@ -184,12 +187,14 @@ func (s *Stack) startTemporal(ctx context.Context, o Options) error {
 	return nil
 }
 
-func (s *Stack) openStore(ctx context.Context) error {
-	err := store.CheckFile(ctx, s.Layout.Database())
-	if err != nil {
-		return err
+func (s *Stack) openStore(ctx context.Context, url string) (err error) {
+	if url == "" {
+		url = s.Layout.Database()
+		if err := store.CheckFile(ctx, url); err != nil {
+			return err
+		}
 	}
-	if s.Records, err = fleet.Connect(ctx, s.Layout.Database(), s.Layout.Blobs(), s.log); err != nil {
+	if s.Records, err = fleet.Connect(ctx, url, s.Layout.Blobs(), s.log); err != nil {
 		return err
 	}
 	s.closers.OnClose(func(context.Context) error { return s.Records.Close() })
