@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,7 +21,9 @@ import (
 // use is a run that learns from conversations.
 type use struct {
 	*testEnv
-	said int
+	said    int
+	version int     // that replies
+	logprob float32 // that is recorded of each token
 }
 
 func newUse(t *testing.T, change func(*spec.Spec)) *use {
@@ -77,7 +80,7 @@ func (u *use) reply(c record.Conversation, text string) {
 	require.NoError(u.t, u.store.AppendCall(u.t.Context(), &record.Exchange{
 		Call: record.Call{
 			Address: c.Address(), Seq: len(calls), ID: fmt.Sprintf("reply-%d-%d", c.Number, len(calls)), Parent: -1, Policy: model.DefaultPolicy, Key: "k", Occurrence: len(calls),
-			Prompt: prompt, Completion: completion, Logprobs: make([]float32, len(completion)), Temperature: 1, Finish: "stop",
+			Prompt: prompt, Completion: completion, Logprobs: slices.Repeat([]float32{u.logprob}, len(completion)), Temperature: 1, Version: u.version, Finish: "stop",
 		},
 		Request: json.RawMessage(`{}`), Response: json.RawMessage(`{}`), Served: &record.ServedCall{},
 	}))
@@ -271,4 +274,39 @@ func TestWhatCannotBeLearnedDoesNotStandBeforeTheRest(t *testing.T) {
 	_, _, err := u.store.PutFeedback(t.Context(), record.Feedback{Run: "demo", ID: "better", Conversation: n, CallID: fmt.Sprintf("reply-%d-0", n), CorrectedText: &text})
 	require.NoError(t, err)
 	require.Equal(t, 1, u.chooses(1).Replies)
+}
+
+// An external server recorded what the replies of the test have as log-probabilities. Only
+// those of the version that is trained can be compared with the trainer's.
+func TestASegmentIsHeldToTheLogProbabilitiesOfItsParent(t *testing.T) {
+	t.Parallel()
+	for _, one := range []struct {
+		version int // that replied
+		logprob float32
+		refused bool
+		metric  bool
+	}{
+		{version: 0, logprob: sampledAt + 4.5, refused: true},
+		{version: 0, logprob: sampledAt, metric: true},
+		{version: 9, logprob: sampledAt + 4.5},
+	} {
+		u := newUse(t, func(s *spec.Spec) {
+			s.Sampling.Server = &spec.Server{Type: spec.ServerVLLM, URLs: []string{"http://127.0.0.1:1"}, Model: "m", Directory: "/adapters", Mismatch: 0.5}
+		})
+		u.version, u.logprob = one.version, one.logprob
+		u.judges(u.converses(nil, "a"), 1)
+		u.judges(u.converses(nil, "b"), 0)
+		chosen := u.chooses(1)
+		digest, _ := u.batch(1)
+		v, err := do[activities.VersionResult](t, u.trainer().TrainStep, activities.TrainStepInput{Run: "demo", Policy: model.DefaultPolicy, Step: 1, Batch: digest, Parent: &chosen.Parent})
+		if one.refused {
+			requireNoRetry(t, err, "sampling.server.mismatch is 0.5: what the servers recorded are not the log-probabilities of version demo@0")
+			continue
+		}
+		require.NoError(t, err)
+		made, err := u.store.Version(t.Context(), model.VersionID{Run: "demo", Policy: model.DefaultPolicy, Number: v.Number})
+		require.NoError(t, err)
+		_, ok := made.Metrics["train/mismatch"]
+		require.Equal(t, one.metric, ok)
+	}
 }

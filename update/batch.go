@@ -341,21 +341,28 @@ type mismatchLimits struct {
 	// each version was checked with its canary.
 	warnAbove float64
 	torch     bool
+	// several means that other versions than sampled sampled a part of the batch, which says
+	// nothing about the mismatch.
+	several bool
 }
 
-// limitsOf returns the limits of the step that makes version v.
-func limitsOf(s spec.Spec, v model.VersionID) mismatchLimits {
+// limitsOf returns the limits of the step that makes a version. Conversations are sampled by
+// several versions. Of those, the log-probabilities of the one that is trained can be compared
+// with the trainer's.
+func limitsOf(s spec.Spec, t Target) mismatchLimits {
+	v := t.ID
 	v.Number = max(0, v.Number-1-s.Training.Lag)
-	l := mismatchLimits{sampled: v}
-	if s.FromTraffic() { // conversations of several versions, each with its own log-probabilities
-		return l
+	if s.FromTraffic() {
+		v.Number = t.Parent
 	}
+	l := mismatchLimits{sampled: v}
 	switch server := s.Sampling.Server; {
 	case server != nil:
 		l.servers, l.mean, l.worst = len(server.URLs), server.MismatchMean(s.Training.Lag), server.WorstMismatch
 	case s.Sampling.Engine == spec.EngineTorch:
 		l.torch, l.warnAbove = true, spec.Server{}.MismatchMean(s.Training.Lag)
 	}
+	l.several = s.FromTraffic() && l.hasWorst()
 	return l
 }
 
@@ -365,22 +372,23 @@ func (l mismatchLimits) hasWorst() bool { return l.servers > 0 || l.torch }
 
 // unusual returns the mean gap of a step's first update, and whether it is larger than
 // rounding explains.
-func (l mismatchLimits) unusual(s credit.Stats) (mean float64, warn bool) {
-	mean = meanGap(s)
+func (l mismatchLimits) unusual(gap mismatch) (mean float64, warn bool) {
+	mean = gap.mean()
 	return mean, l.warnAbove > 0 && !(mean <= l.warnAbove)
 }
 
-func meanGap(s credit.Stats) float64 { return s.Gap / math.Max(1, float64(s.Count)) }
+// gapOf returns the gap of an update's tokens.
+func gapOf(s credit.Stats) mismatch { return mismatch{tokens: s.Count, sum: s.Gap, worst: s.GapMax} }
 
-// check returns an error if the first update of a step exceeds a limit. The error has the
-// gap of each server.
-func (l mismatchLimits) check(s credit.Stats, servers []mismatch) error {
-	mean := meanGap(s)
+// check returns an error if the gap of the first update of a step exceeds a limit. The error
+// has the gap of each server.
+func (l mismatchLimits) check(gap mismatch, servers []mismatch) error {
+	mean := gap.mean()
 	if l.mean > 0 && !(mean <= l.mean) {
 		return l.refuse("train/mismatch", mean, "sampling.server.mismatch", l.mean, servers)
 	}
-	if l.worst > 0 && !(s.GapMax <= l.worst) {
-		return l.refuse("train/mismatch_max", s.GapMax, "sampling.server.worst_mismatch", l.worst, servers)
+	if l.worst > 0 && !(gap.worst <= l.worst) {
+		return l.refuse("train/mismatch_max", gap.worst, "sampling.server.worst_mismatch", l.worst, servers)
 	}
 	return nil
 }

@@ -45,8 +45,8 @@ func (m *Maker) Policy(ctx context.Context, t Target, run Run) (model.Version, e
 	if err := m.timeScores(func() error { return m.scoreBatch(ctx, p, u) }); err != nil {
 		return model.Version{}, fmt.Errorf("version %s: %w", t.ID, err)
 	}
-	if u.limits.servers > 1 {
-		if u.servers, err = m.serversOf(ctx, batch); err != nil {
+	if u.limits.servers > 1 || u.limits.several {
+		if u.servers, err = m.serversOf(ctx, batch, u.limits); err != nil {
 			return model.Version{}, fmt.Errorf("version %s: %w", t.ID, err)
 		}
 	}
@@ -98,7 +98,7 @@ func (m *Maker) policyPlan(t Target, run Run, parent model.Version, batch model.
 		batch: batch, logprobs: m.rowLogprobs, adamW: adamW(s.Training.Optimizer, t.ID.Number, steps),
 		updates: minibatches(batch, s.Training, s.Seed, t.ID.Number), work: &m.work,
 		aggregation: s.Loss.Aggregation, length: s.Loss.Length, refers: s.Credit.KLInReward != nil,
-		limits: limitsOf(s, t.ID), scores: newTokenScores(t.Batch, batch), warn: m.Warn,
+		limits: limitsOf(s, t), scores: newTokenScores(t.Batch, batch), warn: m.Warn,
 	}
 	if err := u.setLoss(s.Loss); err != nil {
 		return updatePlan{}, nil, Invalid(fmt.Errorf("version %s: %w", t.ID, err))
@@ -185,7 +185,7 @@ type policyUpdate struct {
 	refers bool
 	limits mismatchLimits
 	// servers are the servers that sampled the batch's calls. They are nil unless there
-	// are several.
+	// are several servers, or several versions that sampled.
 	servers servers
 	scores  *tokenScores // nil if they are not needed
 	work    *atomic.Uint64
@@ -236,12 +236,16 @@ func (p *policyUpdate) update(ctx context.Context, l learner, u int) (map[string
 	if u > 0 { // the earlier updates have moved the policy away from the sampler
 		maps.DeleteFunc(metrics, func(name string, _ float64) bool { return ofFirst(name) })
 	} else {
-		servers := p.scores.byServer(m.rows, p.servers)
-		if err := p.limits.check(sum, servers); err != nil {
+		servers, gap := p.scores.byServer(m.rows, p.servers), gapOf(sum)
+		if p.limits.several {
+			gap = sumOf(servers)
+			putMismatch(metrics, gap)
+		}
+		if err := p.limits.check(gap, servers); err != nil {
 			return nil, Invalid(err)
 		}
 		putServers(metrics, servers)
-		if mean, warn := p.limits.unusual(sum); warn {
+		if mean, warn := p.limits.unusual(gap); warn {
 			p.warn(ctx, "what sampled has other log-probabilities than the trainer", "version", p.limits.sampled.String(), "train/mismatch", mean, "usual", p.limits.warnAbove)
 		}
 	}

@@ -20,12 +20,13 @@ type Attempts interface {
 	Trajectories(ctx context.Context, addresses []record.Address) ([]record.Trajectory, error)
 }
 
-// servers has the server that sampled each call of a batch, by trajectory and Seq.
+// servers has the server that sampled each call of a batch, by trajectory and Seq. A call
+// that says nothing about the mismatch is missing.
 type servers []map[int32]string
 
 // serversOf reads the servers from the record. It returns nil if the record does not name
-// them.
-func (m *Maker) serversOf(ctx context.Context, b model.Batch) (servers, error) {
+// them. If several versions sampled, only calls of the one that limits names are there.
+func (m *Maker) serversOf(ctx context.Context, b model.Batch, limits mismatchLimits) (servers, error) {
 	if m.Attempts == nil {
 		return nil, nil
 	}
@@ -43,11 +44,17 @@ func (m *Maker) serversOf(ctx context.Context, b model.Batch) (servers, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read which servers sampled: %w", err)
 	}
+	name := "" // of the sampler in this process, which has no address
+	if limits.several {
+		name = "built in"
+	}
 	out := make(servers, len(all))
 	for i, t := range all {
 		out[i] = map[int32]string{}
 		for _, c := range t.History {
-			out[i][int32(c.Seq)] = c.Server
+			if !limits.several || c.Version == limits.sampled.Number {
+				out[i][int32(c.Seq)] = cmp.Or(c.Server, name)
+			}
 		}
 	}
 	return out, nil
@@ -96,6 +103,24 @@ func (s *tokenScores) byServer(rows []int, of servers) []mismatch {
 	}
 	slices.SortStableFunc(out, func(a, b mismatch) int { return cmp.Compare(b.mean(), a.mean()) })
 	return out
+}
+
+// sumOf returns the mismatch of all servers together.
+func sumOf(all []mismatch) mismatch {
+	var out mismatch
+	for _, m := range all {
+		out.tokens, out.sum, out.worst = out.tokens+m.tokens, out.sum+m.sum, math.Max(out.worst, m.worst)
+	}
+	return out
+}
+
+// putMismatch sets the metrics of the mismatch. Without a token there are none.
+func putMismatch(metrics map[string]float64, m mismatch) {
+	delete(metrics, "train/mismatch")
+	delete(metrics, "train/mismatch_max")
+	if m.tokens > 0 {
+		metrics["train/mismatch"], metrics["train/mismatch_max"] = m.mean(), m.worst
+	}
 }
 
 // ofServers is the prefix of the names of metrics that belong to one server.
