@@ -63,16 +63,32 @@ type Loss struct {
 	Preference *LossPreference `json:"preference,omitempty"`
 }
 
-// LossPreference has the numbers of the loss of preferences, DPO.
+// LossPreference says what the loss of preferences is, DPO.
 type LossPreference struct {
-	// Beta says how much the policy is held to the version that the step starts from. Less of
-	// it lets the policy move further. At most 10; absent means 0.1.
+	// Beta says how much the policy is held to the reference. Less of it lets the policy move
+	// further. At most 10; absent means 0.1.
 	Beta float64 `json:"beta,omitempty"`
+	// Reference is the version that the policy is held to: "parent", the one that the step
+	// starts from, or "first", version 0 of the run, so that many steps together can't move
+	// further than one. Absent means "parent".
+	Reference string `json:"reference,omitempty"`
 }
 
+// Values of loss.preference.reference.
+const (
+	ReferenceParent = "parent"
+	ReferenceFirst  = "first"
+)
+
 func (p LossPreference) withDefaults() LossPreference {
-	p.Beta = cmp.Or(p.Beta, 0.1)
+	p.Beta, p.Reference = cmp.Or(p.Beta, 0.1), cmp.Or(p.Reference, ReferenceParent)
 	return p
+}
+
+// HoldsPreferencesToFirst reports whether steps on preferences have version 0 as their
+// reference.
+func (l Loss) HoldsPreferencesToFirst() bool {
+	return l.Preference != nil && l.Preference.Reference == ReferenceFirst
 }
 
 // KL is a penalty on the divergence from a frozen reference, version 0.
@@ -177,6 +193,7 @@ func (s Spec) checkLoss(f *Faults) {
 	}
 	if l.Preference != nil {
 		f.number("loss.preference.beta", l.Preference.Beta, bounds.Positive(10))
+		f.choice("loss.preference.reference", l.Preference.Reference)
 	}
 	f.number("loss.entropy", l.Entropy, bounds.Between(0, math.Inf(1)))
 	l.checkCorrection(f)
@@ -236,7 +253,7 @@ func (l Loss) SupervisedLoss() (credit.Supervised, error) {
 // of l that it has no place for: the loss holds the policy to its own reference.
 func (l Loss) PreferenceLoss() (credit.Preference, error) {
 	if l.KL != nil {
-		return credit.Preference{}, errors.New("loss.kl: preferences have a reference of their own, the version that the step starts from: start a run without the key, and hold the policy with loss.preference.beta")
+		return credit.Preference{}, errors.New("loss.kl: preferences have a reference of their own: start a run without the key, and hold the policy with loss.preference.beta; loss.preference.reference first makes version 0 the reference")
 	}
 	if l.Entropy != 0 {
 		return credit.Preference{}, errors.New("loss.entropy: the loss of preferences has no place for a bonus: set it to 0")
@@ -245,7 +262,7 @@ func (l Loss) PreferenceLoss() (credit.Preference, error) {
 	if l.Preference != nil {
 		beta = *l.Preference
 	}
-	p := credit.Preference(beta.withDefaults())
+	p := credit.Preference{Beta: beta.withDefaults().Beta}
 	if err := p.Check(); err != nil {
 		return p, fmt.Errorf("loss.preference: %w", err)
 	}

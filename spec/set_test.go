@@ -37,7 +37,7 @@ func TestSetChangesPartsThatTheSpecHas(t *testing.T) {
 	require.Equal(t, &spec.KL{Estimator: "k3", Weight: 0.5}, changed.Loss.KL)
 	require.InDelta(t, 0.01, changed.Loss.Entropy, 0)
 	require.Equal(t, &spec.Critic{LearningRate: 0.01, Passes: 4, Clip: 0.3}, changed.Critic)
-	require.Equal(t, &spec.LossPreference{Beta: 0.3}, changed.Loss.Preference)
+	require.Equal(t, &spec.LossPreference{Beta: 0.3, Reference: spec.ReferenceParent}, changed.Loss.Preference)
 	require.Equal(t, &spec.KL{Weight: 0.1}, s.Loss.KL, "the original stays")
 	require.Equal(t, &spec.LossPreference{}, s.Loss.Preference)
 	require.Equal(t, &spec.Critic{}, s.Critic)

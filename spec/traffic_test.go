@@ -34,8 +34,11 @@ func TestARunThatLearnsFromUseNeedsNoTasksToTrainOn(t *testing.T) {
 func TestWhatARunThatLearnsFromUseCannotHaveIsNamed(t *testing.T) {
 	t.Parallel()
 	for want, change := range map[string]func(*spec.Spec){
-		"traffic.record: ":                             func(s *spec.Spec) { s.Traffic.Record = "some" },
-		"traffic.on_failure: ":                         func(s *spec.Spec) { s.Traffic.OnFailure = "retry" },
+		"traffic.record: ":     func(s *spec.Spec) { s.Traffic.Record = "some" },
+		"traffic.on_failure: ": func(s *spec.Spec) { s.Traffic.OnFailure = "retry" },
+		"loss.preference.reference: ": func(s *spec.Spec) {
+			s.Loss.Preference = &spec.LossPreference{Reference: "second"}
+		},
 		"traffic.train.objective: ":                    func(s *spec.Spec) { s.Traffic.Train.Objective = "joy" },
 		"traffic.train.max_replies: ":                  func(s *spec.Spec) { s.Traffic.Train.MinReplies, s.Traffic.Train.MaxReplies = 10, 5 },
 		"traffic.retention_days: ":                     func(s *spec.Spec) { s.Traffic.RetentionDays = -1 },

@@ -135,6 +135,8 @@ func choices(key string) []string {
 		return names(credit.LossTypes()...)
 	case "loss.aggregation":
 		return names(credit.TokenMean, credit.SequenceMean, credit.Constant)
+	case "loss.preference.reference":
+		return []string{ReferenceParent, ReferenceFirst}
 	case "loss.kl.estimator":
 		return names(credit.KL1, credit.KL2, credit.KL3, credit.Unbiased)
 	case "credit.kl_in_reward.estimator":

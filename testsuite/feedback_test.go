@@ -259,6 +259,33 @@ func TestTheReferenceOfPreferencesIsTheParent(t *testing.T) {
 	require.Greater(t, math.Abs(want-lossOf(b, rows["one pass2"], rows["start"], beta)), 1e-3, "version 0 would give another loss")
 }
 
+// With version 0 as the reference, the first update of a later step has a margin already.
+func TestTheReferenceOfPreferencesCanBeTheFirstVersion(t *testing.T) {
+	t.Parallel()
+	r, e, b := newRecords(t), native.New(native.Options{Threads: 1}), feedbackBatch(model.Preference)
+	const beta = 0.7
+	start := sums(t, e, r.start, b)
+	weights := map[string]string{}
+	for _, reference := range []string{spec.ReferenceParent, spec.ReferenceFirst} {
+		s := feedbackSpec(1, 1, spec.Loss{Preference: &spec.LossPreference{Beta: beta, Reference: reference}})
+		r.first(t, reference, e, r.start)
+		b.Step = 1
+		one, err := r.next(t, reference, 1, e, s, r.put(t, b))
+		require.NoError(t, err)
+		weights[reference] = one.Weights
+		b.Step = 2
+		two, err := r.next(t, reference, 2, e, s, r.put(t, b))
+		require.NoError(t, err)
+		want := math.Ln2
+		if reference == spec.ReferenceFirst {
+			want = lossOf(b, sums(t, e, r.checkpoint(t, one), b), start, beta)
+			require.Greater(t, math.Ln2-want, 1e-3)
+		}
+		require.InDelta(t, want, two.Metrics["train/loss"], 1e-9, reference)
+	}
+	require.Equal(t, weights[spec.ReferenceParent], weights[spec.ReferenceFirst], "the parent of version 1 is version 0")
+}
+
 // dying is an engine whose trainers fail from an update on, as if the process had died.
 type dying struct {
 	model.Engine

@@ -25,7 +25,7 @@ func (p *policyUpdate) setLoss(l spec.Loss) error {
 		return err
 	case model.Preference:
 		loss, err := l.PreferenceLoss()
-		p.preference = &loss
+		p.preference, p.toFirst = &loss, l.HoldsPreferencesToFirst()
 		return err
 	default:
 		o, err := l.Objective()
@@ -60,10 +60,12 @@ func (p *policyUpdate) pairs(ctx context.Context, policy model.RowScorer, rows [
 	}
 	current, reference := make([]float64, len(m.rows)), make([]float64, len(m.rows))
 	for i, row := range m.rows {
-		reference[i] = trainedSum(p.batch.Rows[row], p.proximal[row])
+		current[i] = trainedSum(p.batch.Rows[row], p.proximal[row])
+		if reference[i] = current[i]; p.toFirst {
+			reference[i] = trainedSum(p.batch.Rows[row], p.first[row])
+		}
 	}
-	copy(current, reference)
-	if u > 0 { // before the first update, the policy is its own reference
+	if u > 0 { // before the first update, the policy is the parent
 		logprobs, err := p.logprobs(ctx, policy, rows)
 		if err != nil {
 			return pairLosses{}, err

@@ -69,6 +69,14 @@ func (m *Maker) timeScores(score func() error) error {
 // reads. A step that continues does this again.
 func (m *Maker) scoreBatch(ctx context.Context, p updatePlan, u *policyUpdate) error {
 	switch {
+	case u.toFirst:
+		first, err := m.loadReference(ctx, p.ID, p.run.Engine)
+		if err != nil {
+			return err
+		}
+		if u.first, err = m.logprobs(ctx, first, u.batch); err != nil {
+			return err
+		}
 	case u.objective.KL.Weight == 0 && u.refers: // the next step needs the reference again
 	case u.objective.KL.Weight == 0:
 		m.reference.drop()
@@ -180,6 +188,10 @@ type policyUpdate struct {
 	// policy that the step starts from and under version 0; nil unless the objective
 	// reads them.
 	proximal, reference [][]float32
+	// first are the log-probabilities of the rows of pairs under version 0, if that is their
+	// reference (toFirst); otherwise proximal is.
+	first   [][]float32
+	toFirst bool
 	// refers is true if ScoreReference needs the reference, even if the objective does
 	// not.
 	refers bool

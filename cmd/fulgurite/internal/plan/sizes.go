@@ -103,7 +103,7 @@ func sizesOf(s spec.Spec, weights, base, held int64, of Sizes, steps, gates int)
 	if s.Critic != nil { // trained in turns with the policy, under a head of its own
 		z.Disk, z.Kept = 2*z.Disk, 2*z.Kept
 	}
-	if s.Loss.KL != nil || s.Credit.KLInReward != nil {
+	if s.Loss.KL != nil || s.Credit.KLInReward != nil || s.Loss.HoldsPreferencesToFirst() {
 		z.Trainer += weights // the reference stays
 	}
 	z.Packed = of.Packed

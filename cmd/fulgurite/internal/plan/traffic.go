@@ -40,7 +40,10 @@ func (p Plan) trafficLines() []planLine {
 	case spec.ObjectiveSupervised:
 		what, loss = "corrected replies", "cross-entropy on the corrected texts"
 	case spec.ObjectivePreference:
-		what, loss = "pairs of replies", "DPO against the version that answered"
+		what, loss = "pairs of replies", "DPO against the version that the step starts from"
+		if s.Loss.HoldsPreferencesToFirst() {
+			loss = "DPO against version 0"
+		}
 	}
 	line("a step", "%d to %d %s of conversations without a request for %g minutes, then %s", train.MinReplies, train.MaxReplies, what, s.Traffic.IdleMinutes, updatesOf(s.Training))
 	line("the run", "at most %s, one whenever it is asked and there is enough", readable.Count(p.Steps, "step"))
@@ -58,4 +61,20 @@ func (p Plan) trafficLines() []planLine {
 		line("promotion", "a version must be better by more than %g on the gate split%s", s.Promotion.Margin, p.evidence())
 	}
 	return append(out, p.Sizes.lines()...)
+}
+
+// trafficWarnings says what keeps a run from learning from conversations.
+func trafficWarnings(s spec.Spec) []string {
+	if !s.FromTraffic() {
+		return nil
+	}
+	var out []string
+	if s.Traffic.Record == spec.RecordNone {
+		out = append(out, "traffic.record is none: no conversation is recorded, so there is nothing to learn from; give with-consent or all, or set it later")
+	}
+	single := s.Training.Passes*s.Training.Minibatches == 1
+	if s.Traffic.Train.Objective == spec.ObjectivePreference && single && !s.Loss.HoldsPreferencesToFirst() {
+		out = append(out, "loss.preference.beta has almost no effect: with one update a step, the policy still is its reference; give training.passes, or loss.preference.reference first")
+	}
+	return out
 }

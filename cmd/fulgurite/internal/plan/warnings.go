@@ -39,6 +39,7 @@ func (p Plan) warnings() []string {
 	if text := unwatchedServers(p.Spec); text != "" {
 		warn("%s", text)
 	}
+	out = append(out, trafficWarnings(p.Spec)...)
 	if text := p.beyondContext(); text != "" && m.Version == "" {
 		warn("%s", text)
 	}

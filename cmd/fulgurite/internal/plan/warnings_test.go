@@ -63,3 +63,22 @@ func TestASmallPolicyThatReflectsForItselfIsWarnedOf(t *testing.T) {
 	}
 	require.Empty(t, Plan{Parameters: small}.reflectsForItself(), "a run that trains")
 }
+
+// A run that learns from conversations is warned of what keeps it from learning.
+func TestARunThatCannotLearnFromUseIsWarnedOf(t *testing.T) {
+	t.Parallel()
+	of := func(change func(*spec.Spec)) []string {
+		s := spec.Spec{Traffic: &spec.Traffic{Record: spec.RecordAll, Train: &spec.TrafficTraining{Objective: spec.ObjectivePreference}}}
+		change(&s)
+		return trafficWarnings(s.WithDefaults())
+	}
+	single := of(func(*spec.Spec) {})
+	require.Len(t, single, 1)
+	require.Contains(t, single[0], "loss.preference.beta has almost no effect")
+	require.Empty(t, of(func(s *spec.Spec) { s.Training.Passes = 2 }))
+	require.Empty(t, of(func(s *spec.Spec) { s.Loss.Preference = &spec.LossPreference{Reference: spec.ReferenceFirst} }))
+	require.Empty(t, of(func(s *spec.Spec) { s.Traffic.Train.Objective = spec.ObjectiveReward }))
+	silent := of(func(s *spec.Spec) { s.Traffic.Record, s.Training.Passes = "", 2 })
+	require.Len(t, silent, 1)
+	require.Contains(t, silent[0], "traffic.record is none")
+}
