@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fulgurite/fulgurite/internal/readable"
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/hf"
 	"github.com/fulgurite/fulgurite/record"
@@ -21,9 +22,9 @@ import (
 // Traffic keeps conversations with served versions, and what people say of them.
 type Traffic interface {
 	// UnusedFeedback returns feedback of some kinds that no segment has used, of conversations
-	// whose last call was recorded before a time: the newest, at most so many, ordered by
-	// conversation, time and id.
-	UnusedFeedback(ctx context.Context, run string, kinds []record.FeedbackKind, before time.Time, limit int) ([]record.Feedback, error)
+	// whose last call was recorded before one time or after another: the newest, at most so
+	// many, ordered by conversation, time and id.
+	UnusedFeedback(ctx context.Context, run string, kinds []record.FeedbackKind, before, after time.Time, limit int) ([]record.Feedback, error)
 	// Feedback returns all feedback of a conversation, ordered by time and id.
 	Feedback(ctx context.Context, run string, conversation int) ([]record.Feedback, error)
 	Conversation(ctx context.Context, run string, number int) (record.Conversation, error)
@@ -75,6 +76,11 @@ type SegmentBatchResult struct {
 // have: one reply may have several.
 const feedbackWindow = 8
 
+// maxClockSkew is how far a clock may be ahead of another. A conversation whose last call is
+// further in the future than this was recorded while a clock was wrong. It counts as ended:
+// otherwise nothing would be learned from it until that time comes.
+const maxClockSkew = time.Hour
+
 // ChooseSegment chooses, once a step, what is learned from conversations that have ended. If
 // there is too little, nothing is recorded, and the same feedback is looked at again the next
 // time.
@@ -95,8 +101,9 @@ func (c *Coordinator) ChooseSegment(ctx context.Context, in ChooseSegmentInput) 
 		return ChooseSegmentResult{}, invalid(errors.New("traffic.train: missing: the run learns from tasks"))
 	}
 	train := s.Traffic.Train
-	before := time.Now().Add(-time.Duration(s.Traffic.IdleMinutes * float64(time.Minute)))
-	unused, err := c.Traffic.UnusedFeedback(ctx, in.Run, update.FeedbackKinds(train.Objective), before, feedbackWindow*train.MaxReplies)
+	now := time.Now()
+	before := now.Add(-time.Duration(s.Traffic.IdleMinutes * float64(time.Minute)))
+	unused, err := c.Traffic.UnusedFeedback(ctx, in.Run, update.FeedbackKinds(train.Objective), before, now.Add(maxClockSkew), feedbackWindow*train.MaxReplies)
 	if err != nil {
 		return ChooseSegmentResult{}, fmt.Errorf("list the feedback of run %s: %w", in.Run, err)
 	}
@@ -359,14 +366,17 @@ type RequestSegmentResult struct {
 func (c *Coordinator) RequestSegment(ctx context.Context, in RequestSegmentInput) (_ RequestSegmentResult, err error) {
 	defer temporalError(&err)
 	run, err := c.Runs.Run(ctx, in.Run)
+	end := shell.Command("schedule", "delete", in.Run)
 	if err != nil {
+		err = fmt.Errorf("read run %s: %w", in.Run, err)
 		if errors.Is(err, record.ErrNotFound) || errors.Is(err, record.ErrForgotten) {
-			err = update.Final(err)
+			err = update.Final(fmt.Errorf("%w; `%s` ends its schedule", err, end))
 		}
-		return RequestSegmentResult{}, fmt.Errorf("read run %s: %w", in.Run, err)
+		return RequestSegmentResult{}, err
 	}
 	if run.Status != record.Running {
-		return RequestSegmentResult{}, update.Final(fmt.Errorf("run %s is %s and learns nothing more: retry it, or delete its schedule", in.Run, run.Status))
+		return RequestSegmentResult{}, update.Final(fmt.Errorf("run %s is %s and learns nothing more: `%s` lets it go on if it failed, and `%s` ends its schedule",
+			in.Run, run.Status, shell.Command("retry", in.Run), end))
 	}
 	return c.Segments.RequestSegment(ctx, in.Run, cmp.Or(in.ID, in.Run))
 }

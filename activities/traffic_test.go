@@ -22,8 +22,9 @@ import (
 type use struct {
 	*testEnv
 	said    int
-	version int     // that replies
-	logprob float32 // that is recorded of each token
+	version int       // that replies
+	logprob float32   // that is recorded of each token
+	begun   time.Time // of conversations; the zero time is now
 }
 
 func newUse(t *testing.T, change func(*spec.Spec)) *use {
@@ -55,7 +56,7 @@ func (u *use) promoted(version int) {
 // candidate is not nil, and returns its number.
 func (u *use) converses(candidate *bool, texts ...string) int {
 	u.t.Helper()
-	c := record.Conversation{Run: "demo", Policy: model.DefaultPolicy, User: fmt.Sprintf("user %d", u.said), Name: fmt.Sprintf("c%d", u.said)}
+	c := record.Conversation{Run: "demo", Policy: model.DefaultPolicy, User: fmt.Sprintf("user %d", u.said), Name: fmt.Sprintf("c%d", u.said), Begun: u.begun}
 	u.said++
 	if candidate != nil {
 		c.Experiment, c.Candidate = 1, *candidate
@@ -98,10 +99,11 @@ func (u *use) chooses(step int) activities.ChooseSegmentResult {
 	u.t.Helper()
 	in := activities.ChooseSegmentInput{Run: "demo", Policy: model.DefaultPolicy, Step: step}
 	var out activities.ChooseSegmentResult
+	kinds := []record.FeedbackKind{record.FeedbackValue, record.FeedbackCorrection, record.FeedbackPreference}
 	require.Eventually(u.t, func() bool {
-		unused, err := u.store.UnusedFeedback(u.t.Context(), "demo", []record.FeedbackKind{record.FeedbackValue}, time.Now().Add(-100*time.Millisecond), 1000)
+		unused, err := u.store.UnusedFeedback(u.t.Context(), "demo", kinds, time.Now().Add(-100*time.Millisecond), time.Now().AddDate(100, 0, 0), 1000)
 		require.NoError(u.t, err)
-		all, err := u.store.UnusedFeedback(u.t.Context(), "demo", []record.FeedbackKind{record.FeedbackValue}, time.Now().Add(time.Hour), 1000)
+		all, err := u.store.UnusedFeedback(u.t.Context(), "demo", kinds, time.Now().Add(time.Hour), time.Now().AddDate(100, 0, 0), 1000)
 		require.NoError(u.t, err)
 		return len(unused) == len(all)
 	}, 10*time.Second, 10*time.Millisecond)
@@ -309,4 +311,54 @@ func TestASegmentIsHeldToTheLogProbabilitiesOfItsParent(t *testing.T) {
 		_, ok := made.Metrics["train/mismatch"]
 		require.Equal(t, one.metric, ok)
 	}
+}
+
+// A clock that was ahead for a while leaves conversations whose last call is in the future.
+func TestAConversationFromTheFutureIsLearnedFromOnce(t *testing.T) {
+	t.Parallel()
+	for _, one := range []struct {
+		ahead   time.Duration
+		learned bool
+	}{{48 * time.Hour, true}, {20 * time.Minute, false}} { // the second may go on: clocks differ by minutes
+		u := newUse(t, nil)
+		u.begun = time.Now().Add(one.ahead)
+		first, second := u.converses(nil, "a"), u.converses(nil, "b")
+		for i, n := range []int{first, second} {
+			value := float64(i)
+			_, _, err := u.store.PutFeedback(t.Context(), record.Feedback{Run: "demo", ID: fmt.Sprint(n), Conversation: n, Reward: &value, At: u.begun})
+			require.NoError(t, err)
+		}
+		in := activities.ChooseSegmentInput{Run: "demo", Policy: model.DefaultPolicy, Step: 1}
+		got, err := do[activities.ChooseSegmentResult](t, u.coordinator.ChooseSegment, in)
+		require.NoError(t, err)
+		require.Equal(t, one.learned, got.Reason == "", got.Reason)
+		if !one.learned {
+			continue
+		}
+		require.Equal(t, 2, got.Replies)
+		// The conversations go on after the clock was set right.
+		for _, n := range []int{first, second} {
+			c, err := u.store.Conversation(t.Context(), "demo", n)
+			require.NoError(t, err)
+			u.reply(c, "c")
+			u.judges(n, float64(n))
+		}
+		in.Step = 2
+		again, err := do[activities.ChooseSegmentResult](t, u.coordinator.ChooseSegment, in)
+		require.NoError(t, err)
+		require.Equal(t, 2, again.Replies, "the new replies alone")
+	}
+}
+
+// Feedback from before its conversation, or from long after it, is used once, too.
+func TestFeedbackOfAClockThatJumpedIsUsedOnce(t *testing.T) {
+	t.Parallel()
+	u := newUse(t, nil)
+	for i, at := range []time.Time{time.Unix(1, 0), time.Now().AddDate(1, 0, 0)} {
+		value := float64(i)
+		_, _, err := u.store.PutFeedback(t.Context(), record.Feedback{Run: "demo", ID: fmt.Sprint(i), Conversation: u.converses(nil, "a"), Reward: &value, At: at})
+		require.NoError(t, err)
+	}
+	require.Equal(t, 2, u.chooses(1).Replies)
+	require.Contains(t, u.chooses(2).Reason, "0 judged replies")
 }

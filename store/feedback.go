@@ -48,7 +48,7 @@ const (
 	// unusedFeedback begins with the newest, so that what no segment can use, as long as nobody
 	// says more, does not stand before it.
 	unusedFeedback = ` JOIN conversations v ON v.run = f.run AND v.number = f.conversation
-WHERE f.run = $1 AND f.step = 0 AND v.last < $2 AND %s ORDER BY f.at DESC, f.id DESC LIMIT $3`
+WHERE f.run = $1 AND f.step = 0 AND (v.last < $2 OR v.last > $3) AND (%s) ORDER BY f.at DESC, f.id DESC LIMIT $4`
 	lockConversations = `SELECT v.number FROM conversations v WHERE v.run = $1
 AND v.number IN (SELECT $2 UNION ALL SELECT c.task FROM calls c WHERE c.id = $3 AND c.kind = 'served' AND c.run = $1) ORDER BY v.number`
 	openConversation = `SELECT COUNT(*) FROM attempts a WHERE a.run = $1 AND a.kind = 'served' AND a.step = 0 AND a.task = $2 AND a.outcome = ''`
@@ -193,15 +193,16 @@ func (s *Store) Feedback(ctx context.Context, run string, conversation int) ([]r
 }
 
 // UnusedFeedback returns the feedback of a run that no segment has used, of conversations whose
-// last call was recorded before a time: only feedback of one of the kinds, at most limit, the
-// newest. It is ordered by conversation, time and id.
-func (s *Store) UnusedFeedback(ctx context.Context, run string, kinds []record.FeedbackKind, before time.Time, limit int) ([]record.Feedback, error) {
+// last call was recorded before one time, or after another that has not come yet: then a clock
+// was wrong, and nobody can say when the conversation ended. It returns only feedback of one of
+// the kinds, at most limit, the newest. It is ordered by conversation, time and id.
+func (s *Store) UnusedFeedback(ctx context.Context, run string, kinds []record.FeedbackKind, before, after time.Time, limit int) ([]record.Feedback, error) {
 	of := make([]string, len(kinds))
 	for i, k := range kinds {
 		of[i] = ofKind(k)
 	}
-	query := selectFeedback + fmt.Sprintf(unusedFeedback, "("+strings.Join(of, " OR ")+")")
-	all, err := database.List(ctx, s.db.Read(), readFeedback, query, run, database.Nanos(before), limit)
+	query := selectFeedback + fmt.Sprintf(unusedFeedback, strings.Join(of, " OR "))
+	all, err := database.List(ctx, s.db.Read(), readFeedback, query, run, database.Nanos(before), database.Nanos(after), limit)
 	if err != nil {
 		return nil, fmt.Errorf("list unused feedback of run %s: %w", run, err)
 	}

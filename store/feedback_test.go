@@ -183,8 +183,9 @@ func TestFeedbackIsUsedByOneSegment(t *testing.T) {
 			return record.Feedback{Run: "demo", ID: id, Conversation: conversation, Thumb: record.ThumbUp, At: noon.Add(time.Duration(second) * time.Second)}
 		}
 		put(t, s, at("d", 1, 0), at("b", 0, 2), at("c", 0, 1), at("a", 0, 1), at("e", 2, 0))
+		future := noon.AddDate(1, 0, 0)
 		unused := func(before time.Time, limit int) (ids []string) {
-			all, err := s.UnusedFeedback(t.Context(), "demo", []record.FeedbackKind{record.FeedbackThumb, record.FeedbackValue}, before, limit)
+			all, err := s.UnusedFeedback(t.Context(), "demo", []record.FeedbackKind{record.FeedbackThumb, record.FeedbackValue}, before, future, limit)
 			require.NoError(t, err)
 			for _, f := range all {
 				require.Zero(t, f.Step)
@@ -194,6 +195,9 @@ func TestFeedbackIsUsedByOneSegment(t *testing.T) {
 		}
 		require.Equal(t, []string{"a", "c", "b", "d"}, unused(noon.Add(2*time.Minute), 10), "conversation 2 has not ended before")
 		require.Equal(t, []string{"c", "b"}, unused(noon.Add(2*time.Minute), 2), "the newest")
+		future = noon.Add(time.Minute)
+		require.Contains(t, unused(noon, 10), "e", "the last call of conversation 2 is after that")
+		future = noon.AddDate(1, 0, 0)
 
 		first := record.Segment{Run: "demo", Policy: "main", Step: 1, Objective: "reward", Feedback: []string{"d", "a"}, Conversations: []int{0, 1}, LeftOut: map[string]int{"no tokens": 2}, At: noon}
 		stored, created, err := s.PutSegment(t.Context(), first)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -64,11 +65,15 @@ func (c *ScheduleCreate) Run(ctx context.Context, s *state.Flags, t *terminal.Te
 	_, err = temporal.ScheduleClient().Create(ctx, client.ScheduleOptions{
 		ID: scheduleID(e.Name), Spec: every, Overlap: enums.SCHEDULE_OVERLAP_POLICY_SKIP, Action: segmentAction(e.Name),
 	})
+	paused := false
 	if errors.Is(err, sdk.ErrScheduleAlreadyRunning) {
 		err = temporal.ScheduleClient().GetHandle(ctx, scheduleID(e.Name)).Update(ctx, client.ScheduleUpdateOptions{
 			DoUpdate: func(in client.ScheduleUpdateInput) (*client.ScheduleUpdate, error) {
 				now := in.Description.Schedule
-				now.Spec = &every
+				if err := checkAction(now.Action); err != nil {
+					return nil, terminal.Usagef("Temporal has a schedule %s that %w: delete that one there, or give --name another name", scheduleID(e.Name), err)
+				}
+				now.Spec, now.Action, paused = &every, segmentAction(e.Name), now.State != nil && now.State.Paused
 				return &client.ScheduleUpdate{Schedule: &now}, nil
 			},
 		})
@@ -76,7 +81,23 @@ func (c *ScheduleCreate) Run(ctx context.Context, s *state.Flags, t *terminal.Te
 	if err != nil {
 		return fmt.Errorf("make the schedule of run %s: %w", e.Name, err)
 	}
+	if paused {
+		t.Printf("The schedule of run %s is paused: from `%s` on, the run is asked every %s.\n", e.Name, s.Command("schedule", "resume", e.Name), c.Every)
+		return nil
+	}
 	t.Printf("Run %s is asked every %s to learn from what is new: %s\n", e.Name, c.Every, s.Command("schedule", "list"))
+	return nil
+}
+
+// checkAction returns an error if a schedule does something else than to ask a run.
+func checkAction(action client.ScheduleAction) error {
+	a, ok := action.(*client.ScheduleWorkflowAction)
+	if !ok {
+		return errors.New("starts no workflow")
+	}
+	if a.Workflow != workflows.TypeTraffic {
+		return fmt.Errorf("starts workflows of type %v, not %s", a.Workflow, workflows.TypeTraffic)
+	}
 	return nil
 }
 
@@ -136,6 +157,10 @@ func (c *ScheduleList) Run(ctx context.Context, s *state.Flags, t *terminal.Term
 			continue
 		}
 		one, err := describeSchedule(ctx, temporal, entry.ID)
+		var gone *serviceerror.NotFound
+		if errors.As(err, &gone) {
+			continue // somebody deleted it, and the list of Temporal is a moment behind
+		}
 		if err != nil {
 			return err
 		}
@@ -174,7 +199,7 @@ func describeSchedule(ctx context.Context, c client.Client, id string) (out sche
 	if err != nil {
 		return out, fmt.Errorf("describe schedule %s: %w", id, err)
 	}
-	out = scheduled{Run: id[:max(0, len(id)-len(scheduleID("")))], Paused: d.Schedule.State.Paused}
+	out = scheduled{Run: strings.TrimSuffix(id, scheduleID("")), Paused: d.Schedule.State.Paused}
 	if intervals := d.Schedule.Spec.Intervals; len(intervals) > 0 {
 		out.Every = intervals[0].Every.String()
 	}
