@@ -164,6 +164,7 @@ func (c *ScheduleList) Run(ctx context.Context, s *state.Flags, t *terminal.Term
 		if err != nil {
 			return err
 		}
+		one.Result = s.Place().Complete(one.Result)
 		all = append(all, one)
 	}
 	if c.JSON {
@@ -256,7 +257,14 @@ func (o ofSchedule) act(ctx context.Context, s *state.Flags, t *terminal.Termina
 		return err
 	}
 	defer temporal.Close()
-	err = act(temporal.ScheduleClient().GetHandle(ctx, scheduleID(o.Run_)))
+	schedule := temporal.ScheduleClient().GetHandle(ctx, scheduleID(o.Run_))
+	found, err := schedule.Describe(ctx)
+	if err == nil {
+		if other := checkAction(found.Schedule.Action); other != nil {
+			return terminal.Usagef("Temporal has a schedule %s that %w: run %q has none", scheduleID(o.Run_), other, o.Run_)
+		}
+		err = act(schedule)
+	}
 	var unknown *serviceerror.NotFound
 	if errors.As(err, &unknown) {
 		return terminal.Usagef("run %q has no schedule; `%s` lists those that there are", o.Run_, s.Command("schedule", "list"))
