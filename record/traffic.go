@@ -145,6 +145,10 @@ type ConversationSummary struct {
 	Conversation
 	Feedback int `json:"feedback"`
 	Unused   int `json:"unused"` // feedback that no segment has learned from
+	// Value is the mean of the feedback that has one (see Feedback.Value), of its replies and of
+	// the whole; nil if nobody gave one. Values is how many it is the mean of.
+	Value  *float64 `json:"value,omitempty"`
+	Values int      `json:"values"`
 }
 
 // Scopes of serving keys.

@@ -26,6 +26,13 @@ func argument(of reflect.Type) reflect.Value {
 		return reflect.ValueOf(record.Address{RolloutID: run, Attempt: 1})
 	case reflect.TypeFor[[]record.Address]():
 		return reflect.ValueOf([]record.Address{{RolloutID: run, Attempt: 1}})
+	case reflect.TypeFor[[]int]():
+		return reflect.ValueOf([]int{1})
+	case reflect.TypeFor[[]string]():
+		return reflect.ValueOf([]string{"demo"})
+	case reflect.TypeFor[record.ConversationQuery]():
+		version := 1
+		return reflect.ValueOf(record.ConversationQuery{Run: "demo", Version: &version, Label: "rude", User: "c0", WithFeedback: true, Before: 9, Limit: 5})
 	case reflect.TypeFor[model.VersionID]():
 		return reflect.ValueOf(model.VersionID{Run: "demo", Policy: model.DefaultPolicy})
 	}

@@ -68,6 +68,9 @@ const (
 	fromConversations   = ` FROM conversations v JOIN attempts a ON a.run = v.run AND a.kind = 'served' AND a.step = 0 AND a.task = v.number AND a.sample = 0 AND a.attempt = 1`
 )
 
+// feedbackNumber is what record.Feedback.Value returns of feedback f, NULL without a value.
+const feedbackNumber = `CASE WHEN f.reward IS NOT NULL THEN f.reward WHEN f.thumb = 'up' THEN 1.0 WHEN f.thumb = 'down' THEN -1.0 END`
+
 func conversationFields(c *record.Conversation) []any {
 	return []any{
 		&c.Run, &c.Number, &c.Name, &c.Key, &c.User, &c.Policy, &c.Version, (*database.Flag)(&c.Pinned), &c.Experiment, (*database.Flag)(&c.Candidate),
@@ -132,12 +135,14 @@ func (s *Store) Conversations(ctx context.Context, q record.ConversationQuery) (
 		add(`EXISTS (SELECT 1 FROM feedback f WHERE f.run = v.run AND f.conversation = v.number AND REPLACE(f.labels, ?, '') <> f.labels)`, label)
 	}
 	query := `SELECT ` + conversationColumns + `, (SELECT COUNT(*) FROM feedback f WHERE f.run = v.run AND f.conversation = v.number),
-(SELECT COUNT(*) FROM feedback f WHERE f.run = v.run AND f.conversation = v.number AND f.step = 0)` + fromConversations + ` WHERE ` + strings.Join(where, " AND ") + ` ORDER BY v.number DESC`
+(SELECT COUNT(*) FROM feedback f WHERE f.run = v.run AND f.conversation = v.number AND f.step = 0),
+(SELECT AVG(` + feedbackNumber + `) FROM feedback f WHERE f.run = v.run AND f.conversation = v.number),
+(SELECT COUNT(` + feedbackNumber + `) FROM feedback f WHERE f.run = v.run AND f.conversation = v.number)` + fromConversations + ` WHERE ` + strings.Join(where, " AND ") + ` ORDER BY v.number DESC`
 	if q.Limit > 0 {
 		query += fmt.Sprintf(" LIMIT %d", q.Limit)
 	}
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (c record.ConversationSummary, err error) {
-		err = row(append(conversationFields(&c.Conversation), &c.Feedback, &c.Unused)...)
+		err = row(append(conversationFields(&c.Conversation), &c.Feedback, &c.Unused, &c.Value, &c.Values)...)
 		return c, err
 	}, query, args...)
 	if err != nil {
