@@ -73,6 +73,8 @@ type attemptBody struct {
 	Lanes figure.Lanes
 	// Overlays are what tokens can be coloured by.
 	Overlays []overlay
+	// Served is nil unless the attempt is a recorded conversation.
+	Served *servedBlock
 	// NotDrawn are calls and spans that the axis has no room for.
 	NotDrawn int
 	// Scale is the largest magnitude of an advantage that is shown.
@@ -109,6 +111,11 @@ func (s *Server) attempt(r *http.Request) (view, error) {
 	b := attemptBody{
 		Task: groupPath(at.RolloutID), Here: attemptPath(at), Greedy: at.Sample >= greedyFrom(specOf(run), at.Kind), Overlays: overlaysOf(r.URL.Query().Get("by")),
 	}
+	if at.Kind == record.Served {
+		if err := s.served(ctx, at, &b); err != nil {
+			return view{}, err
+		}
+	}
 	if b.Attempt, err = s.Records.Attempt(ctx, at); err != nil {
 		return view{}, err
 	}
@@ -131,6 +138,16 @@ func (s *Server) attempt(r *http.Request) (view, error) {
 	}
 	if credit != nil {
 		b.extremes(credit)
+	}
+	if b.Served != nil {
+		if err := s.judgments(ctx, &b); err != nil {
+			return view{}, err
+		}
+		b.Lanes = figure.Lanes{} // days may lie between two calls
+		v := runView("attempt", run, "Conversations", link{Text: "Conversations", Path: conversationsPath(run.Name, nil)}, link{Text: fmt.Sprintf("Conversation %d", at.Task)})
+		v.Follow = "" // which is about the run's steps
+		v.Body = b
+		return v, nil
 	}
 	v := runView("attempt", run, "Steps", link{Text: "Steps", Path: runPath(run.Name) + "/steps"},
 		link{Text: stepName(at.Kind, at.Step), Path: stepPath(run.Name, at.Kind, at.Step)},

@@ -74,6 +74,11 @@ type callBlock struct {
 	Mean      *float64
 	// Advantage is the mean advantage of the call's trained tokens.
 	Advantage *trained.Mean
+	// Judgments is the feedback on the reply of a recorded conversation, and MoreJudgments
+	// how much is not shown.
+	Judgments     []judgmentBlock
+	MoreJudgments int
+	said          string // the text of the reply
 }
 
 // messageBlock is a message of a dialog.
@@ -180,8 +185,11 @@ func (c *conversation) add(i, offset int) (rest int) {
 	if b.Rest > 0 {
 		rest = end
 	} else {
-		for _, m := range attribution.Replies(call.Response) {
+		for i, m := range attribution.Replies(call.Response) {
 			b.Replies = append(b.Replies, messageOf(m))
+			if i == 0 {
+				b.said = m.Content
+			}
 		}
 	}
 	c.attempt.Calls = append(c.attempt.Calls, b)

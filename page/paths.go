@@ -124,6 +124,13 @@ func (s *Server) missing(r *http.Request) view {
 	if err != nil {
 		return failed("There is no such page", "Nothing of run "+format.FirstLine(name)+" is at "+format.FirstLine(r.URL.Path)+".", there)
 	}
+	if at.Kind == record.Served {
+		list := link{Text: "Its conversations", Path: conversationsPath(name, nil)}
+		if _, err := s.Records.Conversation(r.Context(), name, at.Task); errors.Is(err, record.ErrForgotten) {
+			return failed(fmt.Sprintf("Conversation %d of run %s was removed", at.Task, format.FirstLine(name)), "Its retention was over, or its user was forgotten. Its texts, tokens and feedback are gone.", list, there)
+		}
+		return failed(fmt.Sprintf("Run %s has no recorded conversation %d", format.FirstLine(name), at.Task), "Its number may be misspelt.", list, there)
+	}
 	what, step := stepName(at.Kind, at.Step), link{Text: stepName(at.Kind, at.Step), Path: stepPath(name, at.Kind, at.Step)}
 	switch {
 	case r.PathValue("attempt") != "":

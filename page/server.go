@@ -170,6 +170,9 @@ func New(o Options) (*Server, error) {
 		"/runs/{run}/versions/compare":                 s.pair,
 		"/runs/{run}/versions/compare/task":            s.taskBeside,
 		"/runs/{run}/cut-off":                          s.cutOff,
+		"/runs/{run}/conversations":                    s.conversations,
+		"/runs/{run}/experiments":                      s.experiments,
+		"/runs/{run}/segments":                         s.segments,
 		"/runs/{run}/versions/{version}":               s.version,
 		"/runs/{run}/prompts":                          s.prompts,
 		"/runs/{run}/prompts/{candidate}":              s.candidate,
@@ -181,6 +184,9 @@ func New(o Options) (*Server, error) {
 		s.mux.HandleFunc("GET "+pattern, s.page(show))
 	}
 	s.mux.HandleFunc("GET /runs/{run}/live", s.live)
+	s.mux.HandleFunc("GET /runs/{run}/reply", s.findReply)
+	s.mux.HandleFunc("GET /runs/{run}/served-0", s.redirectServed)
+	s.mux.HandleFunc("GET /runs/{run}/served-0/{task}", s.redirectServed)
 	s.mux.HandleFunc("GET /runs/{run}/{step}/{task}/{sample}/{attempt}/calls/{call}/{part}", s.callPart)
 	s.mux.HandleFunc("POST "+replyPath, s.reply)
 	s.mux.HandleFunc("GET /", s.nowhere)
@@ -353,7 +359,7 @@ func runView(template string, run record.Run, here string, crumbs ...link) view 
 	if searches(run) {
 		work = link{Text: "Prompts", Path: "/prompts"}
 	}
-	for _, t := range []link{{Text: "Overview"}, work, {Text: "Versions", Path: "/versions"}, {Text: "Tasks", Path: "/tasks"}, {Text: "Actions", Path: "/actions"}} {
+	for _, t := range []link{{Text: "Overview"}, work, {Text: "Versions", Path: "/versions"}, {Text: "Tasks", Path: "/tasks"}, {Text: "Conversations", Path: "/conversations"}, {Text: "Actions", Path: "/actions"}} {
 		v.Tabs = append(v.Tabs, link{t.Text, runPath(run.Name) + t.Path, t.Text == here})
 	}
 	v.Whole = len(crumbs) == 0 || len(crumbs) == 1 && crumbs[0].Path == ""

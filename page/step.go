@@ -120,6 +120,9 @@ func (s *Server) step(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
+	if id.Kind == record.Train && specOf(run).FromTraffic() {
+		return s.segment(r, run, id.Step)
+	}
 	trials, err := s.Records.TrialsOfStep(ctx, run.Name, id.Kind, id.Step)
 	if err != nil {
 		return view{}, err

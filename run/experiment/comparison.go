@@ -77,6 +77,9 @@ type Result struct {
 	Until time.Time `json:"until,omitzero"`
 }
 
+// Known reports whether the result has an interval: before, the difference may be any.
+func (r Result) Known() bool { return r.Low > -1 || r.High < 1 }
+
 // String returns the result as a part of a sentence.
 func (r Result) String() string {
 	return fmt.Sprintf("a difference of %+.3f (%+.3f to %+.3f at level %g) between %d conversations of %d units with it and %d of %d without",
