@@ -54,6 +54,7 @@ type recorded struct {
 	trained string // credit.train_agents
 	critic  bool
 	runs    int
+	said    int                   // pieces of feedback
 	answers []record.SearchAnswer // of searches that are kept in memory
 	// says is what the policy replies in an evaluation of measured. nil makes no calls.
 	says func(version, task, sample int) string

@@ -36,6 +36,9 @@ type experimentsBody struct {
 	Asks          bool // the spec has an experiment
 }
 
+// MinUnits is how many effective units of each version an interval needs.
+func (experimentsBody) MinUnits() int { return experiment.MinUnits }
+
 // experimentRow is an experiment with the result of its last look.
 type experimentRow struct {
 	record.Experiment
@@ -49,7 +52,7 @@ type experimentRow struct {
 	Unread string // why the result is not shown
 }
 
-// Share returns the share of users in percent.
+// Percent returns the share of users that get the candidate.
 func (r experimentRow) Percent() string { return fmt.Sprintf("%.3g %%", 100*r.Share) }
 
 // StatusClass returns the class of the status.

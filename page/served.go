@@ -289,8 +289,11 @@ func (s *Server) judgments(ctx context.Context, b *attemptBody) error {
 func (r *textRoom) judgment(f record.Feedback, said string) judgmentBlock {
 	b := judgmentBlock{ID: format.FirstLine(f.ID), Thumb: f.Thumb, Comment: r.clip(f.Comment), By: userLink(f.Run, f.User), Key: format.FirstLine(f.Key), At: f.At, Redacted: f.Redacted}
 	if v, ok := f.Value(); ok {
-		b.Value, b.Way = format.Signed(&v), "up"
-		if v < 0 {
+		b.Value = format.Signed(&v)
+		switch {
+		case v > 0:
+			b.Way = "up"
+		case v < 0:
 			b.Way = "down"
 		}
 	}
