@@ -18,7 +18,11 @@ func TestWhatAgentsWriteIsText(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it reads much and shows nothing of goroutines")
 	}
-	for path, body := range crawl(t, newRecorded(t, hostile).serve(nil).URL) {
+	pages := crawl(t, newRecorded(t, hostile).serve(nil).URL)
+	for path, body := range crawl(t, newUsed(t, hostile).serve(nil).URL) {
+		pages["used: "+path] = body
+	}
+	for path, body := range pages {
 		require.True(t, utf8.ValidString(body), path)
 		for _, r := range body {
 			require.True(t, r == '\n' || r == '\t' || r == '\u2009' || unicode.IsPrint(r), "%s has %U", path, r)

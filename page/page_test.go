@@ -86,7 +86,7 @@ func elements(t testing.TB, body string) []*html.Node {
 var ordinaryPages = map[string]string{
 	"/": "runs", "/fleet": "fleet", "/playground": "playground", "/runs/demo": "run", "/runs/demo/actions": "actions", "/runs/demo/steps": "steps", "/runs/demo/tasks": "tasks",
 	"/runs/demo/versions": "versions", "/runs/demo/versions/1": "version", "/runs/demo/versions/compare?a=0&b=2&split=gate": "versions_compare",
-	"/runs/demo/train-1": "step", "/runs/demo/train-1?failure=timeout": "step_failure", "/runs/demo/train-1/0": "group", "/runs/demo/gate-1": "evaluation", "/runs/demo/cut-off": "cut_off",
+	"/runs/demo/train-1": "step", "/runs/demo/train-1?failure=timeout": "step_failure", "/runs/demo/train-1/0": "group", "/runs/demo/gate-1": "evaluation", "/runs/demo/cut-off": "cut_off", "/runs/demo/conversations": "conversations_none", "/runs/demo/experiments": "experiments_none", "/runs/demo/segments": "segments_none",
 	"/runs/demo/train-1/0/0/1": "attempt_lost", "/runs/demo/train-1/0/0/2": "attempt_replayed", "/runs/demo/train-1/0/1/1": "attempt_failed", "/runs/demo/train-3/4/0/1": "attempt_running",
 	"/runs/demo/train-1/0/0/2/credit": "credit",
 }

@@ -35,11 +35,13 @@ const (
 // runBody is the page of a run.
 type runBody struct {
 	runRow
-	Failure   record.Failure
-	Doubt     string
-	Offer     actions.Offer
-	Workflow  string // its page in Temporal's Web UI
-	Account   *report.Report
+	Failure  record.Failure
+	Doubt    string
+	Offer    actions.Offer
+	Workflow string // its page in Temporal's Web UI
+	Account  *report.Report
+	// Learns says that the run's steps are made of conversations.
+	Learns    bool
 	Uncounted string // why there is no account
 	// Result is the evaluation of a run that only evaluates; Hardest are the tasks of it that
 	// were passed least. Such a run has no steps and no curves.
@@ -184,6 +186,7 @@ func (s *Server) accountOf(r *http.Request, run record.Run, b *runBody) error {
 	if err != nil {
 		return err
 	}
+	b.Learns = specOf(run).FromTraffic()
 	account := s.account(ctx, run, b.Step)
 	if b.Account = account.Value; account.Err != nil {
 		b.Uncounted = account.Err.Error()

@@ -99,7 +99,7 @@ func (s *Server) conversations(r *http.Request) (view, error) {
 	if b.Version != "" {
 		version, err := strconv.Atoi(b.Version)
 		if err != nil || version < 0 {
-			b.Problem = fmt.Sprintf("Version: %q is no number of a version.", b.Version)
+			b.Problem, b.Version = fmt.Sprintf("Version: %q is no number of a version.", b.Version), "" // a field for numbers takes no other
 		}
 		q.Version = &version
 	}
@@ -269,7 +269,7 @@ func (s *Server) judgments(ctx context.Context, b *attemptBody) error {
 	if err != nil {
 		return err
 	}
-	room := &textRoom{rowsOfTexts, piecesOfTexts, bytesOfTexts}
+	room := newJudgmentRoom()
 	of := map[string][]judgmentBlock{}
 	replies := map[string]string{}
 	for _, call := range b.Calls {
@@ -285,9 +285,38 @@ func (s *Server) judgments(ctx context.Context, b *attemptBody) error {
 	return nil
 }
 
+// bytesOfComments is the room for all comments of a page together.
+const bytesOfComments = 64 << 10
+
+// judgmentRoom is what is left of the room for comments, and for corrections.
+type judgmentRoom struct{ comments, corrections textRoom }
+
+func newJudgmentRoom() *judgmentRoom {
+	return &judgmentRoom{textRoom{bytes: bytesOfComments}, textRoom{rowsOfTexts, piecesOfTexts, bytesOfTexts}}
+}
+
+// comment cuts a comment, so that there is room for others.
+func (r *judgmentRoom) comment(text string) format.Clipped {
+	c := format.Clip(text, min(r.comments.bytes, format.MaxOfResult))
+	r.comments.bytes = max(0, r.comments.bytes-len(c.Text))
+	return c
+}
+
+// correction compares a reply with what it should have said, in a quarter of the whole room
+// at most.
+func (r *judgmentRoom) correction(said, corrected string) textPair {
+	part := textRoom{min(r.corrections.rows, rowsOfTexts/4), min(r.corrections.pieces, piecesOfTexts/4), min(r.corrections.bytes, bytesOfTexts/4)}
+	before := part
+	pair := part.pair("The reply, and what it should have said", said, corrected)
+	r.corrections.rows -= before.rows - part.rows
+	r.corrections.pieces -= before.pieces - part.pieces
+	r.corrections.bytes -= before.bytes - part.bytes
+	return pair
+}
+
 // judgment shows feedback on a reply that said something.
-func (r *textRoom) judgment(f record.Feedback, said string) judgmentBlock {
-	b := judgmentBlock{ID: format.FirstLine(f.ID), Thumb: f.Thumb, Comment: r.clip(f.Comment), By: userLink(f.Run, f.User), Key: format.FirstLine(f.Key), At: f.At, Redacted: f.Redacted}
+func (r *judgmentRoom) judgment(f record.Feedback, said string) judgmentBlock {
+	b := judgmentBlock{ID: format.FirstLine(f.ID), Thumb: f.Thumb, Comment: r.comment(f.Comment), By: userLink(f.Run, f.User), Key: format.FirstLine(f.Key), At: f.At, Redacted: f.Redacted}
 	if v, ok := f.Value(); ok {
 		b.Value = format.Signed(&v)
 		switch {
@@ -310,7 +339,7 @@ func (r *textRoom) judgment(f record.Feedback, said string) judgmentBlock {
 	if b.Equal = *f.CorrectedText == said; b.Equal {
 		return b
 	}
-	pair := r.pair("The reply, and what it should have said", said, *f.CorrectedText)
+	pair := r.correction(said, *f.CorrectedText)
 	if b.NoRoom = len(pair.Rows) == 0; !b.NoRoom {
 		b.Corrected = &pair
 	}

@@ -47,6 +47,7 @@ func stores() map[string]func(t testing.TB) *recorded {
 			}
 			return r
 		},
+		"used": func(t testing.TB) *recorded { return newUsed(t, hostile) },
 		"prompts": func(t testing.TB) *recorded {
 			r := newEmpty(t, "plain")
 			r.searched(small("gepa", spec.AlgorithmGEPA))
@@ -144,7 +145,11 @@ func (r *recorded) shown(at string) []string {
 	for _, path := range []string{
 		"/", "/fleet", "/playground", "/compare", "/runs/%s", "/runs/%s/steps", "/runs/%s/train-1", "/runs/%s/gate-1", "/runs/%s/train-1/0", "/runs/%s/train-1/0/0/2", "/runs/%s/train-3/4/0/1",
 		"/runs/%s/train-1/0/0/2/credit", "/runs/%s/versions", "/runs/%s/versions/1", "/runs/%s/versions/compare?a=0&b=1", "/runs/%s/tasks", "/runs/%s/actions",
+		"/runs/%s/conversations", "/runs/%s/experiments", "/runs/%s/segments", "/runs/%s/served-0/0/0/1",
 	} {
+		if strings.Contains(path, "served") && r.said == 0 {
+			continue
+		}
 		if strings.Contains(path, "%s") {
 			path = fmt.Sprintf(path, r.name)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/model/files/hf"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/experiment"
 	"github.com/fulgurite/fulgurite/spec"
@@ -27,7 +28,7 @@ var noon = time.Date(2026, 5, 12, 12, 0, 0, 0, time.UTC)
 
 // newUsed makes a store with the run "used", which learns from conversations: 0 with ann has all
 // kinds of feedback, 1 was redacted and is with a candidate, 2 with bob is the control's, 3 asked
-// for its version and has no feedback, and 4 was removed. Two steps learned from them, and of
+// for its version and has no feedback, and 4 has a label of its own. Three steps learned from them, and of
 // three experiments one is running.
 func newUsed(t testing.TB, text string) *recorded {
 	t.Helper()
@@ -41,14 +42,12 @@ func newUsed(t testing.TB, text string) *recorded {
 	require.NoError(t, err)
 	_, _, err = r.store.CreateRun(t.Context(), record.Run{Name: r.name, WorkflowID: r.name, ExecutionID: "e", Spec: encoded})
 	require.NoError(t, err)
-	for number := range 5 {
-		_, _, err := r.store.PutVersion(t.Context(), model.Version{VersionID: model.VersionID{Run: r.name, Policy: model.DefaultPolicy, Number: number}, Parent: number - 1, Weights: fmt.Sprintf("sha256:%064d", number)})
-		require.NoError(t, err)
-	}
+	_, _, err = r.store.PutVersion(t.Context(), model.Version{VersionID: model.VersionID{Run: r.name, Policy: model.DefaultPolicy}, Parent: -1, Weights: fmt.Sprintf("sha256:%064d", 9)})
+	require.NoError(t, err)
 	r.talk(record.Conversation{User: ann, Name: "support: " + printable(text), Key: "my-app"}, 3, false)
-	r.talk(record.Conversation{User: ann, Version: 4, Experiment: 4, Candidate: true}, 1, true)
-	r.talk(record.Conversation{User: bob, Version: 1, Experiment: 4}, 2, false)
-	r.talk(record.Conversation{Version: 2, Pinned: true}, 1, false)
+	r.talk(record.Conversation{User: ann, Version: 3, Experiment: 3, Candidate: true}, 1, true)
+	r.talk(record.Conversation{User: bob, Version: 2, Experiment: 3}, 2, false)
+	r.talk(record.Conversation{Version: 1, Pinned: true}, 1, false)
 	r.talk(record.Conversation{User: bob}, 1, false)
 	r.say(record.Feedback{ID: "thumb", Conversation: 0, CallID: "chatcmpl-0-0", Thumb: record.ThumbUp, User: ann, Comment: text, Labels: []string{"kind", text}, Key: "my-app"})
 	r.say(record.Feedback{ID: "fixed", Conversation: 0, CallID: "chatcmpl-0-1", CorrectedText: lines("first line", text, "the last line")})
@@ -56,13 +55,13 @@ func newUsed(t testing.TB, text string) *recorded {
 	r.say(record.Feedback{ID: "worse", Conversation: 0, CallID: "chatcmpl-0-2", PreferredOver: "chatcmpl-2-0", User: bob, Reward: value64(-0.25)})
 	r.say(record.Feedback{ID: "whole", Conversation: 0, Reward: value64(0.5), Labels: []string{"kind"}})
 	r.say(record.Feedback{ID: "redacted", Conversation: 1, CallID: "chatcmpl-1-0", Thumb: record.ThumbDown, CorrectedText: lines("EMAIL"), Redacted: true})
-	r.say(record.Feedback{ID: "removed", Conversation: 4, Thumb: record.ThumbDown, Labels: []string{"gone"}})
+	r.say(record.Feedback{ID: "last", Conversation: 4, Thumb: record.ThumbDown, Labels: []string{"own"}})
 	r.learn(record.Segment{Step: 1, Parent: 0, Objective: spec.ObjectiveReward, Feedback: []string{"thumb", "whole"}, Conversations: []int{0}, Calls: []int{2}, Replies: 3})
-	r.learn(record.Segment{Step: 2, Parent: 1, Objective: spec.ObjectivePreference, Feedback: []string{"worse", "removed"}, Conversations: []int{0, 4}, Calls: []int{3, 1}, Replies: 1, LeftOut: map[string]int{"the reply was sampled greedily": 7, text: 2}})
-	r.compared(2, 0, record.ExperimentWithdrawn, -0.2)
-	r.compared(3, 0, record.ExperimentPromoted, 0.2)
-	r.compared(4, 3, record.ExperimentRunning, 0)
-	require.NoError(t, r.store.RemoveConversation(t.Context(), r.name, 4))
+	r.learn(record.Segment{Step: 2, Parent: 0, Objective: spec.ObjectivePreference, Feedback: []string{"worse", "last"}, Conversations: []int{0, 4}, Calls: []int{3, 1}, Replies: 1, LeftOut: map[string]int{"the reply was sampled greedily": 7, text: 2}})
+	r.learn(record.Segment{Step: 3, Parent: 2, Objective: spec.ObjectiveSupervised, Feedback: []string{"fixed"}, Conversations: []int{0}, Calls: []int{2}, Replies: 1})
+	r.compared(1, 0, record.ExperimentWithdrawn, -0.2)
+	r.compared(2, 0, record.ExperimentPromoted, 0.2)
+	r.compared(3, 2, record.ExperimentRunning, 0)
 	return r
 }
 
@@ -102,14 +101,26 @@ func (r *recorded) say(f record.Feedback) {
 	require.True(r.t, created, f.ID)
 }
 
-// learn records a segment, and that its step is finished.
+// learn records a segment, the version made of it, and that its step is finished.
 func (r *recorded) learn(one record.Segment) {
 	r.t.Helper()
 	one.Run, one.Policy = r.name, model.DefaultPolicy
 	_, created, err := r.store.PutSegment(r.t.Context(), one)
 	require.NoError(r.t, err)
 	require.True(r.t, created)
-	require.NoError(r.t, r.store.PutStep(r.t.Context(), record.Step{Run: r.name, Policy: one.Policy, Step: one.Step, Metrics: map[string]float64{"reward/mean": 0.5, "train/kl": 0.001}}))
+	b := model.Batch{Format: model.BatchFormat, Policy: one.Policy, Step: one.Step, VocabSize: 1}
+	for _, n := range one.Conversations {
+		b.Trajectories = append(b.Trajectories, model.BatchTrajectory{Attempt: record.ConversationAddress(r.name, n).String()})
+	}
+	file, err := hf.EncodeBatch(b)
+	require.NoError(r.t, err)
+	digest, err := r.blobs.Put(r.t.Context(), file)
+	require.NoError(r.t, err)
+	_, _, err = r.store.PutBatch(r.t.Context(), record.Batch{Run: r.name, Policy: one.Policy, Step: one.Step, Digest: digest})
+	require.NoError(r.t, err)
+	_, _, err = r.store.PutVersion(r.t.Context(), model.Version{VersionID: model.VersionID{Run: r.name, Policy: one.Policy, Number: one.Step}, Parent: one.Parent, Weights: fmt.Sprintf("sha256:%064d", one.Step), Batch: digest})
+	require.NoError(r.t, err)
+	require.NoError(r.t, r.store.PutStep(r.t.Context(), record.Step{Run: r.name, Policy: one.Policy, Step: one.Step, Batch: digest, Metrics: map[string]float64{"reward/mean": 0.5, "train/kl": 0.001}}))
 }
 
 // compared records an experiment in which users judged the candidate so much better.

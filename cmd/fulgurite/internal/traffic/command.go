@@ -22,16 +22,17 @@ import (
 
 // Command is `fulgurite traffic`.
 type Command struct {
-	Run_      string            `arg:"" name:"run" help:"Name of the run."`
-	Number    *int              `arg:"" optional:"" help:"Number of a conversation: print what was said in it, and of it."`
-	Export    string            `help:"Write the conversations to this file; the name ends in .jsonl or .parquet. A pipe or /dev/stdout gets JSONL." placeholder:"FILE" type:"path"`
-	Format    string            `help:"With --export, what a row is: ${enum}. \"atif\" is a trajectory in Harbor's format ATIF 1.7, without feedback, in a file whose name ends in .jsonl." enum:"conversations,atif" default:"conversations"`
-	Tokens    bool              `help:"With --export, add token ids and log-probabilities."`
-	Shadow    bool              `help:"Print what a candidate replied in the shadow to recorded prompts, beside the recorded replies."`
-	Candidate *int              `help:"With --shadow, the version that replied (default: the newest that did)." placeholder:"N"`
-	JSON      bool              `help:"Print JSON." name:"json"`
-	Choice    choiceFlags       `embed:""`
-	Records   state.RecordFlags `embed:""`
+	Run_        string            `arg:"" name:"run" help:"Name of the run."`
+	Number      *int              `arg:"" optional:"" help:"Number of a conversation: print what was said in it, and of it."`
+	Export      string            `help:"Write the conversations to this file; the name ends in .jsonl or .parquet. A pipe or /dev/stdout gets JSONL." placeholder:"FILE" type:"path"`
+	Format      string            `help:"With --export, what a row is: ${enum}. \"atif\" is a trajectory in Harbor's format ATIF 1.7, without feedback, in a file whose name ends in .jsonl." enum:"conversations,atif" default:"conversations"`
+	Tokens      bool              `help:"With --export, add token ids and log-probabilities."`
+	Experiments bool              `help:"List the experiments of the run, with what users thought of each candidate, in place of conversations."`
+	Shadow      bool              `help:"Print what a candidate replied in the shadow to recorded prompts, beside the recorded replies."`
+	Candidate   *int              `help:"With --shadow, the version that replied (default: the newest that did)." placeholder:"N"`
+	JSON        bool              `help:"Print JSON." name:"json"`
+	Choice      choiceFlags       `embed:""`
+	Records     state.RecordFlags `embed:""`
 }
 
 // choiceFlags say which conversations of a run are meant.
@@ -46,6 +47,12 @@ type choiceFlags struct {
 	Limit    int    `help:"How many at most; 0 is all (default: 50, and all with --export)." default:"-1" placeholder:"N" show-default:"false"`
 }
 
+// selects reports whether the flags select some conversations of a policy.
+func (f choiceFlags) selects() bool {
+	f.Policy = ""
+	return f != choiceFlags{Limit: -1}
+}
+
 // rowsATIF is the value of --format for trajectories, which Harbor's tools read.
 const rowsATIF = "atif"
 
@@ -54,12 +61,14 @@ const listedAtOnce = 50
 
 // Outputs returns what the command prints as JSON.
 func (*Command) Outputs() []any {
-	return []any{traffic.Row{}, []record.ConversationSummary{}, []traffic.Pair{}}
+	return []any{traffic.Row{}, []record.ConversationSummary{}, []experimentRow{}, []traffic.Pair{}}
 }
 
 // Run lists conversations, prints one, or writes them to a file.
 func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	switch {
+	case c.Experiments && (c.Number != nil || c.Export != "" || c.Choice.selects()):
+		return terminal.Usagef("--experiments lists all experiments of a policy: give only --policy and --json with it")
 	case c.Number != nil && c.Export != "":
 		return terminal.Usagef("--export writes all conversations that the flags select: leave out the number %d", *c.Number)
 	case c.Export == "" && (c.Tokens || c.Format != "conversations"):
@@ -81,6 +90,8 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		return err
 	}
 	switch {
+	case c.Experiments:
+		return c.experiments(ctx, t, records)
 	case c.Number != nil:
 		return c.one(ctx, t, records)
 	case c.Shadow:
