@@ -209,7 +209,6 @@ type servedBlock struct {
 	Around      []link
 	Judgments   []judgmentBlock // of the whole conversation
 	More        int             // that are not shown
-	Command     string          // that prints all
 }
 
 // judgmentBlock is what somebody said of a reply, or of a conversation.
@@ -246,7 +245,7 @@ func (s *Server) served(ctx context.Context, at record.Address, b *attemptBody) 
 	}
 	b.Served = &servedBlock{
 		Conversation: c, Called: format.FirstLine(c.Name), Client: format.FirstLine(c.Key), VersionText: answeredBy(c), VersionPath: versionPath(c.Run, c.Version),
-		By: userLink(c.Run, c.User), Part: partOf(c), Command: s.Place.Command("traffic", c.Run, strconv.Itoa(c.Number)),
+		By: userLink(c.Run, c.User), Part: partOf(c),
 		Around: []link{
 			{Text: "All conversations", Path: conversationsPath(c.Run, nil)},
 			{Text: "Those before", Path: conversationsPath(c.Run, url.Values{"before": {strconv.Itoa(c.Number)}})},

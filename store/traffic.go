@@ -68,6 +68,15 @@ const (
 	fromConversations   = ` FROM conversations v JOIN attempts a ON a.run = v.run AND a.kind = 'served' AND a.step = 0 AND a.task = v.number AND a.sample = 0 AND a.attempt = 1`
 )
 
+// conversationsOfLatest selects the conversations of a table of numbers, with what was said of
+// them.
+const conversationsOfLatest = `SELECT ` + conversationColumns + `, (SELECT COUNT(*) FROM feedback f WHERE f.run = v.run AND f.conversation = v.number),
+(SELECT COUNT(*) FROM feedback f WHERE f.run = v.run AND f.conversation = v.number AND f.step = 0),
+(SELECT AVG(` + feedbackNumber + `) FROM feedback f WHERE f.run = v.run AND f.conversation = v.number),
+(SELECT COUNT(` + feedbackNumber + `) FROM feedback f WHERE f.run = v.run AND f.conversation = v.number)
+FROM latest CROSS JOIN conversations v JOIN attempts a ON a.run = v.run AND a.kind = 'served' AND a.step = 0 AND a.task = v.number AND a.sample = 0 AND a.attempt = 1
+WHERE v.run = $1 AND v.number = latest.number ORDER BY v.number DESC`
+
 // feedbackNumber is what record.Feedback.Value returns of feedback f, NULL without a value.
 const feedbackNumber = `CASE WHEN f.reward IS NOT NULL THEN f.reward WHEN f.thumb = 'up' THEN 1.0 WHEN f.thumb = 'down' THEN -1.0 END`
 
@@ -134,13 +143,13 @@ func (s *Store) Conversations(ctx context.Context, q record.ConversationQuery) (
 		}
 		add(`EXISTS (SELECT 1 FROM feedback f WHERE f.run = v.run AND f.conversation = v.number AND REPLACE(f.labels, ?, '') <> f.labels)`, label)
 	}
-	query := `SELECT ` + conversationColumns + `, (SELECT COUNT(*) FROM feedback f WHERE f.run = v.run AND f.conversation = v.number),
-(SELECT COUNT(*) FROM feedback f WHERE f.run = v.run AND f.conversation = v.number AND f.step = 0),
-(SELECT AVG(` + feedbackNumber + `) FROM feedback f WHERE f.run = v.run AND f.conversation = v.number),
-(SELECT COUNT(` + feedbackNumber + `) FROM feedback f WHERE f.run = v.run AND f.conversation = v.number)` + fromConversations + ` WHERE ` + strings.Join(where, " AND ") + ` ORDER BY v.number DESC`
+	limit := ""
 	if q.Limit > 0 {
-		query += fmt.Sprintf(" LIMIT %d", q.Limit)
+		limit = fmt.Sprintf(" LIMIT %d", q.Limit)
 	}
+	// The conversations are chosen before anything is counted, whatever the planner thinks of
+	// their number.
+	query := `WITH latest (number) AS (SELECT v.number FROM conversations v WHERE ` + strings.Join(where, " AND ") + ` ORDER BY v.number DESC` + limit + `) ` + conversationsOfLatest
 	all, err := database.List(ctx, s.db.Read(), func(row database.Scan) (c record.ConversationSummary, err error) {
 		err = row(append(conversationFields(&c.Conversation), &c.Feedback, &c.Unused, &c.Value, &c.Values)...)
 		return c, err
