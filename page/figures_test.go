@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page"
+	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
@@ -470,4 +472,26 @@ func TestARunSaysHowFarItsEvaluationIs(t *testing.T) {
 	require.Contains(t, links(t, body), "/runs/measured/test-0")
 	body = shown.get(server.URL, "/")
 	require.Contains(t, texts(t, body), "0.100", "its reward is that of the evaluation")
+}
+
+func TestIntervalsAreDrawnAgainstZero(t *testing.T) {
+	t.Parallel()
+	require.Empty(t, figure.Intervals{Title: "none"}.SVG())
+	bad := figure.Interval{Name: "not finite", Value: math.NaN(), Low: -1, High: 1}
+	require.Empty(t, figure.Intervals{Rows: []figure.Interval{bad}}.SVG())
+	svg := string(figure.Intervals{Title: "Difference", Rows: []figure.Interval{{Name: "<b>1</b>", Value: 0.2, Low: 0.1, High: 0.3}, bad}}.SVG())
+	require.Contains(t, svg, "Difference: &lt;b&gt;1&lt;/b&gt; +0.200, from +0.100 to +0.300")
+	require.NotContains(t, svg, "<b>")
+	require.NotContains(t, svg, "NaN")
+	place := func(pattern string) float64 {
+		found := regexp.MustCompile(pattern).FindStringSubmatch(svg)
+		require.NotNil(t, found, pattern)
+		x, err := strconv.ParseFloat(found[1], 64)
+		require.NoError(t, err)
+		return x
+	}
+	zero, low, high, value := place(`class="zero" x1="([\d.]+)"`), place(`line0" d="M([\d.]+) `), place(`line0" d="M[\d.]+ [\d.]+H([\d.]+)M`), place(`circle class="dot line0" cx="([\d.]+)"`)
+	require.Less(t, zero, low, "0 is on the axis, though no interval has it")
+	require.InDelta(t, value-low, high-value, 0.11)
+	require.InDelta(t, value-low, low-zero, 0.11, "the axis is linear")
 }

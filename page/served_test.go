@@ -297,7 +297,7 @@ func TestSegmentsSayWhatStepsLearnedFrom(t *testing.T) {
 	_, reply := get(t, at+"/runs/used/train-9")
 	require.Equal(t, http.StatusNotFound, reply.StatusCode)
 	body = shown.get(at, "/runs/used")
-	require.Contains(t, texts(t, body), "Learned from 6 replies or pairs")
+	require.Contains(t, texts(t, body), "Replies or pairs learned from 6 of 254 conversations")
 	require.Contains(t, texts(t, body), "accounted for: no reply and no feedback was used twice")
 	require.NotContains(t, texts(t, body), "Every prompt")
 }
