@@ -35,6 +35,8 @@ func (s *suite) injectFaults(ctx context.Context, name string, c scenario) error
 				return false
 			}
 			switch {
+			case c.traffic:
+				return !s.learns(f.role) || waited > f.after+learningWait || s.learning(ctx, name)
 			case c.search != "" && s.asksReflector(f.role) && s.injected.kills[f.role]%2 == 0:
 				return waited > f.after+agentWait || s.searchServers.busy()
 			case !strings.HasPrefix(string(f.role), "cpu"):

@@ -129,7 +129,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.bin, "bin", "bin", "directory of fulgurite and fulgurite-worker")
 	f.StringVar(&o.dir, "dir", "", "directory of all state, kept afterwards (default: a temporary one, removed unless something is wrong)")
 	f.StringVar(&o.roles, "roles", "", "whom to kill, separated by commas (default: everybody)")
-	chosen := f.String("scenarios", "", "scenarios of the runs, in turn, separated by commas (default: plain,judge,lag,critic; there are policies, lora, band and stages, too, and prompts, which are gepa and apo)")
+	chosen := f.String("scenarios", "", "scenarios of the runs, in turn, separated by commas (default: plain,judge,lag,critic; there are policies, lora, band, stages and traffic, too, and prompts, which are gepa and apo)")
 	f.BoolVar(&o.detect, "detect", true, "measure first how long it takes until a hang is noticed")
 	f.BoolVar(&o.expectFailure, "expect-failure", false, "succeed only if recorded calls were sampled again and nothing else is wrong")
 	f.DurationVar(&o.limit, "limit", time.Hour, "how long everything may take")
@@ -159,10 +159,26 @@ func (o options) onlySearches() bool {
 	return !slices.ContainsFunc(o.scenarios, func(c scenario) bool { return c.search == "" })
 }
 
+// compares reports whether a scenario has runs that are compared with a baseline.
+func (o options) compares() bool {
+	return slices.ContainsFunc(o.scenarios, func(c scenario) bool { return c.search == "" && !c.traffic })
+}
+
+// serve returns the key of operators if clients ask versions, or an empty one.
+func (o options) serve() string {
+	if slices.ContainsFunc(o.scenarios, func(c scenario) bool { return c.traffic }) {
+		return servingKey
+	}
+	return ""
+}
+
 // victims returns the roles to kill: those that the scenarios have work for, unless the
 // options name some.
 func (o options) victims() ([]processes.Role, error) {
 	all := []processes.Role{processes.Gateway, processes.Sampler, processes.CPU1, processes.CPU2, processes.GPU, processes.Temporal, processes.Postgres}
+	if o.serve() != "" {
+		all = slices.Insert(all, 1, processes.Gateway2)
+	}
 	if o.store == "sqlite" {
 		all = all[:len(all)-1]
 	}
@@ -246,9 +262,12 @@ func trainingSpec(c scenario, name string, o options) (spec.Spec, error) {
 func (s *suite) startRun(ctx context.Context, name string, c scenario, judgedAs string) error {
 	training, err := trainingSpec(c, cmp.Or(judgedAs, name), s.options)
 	workflow := "TrainingWorkflow"
-	if c.search != "" {
+	switch {
+	case c.search != "":
 		training, err = searchSpec(c, name, s.options)
 		workflow = "PromptWorkflow"
+	case c.traffic:
+		training, err = trafficSpec(s.options)
 	}
 	if err != nil {
 		return err

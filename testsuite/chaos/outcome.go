@@ -169,6 +169,13 @@ func (r *report) print(w io.Writer) {
 	if r.Reflections > 0 {
 		fmt.Fprintf(w, "replies of the reflector %d, recorded and asked for again %d, given and not recorded %d\n", r.Reflections, r.ReflectedAgain, r.ReflectionsLost)
 	}
+	for _, v := range r.Runs {
+		if t := v.Traffic; t != nil {
+			fmt.Fprintf(w, "%s: %d requests; replies that came %d, of them lost %d, on record more than once %d; on record and not received %d, without consent %d, sent again %d\n",
+				v.Run, t.Requests, t.Replies, t.Lost, t.Doubled, t.Unreceived, t.Unrecorded, t.SentAgain)
+			fmt.Fprintf(w, "%s: feedback accepted %d, of it known before %d; refused %d; used %d, by %d segments\n", v.Run, t.Accepted, t.Known, t.Refused, t.Used, t.Segments)
+		}
+	}
 	if r.MedianRecovery != nil {
 		fmt.Fprintf(w, "from a kill to the next progress: median %.1f s, longest %.1f s\n", *r.MedianRecovery, *r.MaxRecovery)
 	}
@@ -228,13 +235,18 @@ func (s *suite) evidence(ctx context.Context, name string) (checker.Evidence, er
 			return e, err
 		}
 	}
+	e.Generations, err = s.generations()
+	return e, err
+}
+
+// generations reads the sampler's log.
+func (s *suite) generations() ([]checker.Generation, error) {
 	log, err := os.Open(s.fleet.Generations)
 	if err != nil {
-		return e, fmt.Errorf("open the sampler's log: %w", err)
+		return nil, fmt.Errorf("open the sampler's log: %w", err)
 	}
 	defer func() { _ = log.Close() }()
-	e.Generations, err = checker.ReadGenerations(log)
-	return e, err
+	return checker.ReadGenerations(log)
 }
 
 // answers returns the judge's answers so far.

@@ -92,7 +92,7 @@ func (s *suite) run(ctx context.Context) (err error) {
 // withFleet runs f while a fleet is up and the fault injector restarts what ends.
 func (s *suite) withFleet(ctx context.Context, f func(context.Context) error) error {
 	var err error
-	s.fleet, err = processes.Start(ctx, processes.Options{Dir: s.dir, Bin: s.bin, SQLite: s.store == "sqlite", NoReplay: s.journal == "off"})
+	s.fleet, err = processes.Start(ctx, processes.Options{Dir: s.dir, Bin: s.bin, SQLite: s.store == "sqlite", NoReplay: s.journal == "off", Serve: s.serve()})
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (s *suite) runAll(ctx context.Context) error {
 		return err
 	}
 	s.faultPlan = newFaultPlan(s.seed, s.every, victims)
-	if !s.onlySearches() {
+	if s.compares() {
 		if err := s.checkReproducible(ctx); err != nil {
 			return err
 		}
@@ -199,8 +199,11 @@ func (s *suite) train(ctx context.Context, name string, c scenario, judgedAs str
 // runWithFaults makes a run, injects faults and checks it. With a judge the outcome can't
 // be known in advance, so the baseline is made afterwards.
 func (s *suite) runWithFaults(ctx context.Context, name string, c scenario) error {
-	if c.search != "" {
+	switch {
+	case c.search != "":
 		return s.searchWithFaults(ctx, name, c)
+	case c.traffic:
+		return s.trafficWithFaults(ctx, name, c)
 	}
 	var baseline checker.Records
 	if !c.judge {
@@ -310,6 +313,8 @@ type scenario struct {
 	curriculum string
 	// search is optimizer.algorithm: the run searches for prompts and trains nothing.
 	search string
+	// traffic is traffic.train: the run learns from what clients say to its versions.
+	traffic bool
 }
 
 // plain is the scenario with nothing special.
@@ -324,13 +329,14 @@ func scenariosNamed(names string) ([]scenario, error) {
 	}
 	all = append(all, scenario{name: "policies", policies: true, lag: 1}, scenario{name: "lora", lora: true, critic: true},
 		scenario{name: "band", curriculum: spec.CurriculumBand, lag: 1, dynamicSampling: 2}, scenario{name: "stages", curriculum: spec.CurriculumStages, lag: 1},
-		scenario{name: "gepa", search: spec.AlgorithmGEPA}, scenario{name: "apo", search: spec.AlgorithmAPO})
+		scenario{name: "gepa", search: spec.AlgorithmGEPA}, scenario{name: "apo", search: spec.AlgorithmAPO},
+		scenario{name: "traffic", traffic: true})
 	names = strings.ReplaceAll(names, "prompts", "gepa,apo")
 	var chosen []scenario
 	for name := range strings.SplitSeq(names, ",") {
 		i := slices.IndexFunc(all, func(c scenario) bool { return c.name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("-scenarios %q: there are plain, judge, lag, critic, policies, lora, band, stages, gepa and apo, and prompts for the last two", name)
+			return nil, fmt.Errorf("-scenarios %q: there are plain, judge, lag, critic, policies, lora, band, stages, traffic, gepa and apo, and prompts for the last two", name)
 		}
 		chosen = append(chosen, all[i])
 	}

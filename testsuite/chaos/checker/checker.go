@@ -10,6 +10,10 @@
 // it, [DifferSearch] compares it with another search, and [Unnoticed] tests the two on a
 // real search.
 //
+// A run that learns from conversations with its own versions has evidence of its own, too
+// ([TrafficEvidence]): the store, the batches, and what the clients sent and got by their own
+// account. [CheckTraffic] checks it, and [UnnoticedTraffic] tests that on a real run.
+//
 // It does not read the product's reports about itself. It does not share its types
 // either, so a field that is renamed in the product is missing here.
 //
@@ -77,6 +81,8 @@ type Findings struct {
 	ReflectionsLost int `json:"reflections_lost,omitempty"`
 	// Spent is what a search used of its budget, counted in its answers.
 	Spent Budget `json:"spent,omitzero"`
+	// Traffic is of a run that learns from conversations.
+	Traffic *TrafficFindings `json:"traffic,omitempty"`
 
 	// Repeated names the calls that were sampled again. Wrong describes in sentences
 	// everything else that is wrong.
@@ -237,7 +243,8 @@ func (d *Database) Progress(ctx context.Context) (int64, error) {
 	var n int64
 	err := d.db.QueryRowContext(ctx, `SELECT (SELECT COUNT(*) FROM calls) + (SELECT COUNT(*) FROM attempts)
 + (SELECT COUNT(*) FROM attempts WHERE ended > 0) + (SELECT COUNT(*) FROM versions) + (SELECT COUNT(*) FROM batches)
-+ (SELECT COUNT(*) FROM steps) + (SELECT COUNT(*) FROM judgments) + (SELECT COUNT(*) FROM search_answers) + (SELECT COUNT(*) FROM reflections) + (SELECT COUNT(*) FROM evaluations) + (SELECT COUNT(*) FROM runs WHERE finished > 0)`).Scan(&n)
++ (SELECT COUNT(*) FROM steps) + (SELECT COUNT(*) FROM judgments) + (SELECT COUNT(*) FROM search_answers) + (SELECT COUNT(*) FROM reflections)
++ (SELECT COUNT(*) FROM segments) + (SELECT COUNT(*) FROM feedback) + (SELECT COUNT(*) FROM evaluations) + (SELECT COUNT(*) FROM runs WHERE finished > 0)`).Scan(&n)
 	return n, err
 }
 

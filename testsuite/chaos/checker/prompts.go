@@ -315,25 +315,46 @@ func ReadBatch(blobs, digest string) ([]Trained, error) {
 }
 
 func readBatch(blobs, digest string) ([]Trained, error) {
-	name, ok := strings.CutPrefix(digest, "sha256:")
-	if !ok || len(name) != 2*sha256.Size {
-		return nil, errors.New("no digest")
-	}
-	data, err := os.ReadFile(filepath.Join(blobs, name[:2], name))
+	file, err := readBatchFile(blobs, digest)
 	if err != nil {
 		return nil, err
 	}
+	return file.trajectories()
+}
+
+// batchFile is a batch in a safetensors file: the header, and the arrays that it describes.
+type batchFile struct {
+	header map[string]json.RawMessage
+	data   []byte
+}
+
+// readBatchFile reads the file of a batch, and checks it against its digest.
+func readBatchFile(blobs, digest string) (batchFile, error) {
+	var out batchFile
+	name, ok := strings.CutPrefix(digest, "sha256:")
+	if !ok || len(name) != 2*sha256.Size {
+		return out, errors.New("no digest")
+	}
+	data, err := os.ReadFile(filepath.Join(blobs, name[:2], name))
+	if err != nil {
+		return out, err
+	}
 	if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != name {
-		return nil, errors.New("its content is not what its name says")
+		return out, errors.New("its content is not what its name says")
 	}
-	// A safetensors file: the header's length, then the header.
+	// The header's length comes first, then the header.
 	if len(data) < 8 || binary.LittleEndian.Uint64(data) > uint64(len(data)-8) {
-		return nil, errors.New("it is cut short")
+		return out, errors.New("it is cut short")
 	}
-	var header struct {
-		Metadata map[string]string `json:"__metadata__"`
-	}
-	if err := json.Unmarshal(data[8:8+binary.LittleEndian.Uint64(data)], &header); err != nil {
+	end := 8 + binary.LittleEndian.Uint64(data)
+	out.data = data[end:]
+	return out, json.Unmarshal(data[8:end], &out.header)
+}
+
+// trajectories returns the attempts of the batch.
+func (b batchFile) trajectories() ([]Trained, error) {
+	var metadata map[string]string
+	if err := json.Unmarshal(b.header["__metadata__"], &metadata); err != nil {
 		return nil, err
 	}
 	var batch struct {
@@ -341,7 +362,7 @@ func readBatch(blobs, digest string) ([]Trained, error) {
 			Attempt string `json:"attempt"`
 		} `json:"trajectories"`
 	}
-	if err := json.Unmarshal([]byte(header.Metadata["batch"]), &batch); err != nil {
+	if err := json.Unmarshal([]byte(metadata["batch"]), &batch); err != nil {
 		return nil, err
 	}
 	var out []Trained

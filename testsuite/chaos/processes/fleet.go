@@ -24,6 +24,7 @@ const (
 	Postgres Role = "postgres" // absent with SQLite
 	Temporal Role = "temporal" // and its Web UI
 	Gateway  Role = "gateway"
+	Gateway2 Role = "gateway-2" // only with Options.Serve
 	Sampler  Role = "sampler"
 	CPU1     Role = "cpu-1"
 	CPU2     Role = "cpu-2"
@@ -41,6 +42,9 @@ type Options struct {
 	SQLite bool
 	// CPUs is how many CPU workers there are; 0 means 2.
 	CPUs int
+	// Serve is the key of operators who ask versions. If it is given, there are two gateways,
+	// and their addresses stay the same.
+	Serve string
 	// NoReplay switches the journal off in the gateway.
 	NoReplay bool
 	// Arguments are added to the command of a role.
@@ -65,6 +69,8 @@ type Fleet struct {
 	Temporal, UI string
 	// Generations is the sampler's own log: a line of JSON for each generation.
 	Generations string
+	// Gateways are the URLs of the gateways with Options.Serve.
+	Gateways []string
 
 	options   Options
 	order     []Role // in which they are started
@@ -135,11 +141,24 @@ func (f *Fleet) startWorkers(ctx context.Context) error {
 		noReplay = append(noReplay, "--no-replay")
 	}
 	commands := map[Role][]string{
-		Sampler: {"sampler", "--generation-log", f.Generations},
-		Gateway: noReplay,
-		GPU:     {"gpu"},
+		Sampler:  {"sampler", "--generation-log", f.Generations},
+		Gateway:  noReplay,
+		Gateway2: slices.Clone(noReplay),
+		GPU:      {"gpu"},
 	}
 	roles := []Role{Sampler, Gateway, GPU}
+	if f.options.Serve != "" {
+		roles = []Role{Sampler, Gateway, Gateway2, GPU}
+		ports, err := freePorts(2)
+		if err != nil {
+			return err
+		}
+		for i, role := range []Role{Gateway, Gateway2} {
+			address := net.JoinHostPort("127.0.0.1", ports[i])
+			commands[role] = append(commands[role], "--listen", address)
+			f.Gateways = append(f.Gateways, "http://"+address)
+		}
+	}
 	for i := range f.options.CPUs {
 		role := Role("cpu-" + strconv.Itoa(i+1))
 		commands[role] = []string{"cpu"}
@@ -184,9 +203,13 @@ func (f *Fleet) workerEnvironment() []string {
 	if f.options.Password != "" {
 		address = strings.Replace(address, "postgres@", "postgres:"+f.options.Password+"@", 1)
 	}
-	return []string{
+	out := []string{
 		"FULGURITE_STORE=" + address, "FULGURITE_BLOBS=" + f.Blobs, "TEMPORAL_ADDRESS=" + f.Temporal, "FULGURITE_LOG_LEVEL=info",
 	}
+	if f.options.Serve != "" {
+		out = append(out, "FULGURITE_SERVING_KEY="+f.options.Serve)
+	}
+	return out
 }
 
 // add registers a role, with the arguments that the options add.

@@ -16,7 +16,8 @@
 // Guarantees: All files of a fleet are in its directory, where each process has its own
 // log. No process outlives the one that started it (on Linux; on other systems, Close
 // ends them). The addresses of PostgreSQL and Temporal stay the same after a restart. The
-// gateway and the sampler get new ones, and are found through their leases.
+// gateway and the sampler get new ones, and are found through their leases; with
+// Options.Serve, those of the gateways stay the same too, because clients know them.
 package processes
 
 import (
