@@ -97,8 +97,15 @@ func (u *use) judges(conversation int, value float64) {
 // chooses chooses the segment of a step. It waits until all conversations have ended.
 func (u *use) chooses(step int) activities.ChooseSegmentResult {
 	u.t.Helper()
-	in := activities.ChooseSegmentInput{Run: "demo", Policy: model.DefaultPolicy, Step: step}
-	var out activities.ChooseSegmentResult
+	u.allEnded()
+	out, err := do[activities.ChooseSegmentResult](u.t, u.coordinator.ChooseSegment, activities.ChooseSegmentInput{Run: "demo", Policy: model.DefaultPolicy, Step: step})
+	require.NoError(u.t, err)
+	return out
+}
+
+// allEnded waits until all conversations that somebody judged have ended.
+func (u *use) allEnded() {
+	u.t.Helper()
 	kinds := []record.FeedbackKind{record.FeedbackValue, record.FeedbackCorrection, record.FeedbackPreference}
 	require.Eventually(u.t, func() bool {
 		unused, err := u.store.UnusedFeedback(u.t.Context(), "demo", kinds, time.Now().Add(-100*time.Millisecond), time.Now().AddDate(100, 0, 0), 1000)
@@ -107,9 +114,6 @@ func (u *use) chooses(step int) activities.ChooseSegmentResult {
 		require.NoError(u.t, err)
 		return len(unused) == len(all)
 	}, 10*time.Second, 10*time.Millisecond)
-	out, err := do[activities.ChooseSegmentResult](u.t, u.coordinator.ChooseSegment, in)
-	require.NoError(u.t, err)
-	return out
 }
 
 func (u *use) batch(step int) (digest string, b model.Batch) {
