@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
@@ -64,6 +65,11 @@ func (s Starter) CancelRun(ctx context.Context, name string) error {
 	return nil
 }
 
+// endedUpdates returns the types of Temporal's errors for an Update whose execution ended before
+// the Update did. After a reset the next execution has the Update too, so who asks again with
+// its id gets its result.
+func endedUpdates() []string { return []string{"AcceptedUpdateCompletedWorkflow", "UnprocessedUpdate"} }
+
 // RequestSegment implements activities.Segments.
 func (s Starter) RequestSegment(ctx context.Context, run, id string) (out activities.RequestSegmentResult, err error) {
 	handle, err := s.Client.UpdateWorkflow(ctx, client.UpdateWorkflowOptions{
@@ -81,6 +87,8 @@ func (s Starter) RequestSegment(ctx context.Context, run, id string) (out activi
 		return activities.RequestSegmentResult{Step: r.Step, Message: r.Message}, nil
 	case errors.As(err, &refused) && refused.Type() == workflows.ErrTypeSegment:
 		return out, update.Final(fmt.Errorf("run %s has failed: %s", run, refused.Message()))
+	case errors.As(err, &refused) && slices.Contains(endedUpdates(), refused.Type()):
+		return out, fmt.Errorf("ask run %s for a segment: it was reset or has ended meanwhile: %w", run, err)
 	case errors.As(err, &refused): // its validator refused it
 		return activities.RequestSegmentResult{Message: "no step: " + refused.Message()}, nil
 	case errors.As(err, &unknown):
