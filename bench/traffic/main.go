@@ -8,12 +8,20 @@
 // Everything runs in one process, first without recording and then with it, in as many rounds
 // as -rounds says. After each round with recording it counts the calls on record: there must be
 // as many as replies.
+//
+//	go run ./bench/traffic -judged -minutes 10 -rate 100 -kill-every 30s
+//
+// With -judged the gateway is a process of its own, which is killed again and again, and feedback
+// on the replies comes late, twice and under forged keys. Clients send again what fails. At the
+// end their account is compared with the store, and the exit code is 1 if a reply or feedback was
+// lost or doubled.
 package main
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -42,26 +50,47 @@ func main() {
 	rate := flag.Float64("rate", 100, "requests a second")
 	rounds := flag.Int("rounds", 1, "how often each is measured, in turns")
 	dir := flag.String("dir", "", "directory for the stores; a temporary one by default")
-	flag.Parse()
-	if err := measure(context.Background(), *dir, time.Duration(*minutes*float64(time.Minute)), *rate, *rounds); err != nil {
+	judged := flag.Bool("judged", false, "give feedback on the replies of a gateway that is a process of its own")
+	killEvery := flag.Duration("kill-every", 0, "with -judged: how often the gateway is killed; 0 is never")
+	late := flag.Duration("late", 20*time.Second, "with -judged: how long after a reply feedback comes at the latest")
+	ctx := context.Background()
+	var err error
+	if len(os.Args) > 1 && os.Args[1] == gatewayCommand {
+		err = runGateway(ctx, os.Args[2:])
+	} else {
+		flag.Parse()
+		length := time.Duration(*minutes * float64(time.Minute))
+		err = inDirectory(*dir, func(dir string) error {
+			if *judged {
+				return measureJudged(ctx, dir, judgedLoad{length: length, rate: *rate, killEvery: *killEvery, late: *late})
+			}
+			return measure(ctx, dir, length, *rate, *rounds)
+		})
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "traffic:", err)
 		os.Exit(1)
 	}
 }
 
-func measure(ctx context.Context, dir string, length time.Duration, rate float64, rounds int) error {
-	if dir == "" {
-		var err error
-		if dir, err = os.MkdirTemp("", "traffic"); err != nil {
-			return fmt.Errorf("make directory: %w", err)
-		}
-		defer func() { _ = os.RemoveAll(dir) }()
+// inDirectory runs f with a directory, or with a temporary one if none is given.
+func inDirectory(dir string, f func(dir string) error) (err error) {
+	if dir != "" {
+		return f(dir)
 	}
+	if dir, err = os.MkdirTemp("", "traffic"); err != nil {
+		return fmt.Errorf("make directory: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	return f(dir)
+}
+
+func measure(ctx context.Context, dir string, length time.Duration, rate float64, rounds int) error {
 	fmt.Println("| recording | requests | p50 ms | p90 ms | p99 ms | max ms | on record |")
 	fmt.Println("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
 	for i := range rounds {
 		for _, recording := range []model.Recording{model.RecordNothing, model.RecordAll} {
-			name := map[model.Recording]string{model.RecordNothing: "none", model.RecordAll: "all"}[recording]
+			name := recordingName(recording)
 			if err := round(ctx, filepath.Join(dir, fmt.Sprintf("%d-%s.db", i, name)), name, recording, length, rate); err != nil {
 				return err
 			}

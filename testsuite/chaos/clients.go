@@ -351,7 +351,7 @@ func (c *clients) judgments(r checker.ServedRequest, random *rand.Rand) []judgme
 	case n == 0:
 		return nil
 	case n == 1:
-		return []judgment{g, wrong("forged-", "fg-no-such-key", "", http.StatusUnauthorized)}
+		return []judgment{g, wrong("forged-", forged(of.key), "", http.StatusUnauthorized)}
 	case n == 2:
 		out := wrong("unknown-", of.key, of.name, http.StatusNotFound)
 		out.Reply = "chatcmpl-no-such-reply"
@@ -368,6 +368,9 @@ func (c *clients) judgments(r checker.ServedRequest, random *rand.Rand) []judgme
 	}
 	return []judgment{g}
 }
+
+// forged returns what looks like a key and is none.
+func forged(key string) string { return key[:max(0, len(key)-3)] + "777" }
 
 // giveLater gives feedback after a time, until it is answered, and notes the answers.
 func (c *clients) giveLater(ctx context.Context, g judgment, after time.Duration) error {
