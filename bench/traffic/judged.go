@@ -46,6 +46,10 @@ type account struct {
 	surprises []string           // answers that are wrong
 }
 
+func newAccount() *account {
+	return &account{failures: map[string]int{}, replies: map[string]string{}, accepted: map[string]float64{}, refused: map[string]bool{}, answers: map[int]int{}}
+}
+
 // measureJudged measures a load without recording and with it, prints what came of both, and
 // fails if anything was lost or doubled.
 func measureJudged(ctx context.Context, dir string, l judgedLoad) error {
@@ -75,7 +79,7 @@ func (l judgedLoad) measure(ctx context.Context, file string, recording model.Re
 		return "", err
 	}
 	defer g.close()
-	a := &account{failures: map[string]int{}, replies: map[string]string{}, accepted: map[string]float64{}, refused: map[string]bool{}, answers: map[int]int{}}
+	a := newAccount()
 	clients := &judgingClients{load: l, key: key, url: g.url, recorded: recording == model.RecordAll, account: a, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 512}, Timeout: time.Minute}}
 	ended := make(chan struct{})
 	kills := make(chan int, 1)
