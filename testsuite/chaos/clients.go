@@ -189,7 +189,7 @@ func (c *clients) ask(ctx context.Context, d *dialog, r *checker.ServedRequest, 
 	if err != nil {
 		return nil, fmt.Errorf("encode request: %w", err)
 	}
-	tries, leave := 0, random.IntN(10) == 0
+	tries, leave := 0, random.IntN(3) == 0
 	send := func() (checker.ServedReply, error) {
 		for ; ; tries++ {
 			reply, raw, err := c.sendOnce(ctx, d, body, tries, stream)
