@@ -154,7 +154,7 @@ func (c *clients) converse(ctx context.Context, group *errgroup.Group, random *r
 			return err
 		}
 		d.messages = append(d.messages, message)
-		for _, g := range c.judgments(r, random) {
+		for _, g := range c.judgments(d, r, random) {
 			after := time.Duration(random.Int64N(int64(latestFeedback)))
 			group.Go(func() error { return c.giveLater(ctx, g, after) })
 		}
@@ -328,13 +328,16 @@ type judgment struct {
 	reward float64 // of other feedback under the same id, after it; 0 is none
 }
 
-// judgments returns the feedback on a reply: right feedback in most cases, and now and then
-// some that has to be refused.
-func (c *clients) judgments(r checker.ServedRequest, random *rand.Rand) []judgment {
+// judgments returns the feedback on a reply, or on the conversation so far if that has a name:
+// right feedback in most cases, and now and then some that has to be refused.
+func (c *clients) judgments(d *dialog, r checker.ServedRequest, random *rand.Rand) []judgment {
 	of := c.all[slices.IndexFunc(c.all, func(one *servingClient) bool { return one.name == r.Client })]
 	g := judgment{key: of.key, GivenFeedback: checker.GivenFeedback{
 		Client: of.name, ID: fmt.Sprintf("on-%d-%d", r.Dialog, r.Turn), Reply: r.Reply.ID, Reward: []float64{1, 0.5, -0.5, -1}[random.IntN(4)],
 	}}
+	if d.name != "" && random.IntN(4) == 0 {
+		g.Reply, g.Conversation, g.Dialog = "", d.name, d.number
+	}
 	wrong := func(id string, key, client string, want int) judgment {
 		out := g
 		out.ID, out.key, out.Client, out.Want = id+g.ID, key, client, want
@@ -354,7 +357,7 @@ func (c *clients) judgments(r checker.ServedRequest, random *rand.Rand) []judgme
 		return []judgment{g, wrong("forged-", forged(of.key), "", http.StatusUnauthorized)}
 	case n == 2:
 		out := wrong("unknown-", of.key, of.name, http.StatusNotFound)
-		out.Reply = "chatcmpl-no-such-reply"
+		out.Reply, out.Conversation = "chatcmpl-no-such-reply", ""
 		if !of.judges {
 			out.Want = http.StatusForbidden
 		}
@@ -407,7 +410,11 @@ func (c *clients) note(g checker.GivenFeedback) {
 
 // give sends feedback until a gateway answers, and returns the status.
 func (c *clients) give(ctx context.Context, g judgment) (int, error) {
-	body, err := json.Marshal(map[string]any{"id": g.ID, "reply": g.Reply, "reward": g.Reward})
+	said := map[string]any{"id": g.ID, "reward": g.Reward, "reply": g.Reply}
+	if g.Reply == "" {
+		said = map[string]any{"id": g.ID, "reward": g.Reward, "conversation": g.Conversation, "model": c.run}
+	}
+	body, err := json.Marshal(said)
 	if err != nil {
 		return 0, fmt.Errorf("encode feedback: %w", err)
 	}

@@ -114,10 +114,18 @@ func TestClientsGiveEveryKindOfFeedback(t *testing.T) {
 	t.Parallel()
 	c := &clients{all: servingClients()}
 	random := rand.New(rand.NewPCG(1, 2))
-	wants, doubled, changed := map[int]int{}, 0, 0
+	wants, doubled, changed, whole := map[int]int{}, 0, 0, 0
 	for n := range 1000 {
 		r := checker.ServedRequest{Client: c.all[n%3].name, Dialog: n, Consents: n%2 == 0, Reply: checker.ServedReply{ID: "r"}}
-		for _, g := range c.judgments(r, random) {
+		d := &dialog{number: n}
+		if n%5 == 0 {
+			d.name = "named"
+		}
+		for _, g := range c.judgments(d, r, random) {
+			if g.Reply == "" {
+				whole++
+				require.Equal(t, "named", g.Conversation)
+			}
 			wants[g.Want]++
 			if g.twice {
 				doubled++
@@ -133,6 +141,7 @@ func TestClientsGiveEveryKindOfFeedback(t *testing.T) {
 	}
 	require.Positive(t, doubled)
 	require.Positive(t, changed)
+	require.Positive(t, whole)
 }
 
 func TestTrafficHasTwoGatewaysToKill(t *testing.T) {

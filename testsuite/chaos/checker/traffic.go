@@ -45,8 +45,12 @@ type ServedReply struct{ ID, Content string }
 type GivenFeedback struct {
 	Client string // the name of its key, or empty for a key that nobody has
 	ID     string
-	Reply  string // the id of a reply
-	Reward float64
+	// Reply is the id of a reply. If it is empty, the feedback is about the whole conversation
+	// Dialog of the client, which calls it Conversation.
+	Reply        string
+	Conversation string
+	Dialog       int
+	Reward       float64
 	// Want is the status of the only right refusal, or 0 if the feedback is to be accepted.
 	Want int
 	// Statuses are all answers of gateways, but for those that say to try again. Feedback is
@@ -237,10 +241,7 @@ func checkGivenFeedback(f *Findings, e TrafficEvidence) {
 		}
 		rows[r.ID] = r
 	}
-	owners := map[string]int{} // of replies: the conversation
-	for _, c := range e.Records.Calls {
-		owners[c.ID] = c.Task
-	}
+	owners := e.owners()
 	given := map[string]bool{}
 	for _, g := range e.Feedback {
 		row, ok := rows[g.row()]
@@ -253,13 +254,13 @@ func checkGivenFeedback(f *Findings, e TrafficEvidence) {
 			case g.Want != 0 && s == g.Want:
 				f.Traffic.Refused++
 			case g.Want != 0:
-				f.wrong("feedback %s on %s by %q got status %d instead of %d", g.ID, g.Reply, g.Client, s, g.Want)
+				f.wrong("feedback %s on %s by %q got status %d instead of %d", g.ID, g.about(), g.Client, s, g.Want)
 			case s == http.StatusCreated:
 				created++
 			case s == http.StatusOK:
 				f.Traffic.Known++
 			default:
-				f.wrong("feedback %s on %s by %q got status %d", g.ID, g.Reply, g.Client, s)
+				f.wrong("feedback %s on %s by %q got status %d", g.ID, g.about(), g.Client, s)
 			}
 		}
 		switch {
@@ -267,8 +268,8 @@ func checkGivenFeedback(f *Findings, e TrafficEvidence) {
 			f.doubled("feedback %s was recorded %d times", g.row(), created)
 		case g.Want == 0 && g.accepted() && !ok:
 			f.lost("feedback %s was accepted and is not on record", g.row())
-		case g.Want == 0 && ok && (row.Reply != g.Reply || row.Reward == nil || *row.Reward != g.Reward || row.Client != g.Client || row.Conversation != owners[g.Reply]):
-			f.wrong("feedback %s says %v of reply %s, on record it is %s", g.row(), g.Reward, g.Reply, row)
+		case g.Want == 0 && ok && (row.Reply != g.Reply || row.Reward == nil || *row.Reward != g.Reward || row.Client != g.Client || row.Conversation != owners[g.about()]):
+			f.wrong("feedback %s says %v of %s, on record it is %s", g.row(), g.Reward, g.about(), row)
 		case g.Want != 0 && g.Want != http.StatusConflict && ok:
 			f.wrong("feedback %s was refused and is on record", g.row())
 		}
@@ -281,6 +282,29 @@ func checkGivenFeedback(f *Findings, e TrafficEvidence) {
 			f.wrong("feedback %s is on record, and no client gave it", r.ID)
 		}
 	}
+}
+
+// about names what the feedback is about.
+func (g GivenFeedback) about() string {
+	if g.Reply == "" {
+		return fmt.Sprint(g.Dialog)
+	}
+	return g.Reply
+}
+
+// owners returns the numbers of conversations, by the ids of their replies, and by the
+// clients' numbers.
+func (e TrafficEvidence) owners() map[string]int {
+	out := map[string]int{}
+	for _, c := range e.Records.Calls {
+		out[c.ID] = c.Task
+	}
+	for _, r := range e.Requests {
+		if n, ok := out[r.Reply.ID]; ok {
+			out[fmt.Sprint(r.Dialog)] = n
+		}
+	}
+	return out
 }
 
 // checkUses checks that no feedback is used by two segments, and that the marks on the
@@ -380,7 +404,8 @@ func checkSegmentBatch(f *Findings, e TrafficEvidence, s Segment) {
 }
 
 // judged returns the calls of a conversation that a segment learns from: those that its
-// feedback is about, unless an earlier segment has learned from them.
+// feedback is about, unless an earlier segment has learned from them. Feedback on the whole
+// conversation, whose reply is empty, is about the calls that it had then.
 func (r TrafficRecords) judged(s Segment, conversation, calls int) []ServedCall {
 	now, before := map[string]bool{}, map[string]bool{}
 	for _, f := range r.Feedback {
@@ -392,9 +417,18 @@ func (r TrafficRecords) judged(s Segment, conversation, calls int) []ServedCall 
 			before[f.Reply] = true
 		}
 	}
+	learned := 0 // calls that earlier segments could learn from
+	for _, earlier := range r.Segments {
+		if i := slices.Index(earlier.Conversations, conversation); earlier.Step < s.Step && i >= 0 && i < len(earlier.Calls) {
+			learned = max(learned, earlier.Calls[i])
+		}
+	}
 	var out []ServedCall
 	for _, c := range r.Calls {
-		if c.Task == conversation && c.Seq < calls && now[c.ID] && !before[c.ID] {
+		if c.Task != conversation || c.Seq >= calls || before[c.ID] || before[""] && c.Seq < learned {
+			continue
+		}
+		if now[c.ID] || now[""] {
 			out = append(out, c)
 		}
 	}

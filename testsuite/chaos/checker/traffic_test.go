@@ -89,6 +89,31 @@ func TestAReplyIsLearnedFromOnce(t *testing.T) {
 	require.Contains(t, checker.CheckTraffic(e).Wrong[0], "the batch of segment 2 has 2 sampled tokens of conversation 0")
 }
 
+// Feedback on a whole conversation is about all that was said until its segment was chosen, and
+// another piece about what was said since.
+func TestAWholeConversationIsJudged(t *testing.T) {
+	t.Parallel()
+	e, reward := trafficEvidence(), 0.5
+	for i, n := range []int{1, 2} { // segment 1 has one call of conversation 0, segment 2 the other
+		id := fmt.Sprint("whole-", n)
+		e.Feedback = append(e.Feedback, checker.GivenFeedback{Client: "ada", ID: id, Conversation: "c", Reward: reward, Statuses: []int{http.StatusCreated}})
+		e.Records.Feedback = append(e.Records.Feedback, checker.FeedbackRow{ID: "ada/" + id, Reward: &reward, Client: "ada", Step: n})
+		e.Records.Segments[i].Feedback = append(e.Records.Segments[i].Feedback, "ada/"+id)
+	}
+	// What was said of its replies is of no segment.
+	e.Records.Feedback[0].Step, e.Records.Feedback[1].Step = 0, 0
+	first, second := &e.Records.Segments[0], &e.Records.Segments[1]
+	first.Feedback, first.Calls, first.Replies = first.Feedback[2:], []int{1}, 1
+	second.Conversations, second.Calls, second.Replies = []int{0, 1}, []int{2, 2}, 3
+	e.Batches[1].Sampled[0], e.Batches[2].Sampled[0] = []int32{0, 0}, []int32{0, 1}
+	require.Empty(t, checker.CheckTraffic(e).Wrong)
+	e.Batches[2].Sampled[0] = []int32{0, 0, 0, 1}
+	require.Contains(t, checker.CheckTraffic(e).Wrong[0], "the batch of segment 2 has 4 sampled tokens of conversation 0")
+	e.Batches[2].Sampled[0] = []int32{0, 1}
+	e.Feedback[len(e.Feedback)-1].Dialog = 1
+	require.Contains(t, checker.CheckTraffic(e).Wrong[0], "feedback ada/whole-2 says 0.5 of 1")
+}
+
 func TestTheBatchOfASegmentIsReadFromItsFile(t *testing.T) {
 	t.Parallel()
 	b := model.Batch{Policy: model.DefaultPolicy, Step: 1, VocabSize: 40}
