@@ -46,6 +46,8 @@ type Coordinator struct {
 	// Collector deletes files that are no longer needed when a step has been recorded.
 	// nil keeps all files.
 	Collector Collector
+	// Pruner removes what is no longer needed of runs that have ended.
+	Pruner Pruner
 	// Directory is the working directory of commands if a workflow's input sets none.
 	Directory string
 

@@ -72,6 +72,7 @@ func Workflows(r Registry) {
 		"CandidateWorkflow":  workflows.CandidateWorkflow,
 		"PhasesWorkflow":     workflows.PhasesWorkflow,
 		"TrafficWorkflow":    workflows.TrafficWorkflow,
+		"PruneWorkflow":      workflows.PruneWorkflow,
 	} {
 		r.RegisterWorkflowWithOptions(f, workflow.RegisterOptions{Name: name})
 	}

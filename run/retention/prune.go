@@ -5,26 +5,81 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// PruneRule says what is no longer needed of runs that have ended.
+// PruneRule says what is no longer needed of runs that have ended. Its JSON is the input of
+// workflows.
 type PruneRule struct {
-	// Selects chooses runs by name.
-	Selects func(run string) bool
-	// OlderThan is how long ago a run has to have ended.
-	OlderThan time.Duration
+	// Runs is a pattern of path.Match for the names of runs.
+	Runs string `json:"runs"`
+	// OlderThan is how long ago a run has to have ended, in nanoseconds.
+	OlderThan time.Duration `json:"older_than"`
 	// Weights deletes the files of versions that Keep does not keep, besides those that are
 	// never deleted.
-	Weights bool
-	Keep    spec.Keep
+	Weights bool      `json:"weights"`
+	Keep    spec.Keep `json:"keep"`
 	// Records removes the bodies of calls, the spans and the printed output of all attempts.
-	Records bool
+	Records bool `json:"records"`
+}
+
+// Check returns an error if the rule is none.
+func (r PruneRule) Check() error {
+	if _, err := path.Match(r.Runs, ""); err != nil {
+		return fmt.Errorf("pattern of runs %q: %w", r.Runs, err)
+	}
+	if r.OlderThan < 0 {
+		return fmt.Errorf("age %s: give 0 or more", r.OlderThan)
+	}
+	if r.Weights && (r.Keep.Last < 1 || r.Keep.Every < 0) {
+		return fmt.Errorf("versions to keep: give at least 1 of the newest (not %d), and 0 or more for multiples (not %d)", r.Keep.Last, r.Keep.Every)
+	}
+	if !r.Weights && !r.Records {
+		return errors.New("neither weights nor records: give at least one of them")
+	}
+	return nil
+}
+
+// Text describes the rule in words.
+func (r PruneRule) Text() string {
+	var parts []string
+	if r.Weights {
+		kept := fmt.Sprintf("weights but for the newest %s", readable.Count(r.Keep.Last, "version"))
+		if r.Keep.Every > 0 {
+			kept += fmt.Sprintf(", multiples of %d", r.Keep.Every)
+		}
+		if r.Keep.Promoted {
+			kept += ", all promoted ones"
+		}
+		parts = append(parts, kept)
+	}
+	if r.Records {
+		parts = append(parts, "bodies of calls")
+	}
+	return fmt.Sprintf("%s of runs %s that ended longer ago than %s", strings.Join(parts, ", and "), r.Runs, AgeText(r.OlderThan))
+}
+
+// AgeText returns an age as `fulgurite prune --older-than` takes it.
+func AgeText(age time.Duration) string {
+	const day = 24 * time.Hour
+	if age > 0 && age%day == 0 {
+		return fmt.Sprintf("%dd", age/day)
+	}
+	return age.String()
+}
+
+// selects reports whether the rule is about the run with a name.
+func (r PruneRule) selects(run string) bool {
+	ok, err := path.Match(r.Runs, run)
+	return ok && err == nil
 }
 
 // PruneReport says what a rule removes. The keys of its JSON are a public contract.
@@ -60,13 +115,16 @@ type PrunedRun struct {
 // safe beside runs under way, and if it is interrupted, the next call continues.
 func (f *Forgetter) Prune(ctx context.Context, rule PruneRule, by string, dryRun bool, before func(PruneReport) error) (PruneReport, error) {
 	out := PruneReport{Runs: []PrunedRun{}, Skipped: []string{}, DryRun: dryRun}
+	if err := rule.Check(); err != nil {
+		return out, fmt.Errorf("rule for pruning: %w", err)
+	}
 	runs, err := f.Store.Runs(ctx)
 	if err != nil {
 		return out, err
 	}
 	var ended []record.Run
 	for _, r := range slices.Backward(runs) {
-		if !rule.Selects(r.Name) {
+		if !rule.selects(r.Name) {
 			continue
 		}
 		out.Selected++

@@ -16,9 +16,7 @@ import (
 // prune applies a rule to all runs, whenever they ended.
 func (r records) prune(rule retention.PruneRule, dryRun bool) retention.PruneReport {
 	r.t.Helper()
-	if rule.Selects == nil {
-		rule.Selects = func(string) bool { return true }
-	}
+	rule.Runs = "*"
 	said := retention.PruneReport{}
 	report, err := r.forgetter().Prune(r.t.Context(), rule, "me", dryRun, func(p retention.PruneReport) error { said = p; return nil })
 	require.NoError(r.t, err)
@@ -83,7 +81,7 @@ func TestPruningKeepsWhatTheRuleSays(t *testing.T) {
 
 func TestAPruningThatWasKilledIsEndedByTheNext(t *testing.T) {
 	t.Parallel()
-	rule := retention.PruneRule{Selects: func(string) bool { return true }, Weights: true, Keep: spec.Keep{Last: 1}}
+	rule := retention.PruneRule{Runs: "*", Weights: true, Keep: spec.Keep{Last: 1}}
 	for left, ended := 0, false; !ended; left++ {
 		r := open(t)
 		r.run("a", nil, 5)
@@ -161,7 +159,7 @@ func TestNothingIsPrunedIfItMayNotBeSaid(t *testing.T) {
 	r.run("a", nil, 5)
 	r.finish("a")
 	no := errors.New("no")
-	_, err := r.forgetter().Prune(t.Context(), retention.PruneRule{Selects: func(string) bool { return true }, Weights: true, Keep: spec.Keep{Last: 1}}, "me", false, func(retention.PruneReport) error { return no })
+	_, err := r.forgetter().Prune(t.Context(), retention.PruneRule{Runs: "*", Weights: true, Keep: spec.Keep{Last: 1}}, "me", false, func(retention.PruneReport) error { return no })
 	require.ErrorIs(t, err, no)
 	require.Len(t, r.loads("a", 5), 6)
 }
@@ -183,7 +181,7 @@ func TestAPruningOfRecordsThatWasKilledAtItsEndIsEndedByTheNext(t *testing.T) {
 	t.Parallel()
 	r := open(t)
 	r.trained("demo", "")
-	rule := retention.PruneRule{Selects: func(string) bool { return true }, Records: true}
+	rule := retention.PruneRule{Runs: "*", Records: true}
 	f := r.forgetter()
 	f.Store = &slowly{r.store, 2} // which is while it ends
 	_, err := f.Prune(t.Context(), rule, "me", false, func(retention.PruneReport) error { return nil })
@@ -197,4 +195,28 @@ func TestAPruningOfRecordsThatWasKilledAtItsEndIsEndedByTheNext(t *testing.T) {
 	require.Len(t, stones, 1)
 	require.False(t, stones[0].Ended.IsZero())
 	require.Empty(t, r.prune(rule, false).Runs)
+}
+
+func TestAPruneRuleSaysWhatItRemovesAndWhatIsWrongWithIt(t *testing.T) {
+	t.Parallel()
+	whole := retention.PruneRule{Runs: "try-*", OlderThan: 30 * 24 * time.Hour, Weights: true, Keep: spec.Keep{Last: 3, Every: 100, Promoted: true}, Records: true}
+	require.NoError(t, whole.Check())
+	require.Equal(t, "weights but for the newest 3 versions, multiples of 100, all promoted ones, and bodies of calls of runs try-* that ended longer ago than 30d", whole.Text())
+	require.Equal(t, "bodies of calls of runs * that ended longer ago than 36h0m0s", retention.PruneRule{Runs: "*", OlderThan: 36 * time.Hour, Records: true}.Text())
+	for name, c := range map[string]struct {
+		spoil func(*retention.PruneRule)
+		want  string
+	}{
+		"pattern":  {func(r *retention.PruneRule) { r.Runs = "[" }, `pattern of runs "["`},
+		"age":      {func(r *retention.PruneRule) { r.OlderThan = -time.Hour }, "age -1h0m0s"},
+		"newest":   {func(r *retention.PruneRule) { r.Keep.Last = 0 }, "at least 1 of the newest (not 0)"},
+		"multiple": {func(r *retention.PruneRule) { r.Keep.Every = -1 }, "0 or more for multiples (not -1)"},
+		"nothing":  {func(r *retention.PruneRule) { r.Weights, r.Records = false, false }, "neither weights nor records"},
+	} {
+		rule := whole
+		c.spoil(&rule)
+		require.ErrorContains(t, rule.Check(), c.want, name)
+		_, err := open(t).forgetter().Prune(t.Context(), rule, "me", true, func(retention.PruneReport) error { return nil })
+		require.ErrorContains(t, err, c.want, name)
+	}
 }

@@ -129,8 +129,31 @@ func (r Records) Coordinator(c client.Client, namespace string, sampler remote.S
 		Runs: r.Store, Ledger: r.Store, Attempts: r.Store, Blobs: r.Blobs, Publisher: sampler,
 		Traffic: r.Store, Segments: Starter{c}, Experiments: r.Store, Shadows: r.Store, Sampler: sampler,
 		Cluster: Cluster{c, namespace}, Starter: Starter{c}, Codecs: r.Codecs.Named, Directory: directory, Reflectors: Reflector,
-		Collector: &retention.Collector{Store: r.Store, Blobs: r.Blobs},
+		Collector: &retention.Collector{Store: r.Store, Blobs: r.Blobs}, Pruner: Pruner{r},
 	}, nil
+}
+
+// Pruner prunes the runs on record.
+type Pruner struct{ records Records }
+
+// Prune removes what a rule says is no longer needed of runs that have ended, and makes the
+// database overwrite removed rows. On a dry run it changes nothing.
+func (p Pruner) Prune(ctx context.Context, rule retention.PruneRule, by string, dryRun bool) (retention.PruneReport, error) {
+	return p.records.Prune(ctx, rule, by, dryRun, func(retention.PruneReport) error { return nil })
+}
+
+// Prune does what the method of Pruner does. It calls before with what it is about to
+// remove; an error ends it with nothing removed.
+func (r Records) Prune(ctx context.Context, rule retention.PruneRule, by string, dryRun bool, before func(retention.PruneReport) error) (retention.PruneReport, error) {
+	f := retention.Forgetter{Store: r.Store, Blobs: r.Blobs} // histories stay
+	report, err := f.Prune(ctx, rule, by, dryRun, before)
+	if err != nil || dryRun || !rule.Records {
+		return report, err
+	}
+	if err := r.Store.Scrub(ctx, false); err != nil {
+		return report, fmt.Errorf("rows are removed, but their bytes may still be in the database; prune again: %w", err)
+	}
+	return report, nil
 }
 
 // Runner returns the activities of the rollout queues.

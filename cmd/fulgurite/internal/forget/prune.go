@@ -10,12 +10,18 @@ import (
 	"strings"
 	"time"
 
+	"go.temporal.io/sdk/client"
+
+	"github.com/fulgurite/fulgurite/activities"
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/schedule"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/readable"
+	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/run/retention"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/workflows"
 )
 
 // Prune is `fulgurite prune`.
@@ -28,6 +34,8 @@ type Prune struct {
 	Every     int               `name:"keep-every" help:"Also keep the versions whose numbers are multiples of this." placeholder:"N"`
 	Promoted  bool              `name:"keep-promoted" help:"Also keep all versions that were ever promoted. The promoted one, and the one before it, are always kept."`
 	DryRun    bool              `help:"Say what would be removed, and remove nothing."`
+	Again     time.Duration     `name:"every" help:"Don't do it now, but every so often, such as 24h, by a Temporal Schedule. The processes of the queue training do it." placeholder:"TIME"`
+	Name      string            `help:"With --every, the name of the schedule, which follows prune:. Another call with the same name changes it." default:"default" placeholder:"NAME"`
 	By        string            `help:"Who does it (default: user@host)." placeholder:"NAME"`
 	JSON      bool              `help:"Print JSON." name:"json"`
 	Records   state.RecordFlags `embed:""`
@@ -58,7 +66,7 @@ func (a *age) UnmarshalText(text []byte) error {
 }
 
 // Outputs returns what the command prints as JSON.
-func (*Prune) Outputs() []any { return []any{retention.PruneReport{}} }
+func (*Prune) Outputs() []any { return []any{retention.PruneReport{}, scheduledPrune{}} }
 
 // Run removes what is no longer needed, and says before what that is.
 func (c *Prune) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
@@ -68,6 +76,13 @@ func (c *Prune) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) e
 	if c.Last < 1 || c.Every < 0 {
 		return terminal.Usagef("--keep-last is at least 1, and --keep-every at least 0")
 	}
+	rule := retention.PruneRule{
+		Runs: c.Runs, OlderThan: time.Duration(c.OlderThan), Weights: c.Weights || !c.Bodies, Records: c.Bodies,
+		Keep: spec.Keep{Last: c.Last, Every: c.Every, Promoted: c.Promoted},
+	}
+	if c.Again != 0 {
+		return c.schedule(ctx, s, t, rule)
+	}
 	if c.Records.Store != "" && c.Records.Blobs == "" {
 		return terminal.Usagef("--blobs: missing: give the directory of the blobs that belong to --store, because files are removed, too")
 	}
@@ -76,14 +91,8 @@ func (c *Prune) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) e
 		return err
 	}
 	defer records.Close()
-	f := retention.Forgetter{Store: records.Store, Blobs: records.Blobs} // histories stay
-	rule := retention.PruneRule{
-		Selects:   func(run string) bool { ok, _ := path.Match(c.Runs, run); return ok },
-		OlderThan: time.Duration(c.OlderThan), Weights: c.Weights || !c.Bodies, Records: c.Bodies,
-		Keep: spec.Keep{Last: c.Last, Every: c.Every, Promoted: c.Promoted},
-	}
 	none := errors.New("none")
-	done, err := f.Prune(ctx, rule, cmp.Or(c.By, state.Person()), c.DryRun, func(r retention.PruneReport) error {
+	done, err := records.Prune(ctx, rule, cmp.Or(c.By, state.Person()), c.DryRun, func(r retention.PruneReport) error {
 		if r.Selected == 0 {
 			return none
 		}
@@ -104,10 +113,45 @@ func (c *Prune) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) e
 	case !c.DryRun && len(done.Runs) > 0:
 		t.Printf("All of it is removed.\n")
 	}
-	if c.DryRun || !c.Bodies {
-		return nil
+	return nil
+}
+
+// schedule makes or changes the Temporal Schedule that does it.
+func (c *Prune) schedule(ctx context.Context, s *state.Flags, t *terminal.Terminal, rule retention.PruneRule) error {
+	if err := schedule.CheckEvery(c.Again); err != nil {
+		return err
 	}
-	return records.Store.Scrub(ctx, false)
+	if err := record.CheckRunName(c.Name); err != nil {
+		return terminal.Usagef("--name %q: use 1 to 63 of a-z, 0-9, '.', '_' and '-', with a letter or digit at both ends", c.Name)
+	}
+	if c.DryRun || c.Records.Store != "" || c.Records.Blobs != "" {
+		return terminal.Usagef("--every: give it without --dry-run, --store and --blobs: nothing is removed now, and the processes of the queue %s have a store and blobs", workflows.QueueTraining)
+	}
+	temporal, err := s.Dial(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer temporal.Close()
+	id := schedule.OfPruning(c.Name)
+	err = schedule.Put(ctx, temporal, id, c.Again, &client.ScheduleWorkflowAction{
+		ID: id, Workflow: workflows.TypePrune, Args: []any{activities.PruneInput{Rule: rule, By: cmp.Or(c.By, state.Person())}}, TaskQueue: workflows.QueueTraining,
+		StaticSummary: "removes " + rule.Text(),
+	})
+	if err != nil {
+		return fmt.Errorf("make schedule %s: %w", id, err)
+	}
+	if c.JSON {
+		return t.JSON(scheduledPrune{id, c.Again.String(), rule.Text()})
+	}
+	t.Printf("Schedule %s removes every %s %s: %s\n", id, c.Again, rule.Text(), s.Command("schedule", "list"))
+	return nil
+}
+
+// scheduledPrune is the answer of `fulgurite prune --every --json`.
+type scheduledPrune struct {
+	Prune string `json:"prune"`
+	Every string `json:"every"`
+	Rule  string `json:"rule"`
 }
 
 // print says what is removed.
@@ -116,7 +160,7 @@ func (c *Prune) print(t *terminal.Terminal, r retention.PruneReport) {
 	if c.DryRun {
 		word = "would be"
 	}
-	t.Printf("Of %s, %d ended longer ago than %s. About %s %s removed:\n", readable.Count(r.Selected, "run"), r.Ended, time.Duration(c.OlderThan), readable.Bytes(r.Bytes), word)
+	t.Printf("Of %s, %d ended longer ago than %s. About %s %s removed:\n", readable.Count(r.Selected, "run"), r.Ended, retention.AgeText(time.Duration(c.OlderThan)), readable.Bytes(r.Bytes), word)
 	for _, one := range r.Runs {
 		t.Printf("  %s, ended %s\n", one.Run, readable.Time(one.Finished))
 		if one.Files > 0 {
