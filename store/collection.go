@@ -115,6 +115,16 @@ func holdings(ctx context.Context, q database.Querier, run, policy string) (h re
 	return h, err
 }
 
+// KeptManifests returns the manifests of all versions of all runs that are not collected,
+// and of saved progress, at some moment. It locks nothing.
+func (s *Store) KeptManifests(ctx context.Context) ([]string, error) {
+	manifests, err := database.List(ctx, s.db.Read(), database.Scalar[string], manifestsKept)
+	if err != nil {
+		return nil, fmt.Errorf("read which files versions have: %w", err)
+	}
+	return manifests, nil
+}
+
 // WhileUnchanged calls f with the manifests of all versions of all runs that are not
 // collected, and of saved progress. Until f returns no other version is put on record.
 func (s *Store) WhileUnchanged(ctx context.Context, f func(manifests []string) error) error {

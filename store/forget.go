@@ -20,9 +20,11 @@ const (
 	endForgotten    = `UPDATE forgotten SET ended = $4, report = $5 WHERE run = $1 AND what = $2 AND task = $3`
 
 	markForgetting = `UPDATE runs SET status = 'forgetting' WHERE name = $1 AND execution_id = $2 AND status = $3`
-	deleteRun      = `DELETE FROM runs WHERE name = $1 AND status = 'forgetting'`
-	updateSplits   = `UPDATE runs SET splits = $2 WHERE name = $1`
-	updateResult   = `UPDATE runs SET result = $2 WHERE name = $1`
+	// An agent that still runs may send calls. They are refused once its attempt has ended.
+	cutOff       = `UPDATE attempts SET outcome = 'infra_fault'`
+	deleteRun    = `DELETE FROM runs WHERE name = $1 AND status = 'forgetting'`
+	updateSplits = `UPDATE runs SET splits = $2 WHERE name = $1`
+	updateResult = `UPDATE runs SET result = $2 WHERE name = $1`
 )
 
 // attemptTables hold what an attempt left. Those with texts and tokens come first, so that
@@ -47,7 +49,10 @@ const (
 // BeginForgetting puts a tombstone on record before anything is removed. The run has to be
 // the one on record, and must have ended: otherwise it is record.ErrConflict. From then on
 // a run that is removed has the status record.Forgetting. A tombstone that is on record
-// stays, with its report, and is returned; created says whether this call stored it. What a
+// stays, with its report, and is returned; created says whether this call stored it. While
+// the removal of a task has not ended, neither another task nor the run can be removed, and
+// what is removed of a task has to be planned from the snapshots that the run has now: both
+// are record.ErrConflict. What a
 // user said may also be removed from a run that is under way, since conversations go on as
 // long as versions are served: the caller makes sure that the run has not learned from it.
 func (s *Store) BeginForgetting(ctx context.Context, r record.Run, f record.Forgotten) (stored record.Forgotten, created bool, err error) {
@@ -59,6 +64,11 @@ func (s *Store) BeginForgetting(ctx context.Context, r record.Run, f record.Forg
 		}
 		if now.Status == record.Running && f.What != record.ForgottenUser || now.ExecutionID != r.ExecutionID || now.Status != r.Status {
 			return fmt.Errorf("%w: it is %s", record.ErrConflict, now.Status)
+		}
+		if f.What == record.ForgottenRun || f.What == record.ForgottenTask {
+			if err := refuseBesideTask(t, now, r, f); err != nil {
+				return err
+			}
 		}
 		stored, created, err = database.InsertOrFind(t, insertForgotten, args, func() (record.Forgotten, error) {
 			return database.One(t.Ctx, t, readForgotten, selectForgotten+` WHERE run = $1 AND what = $2 AND task = $3`, f.Run, string(f.What), f.Task)
@@ -72,6 +82,30 @@ func (s *Store) BeginForgetting(ctx context.Context, r record.Run, f record.Forg
 		return stored, false, fmt.Errorf("begin to forget %s of run %s: %w", f.What, f.Run, err)
 	}
 	return stored, created, nil
+}
+
+// refuseBesideTask returns an error if the removal of another task is under way, or has ended
+// since r was read. Both would write their own snapshots of the run's tasks, so that the one
+// brings back what the other removes.
+func refuseBesideTask(t database.Tx, now, r record.Run, f record.Forgotten) error {
+	all, err := database.List(t.Ctx, t, readForgotten, forgottenOfRun, f.Run)
+	if err != nil {
+		return err
+	}
+	for _, one := range all {
+		if one.What != record.ForgottenTask || one.What == f.What && one.Task == f.Task {
+			continue
+		}
+		if one.Ended.IsZero() {
+			return fmt.Errorf("%w: the removal of its task %q has begun and not ended", record.ErrConflict, one.Task)
+		}
+	}
+	for kind, split := range now.Splits {
+		if f.What == record.ForgottenTask && r.Splits[kind].Digest != split.Digest {
+			return fmt.Errorf("%w: another task was removed from its split %s meanwhile", record.ErrConflict, kind)
+		}
+	}
+	return nil
 }
 
 // EndForgetting records that everything is gone, and what it was. It removes the row of a
@@ -130,6 +164,9 @@ func (s *Store) RowsOfRun(ctx context.Context, run string) ([]record.RowCount, e
 // in transactions of about 20 ms. If it is interrupted, the next call continues. The run
 // has to have the status record.Forgetting.
 func (s *Store) RemoveRows(ctx context.Context, run string) error {
+	if err := s.changeRows(ctx, cutOff, "attempts", `run = $1 AND outcome = '' AND EXISTS (SELECT 1 FROM runs WHERE name = $1 AND status = 'forgetting')`, run); err != nil {
+		return fmt.Errorf("end the open attempts of run %s: %w", run, err)
+	}
 	for _, table := range runTables {
 		if err := s.removeRows(ctx, table, `run = $1 AND EXISTS (SELECT 1 FROM runs WHERE name = $1 AND status = 'forgetting')`, run); err != nil {
 			return fmt.Errorf("remove %s of run %s: %w", table, run, err)
@@ -140,9 +177,16 @@ func (s *Store) RemoveRows(ctx context.Context, run string) error {
 
 // removeRows removes the rows of a table for which a condition holds.
 func (s *Store) removeRows(ctx context.Context, table, where string, args ...any) error {
+	return s.changeRows(ctx, `DELETE FROM `+table, table, where, args...)
+}
+
+// changeRows applies a statement, which has no condition of its own, to the rows of a table
+// for which a condition holds, in transactions of about 20 ms. The condition must not hold
+// for a row any more once it is changed.
+func (s *Store) changeRows(ctx context.Context, change, table, where string, args ...any) error {
 	limit := fmt.Sprintf("$%d", len(args)+1)
-	bySQLite := `DELETE FROM ` + table + ` WHERE rowid IN (SELECT rowid FROM ` + table + ` WHERE ` + where + ` LIMIT ` + limit + `)`
-	byPostgres := `DELETE FROM ` + table + ` WHERE ctid = ANY (ARRAY(SELECT ctid FROM ` + table + ` WHERE ` + where + ` LIMIT ` + limit + `))`
+	bySQLite := change + ` WHERE rowid IN (SELECT rowid FROM ` + table + ` WHERE ` + where + ` LIMIT ` + limit + `)`
+	byPostgres := change + ` WHERE ctid = ANY (ARRAY(SELECT ctid FROM ` + table + ` WHERE ` + where + ` LIMIT ` + limit + `))`
 	for rows := firstRows; ; {
 		var n int64
 		var took time.Duration
@@ -194,12 +238,13 @@ func (s *Store) Scrub(ctx context.Context, whole bool) error {
 
 const (
 	attemptsOnTask = `SELECT kind, step, task, sample, attempt FROM attempts WHERE run = $1 AND task_id = $2 ORDER BY kind, step, task, sample, attempt`
-	runsOnTask     = `SELECT DISTINCT run FROM attempts WHERE task_id = $1 ORDER BY run`
+	// The second condition is that of the index attempts_of_task.
+	runsOnTask = `SELECT DISTINCT run FROM attempts WHERE task_id = $1 AND task_id <> '' ORDER BY run`
 
 	// A grader's reward may be only in the table of rewards, whose rows go.
 	emptyAttempt = `UPDATE attempts SET reward = COALESCE(reward, (SELECT g.value FROM rewards g WHERE g.run = attempts.run AND g.kind = attempts.kind
 AND g.step = attempts.step AND g.task = attempts.task AND g.sample = attempts.sample AND g.attempt = attempts.attempt AND g.name = 'final' AND g.call_id = '' AND g.source = 'grader')),
-result = '', error = $7, stdout = '', stderr = '', verdict = '' WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND attempt = $6`
+outcome = CASE outcome WHEN '' THEN 'infra_fault' ELSE outcome END, result = '', error = $7, stdout = '', stderr = '', verdict = '' WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND attempt = $6`
 	emptyQuarantine  = `UPDATE quarantines SET reason = $5 WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4`
 	emptyQuarantines = `UPDATE quarantines SET reason = $3 WHERE run = $1 AND place = $2`
 
@@ -221,8 +266,7 @@ func (s *Store) AttemptsOnTask(ctx context.Context, run, task string) ([]record.
 	return all, nil
 }
 
-// RunsOnTask returns the names of the runs with an attempt on the task with an id. It reads
-// all attempts.
+// RunsOnTask returns the names of the runs with an attempt on the task with an id.
 func (s *Store) RunsOnTask(ctx context.Context, task string) ([]string, error) {
 	all, err := database.List(ctx, s.db.Read(), database.Scalar[string], runsOnTask, task)
 	if err != nil {
@@ -235,7 +279,8 @@ func (s *Store) RunsOnTask(ctx context.Context, task string) ([]string, error) {
 const ForgottenError = "its task was forgotten"
 
 // EmptyAttempt removes what an attempt left, and all texts of its row. The row stays, with
-// its outcome, reward and counts.
+// its outcome, reward and counts. An open attempt ends, so that its agent's calls are
+// refused from then on.
 func (s *Store) EmptyAttempt(ctx context.Context, a record.Address) error {
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
 		if t.ForUpdate == "" {
@@ -329,7 +374,8 @@ func (s *Store) SetResult(ctx context.Context, run string, result []byte) error 
 var bodyTables = []string{"exchanges", "spans"}
 
 const (
-	emptyOutputs    = `UPDATE attempts SET stdout = '', stderr = '' WHERE run = $1 AND kind = $2 AND step = $3 AND (stdout <> '' OR stderr <> '')`
+	emptyOutputs    = `UPDATE attempts SET stdout = '', stderr = ''`
+	withOutputs     = `run = $1 AND kind = $2 AND step = $3 AND (stdout <> '' OR stderr <> '')`
 	selectKindSteps = `SELECT DISTINCT kind, step FROM attempts WHERE run = $1 ORDER BY kind, step`
 	sumBodies       = `SELECT COALESCE(SUM(LENGTH(request) + LENGTH(response)), 0) FROM exchanges WHERE run = $1 AND kind <> 'served'`
 	sumSpans        = `SELECT COALESCE(SUM(LENGTH(attributes) + LENGTH(message)), 0) FROM spans WHERE run = $1 AND kind <> 'served'`
@@ -373,10 +419,7 @@ func (s *Store) RemoveBodies(ctx context.Context, run string) error {
 	}, selectKindSteps, run)
 	for _, one := range steps {
 		if err == nil {
-			err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
-				_, err := t.Exec(emptyOutputs, run, one.kind, one.step)
-				return err
-			})
+			err = s.changeRows(ctx, emptyOutputs, "attempts", withOutputs, run, one.kind, one.step)
 		}
 	}
 	if err != nil {
@@ -422,6 +465,16 @@ func (s *Store) PromptsOfOthers(ctx context.Context, run string) ([]string, erro
 		return nil, fmt.Errorf("read which prompts other runs than %s have: %w", run, err)
 	}
 	return files.Others, nil
+}
+
+// FilesOfOthers returns the blobs that the rows of all runs but one name at some moment. It
+// locks nothing.
+func (s *Store) FilesOfOthers(ctx context.Context, run string) (record.NamedFiles, error) {
+	files, err := namedFiles(ctx, s.db.Read(), ofOthers, run)
+	if err != nil {
+		return files, fmt.Errorf("read which files other runs than %s have: %w", run, err)
+	}
+	return files, nil
 }
 
 // WhileOthersNeed calls f with the blobs that the rows of all runs but one name. Until f

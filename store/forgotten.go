@@ -104,13 +104,26 @@ func refuseRemoved(t database.Tx, run string) error {
 const removedOfAttempt = selectForgotten + ` f WHERE f.run = $1 AND EXISTS (SELECT 1 FROM attempts a` + atAttempt + `
 AND a.begun <= f.begun AND (f.what = 'records' OR f.what = 'task' AND f.task = a.task_id)) ORDER BY what, task LIMIT 1`
 
+// removedTaskOfAttempt is the same without the removal of bodies, which keeps rewards.
+const removedTaskOfAttempt = selectForgotten + ` f WHERE f.run = $1 AND f.what = 'task' AND EXISTS (SELECT 1 FROM attempts a` + atAttempt + `
+AND a.begun <= f.begun AND f.task = a.task_id) ORDER BY what, task LIMIT 1`
+
 // refuseLate returns an error if what an attempt left was removed, so that texts which are
 // sent late don't bring it back. It locks the run: see refuseRemoved.
 func refuseLate(t database.Tx, a record.Address) error {
+	return refuseLateUnder(t, a, removedOfAttempt)
+}
+
+// refuseLateReward does the same for rewards, which stay when bodies are removed.
+func refuseLateReward(t database.Tx, a record.Address) error {
+	return refuseLateUnder(t, a, removedTaskOfAttempt)
+}
+
+func refuseLateUnder(t database.Tx, a record.Address, removed string) error {
 	if err := refuseRemoved(t, a.Run); err != nil {
 		return fenced(err)
 	}
-	f, err := database.One(t.Ctx, t, readForgotten, removedOfAttempt, attemptKey(a)...)
+	f, err := database.One(t.Ctx, t, readForgotten, removed, attemptKey(a)...)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
 		return nil

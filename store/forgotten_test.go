@@ -1,6 +1,9 @@
 package store_test
 
 import (
+	"fmt"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -148,6 +151,9 @@ func TestTextsThatAreSentLateDoNotBringBackWhatWasForgotten(t *testing.T) {
 			for _, one := range step.of {
 				refused(one, step.why)
 			}
+			if step.stone.What == record.ForgottenTask {
+				require.NoError(t, s.EndForgetting(ctx, step.stone))
+			}
 			for _, one := range step.kept {
 				taken(one)
 			}
@@ -168,4 +174,111 @@ func TestAFileThatAForgottenRunLeftIsAbandoned(t *testing.T) {
 		require.NoError(t, s.CollectAbandoned(t.Context(), time.Now(), func(abandoned, _, _ []string) error { gone = abandoned; return nil }))
 		require.Equal(t, []string{"left"}, gone)
 	})
+}
+
+// An agent may still run when what its attempt left is removed.
+func TestAnAgentThatStillRunsAddsNoCallAndNoRewardToWhatWasForgotten(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		ctx := t.Context()
+		_, _, err := s.CreateRun(ctx, record.Run{Name: "demo", ExecutionID: "x"})
+		require.NoError(t, err)
+		require.NoError(t, s.FinishRun(ctx, "demo", record.Completed, nil)) // by another worker
+		r, err := s.Run(ctx, "demo")
+		require.NoError(t, err)
+		a, err := s.BeginAttempt(ctx, rollout(0, 0), "secret", terms, "k")
+		require.NoError(t, err)
+		b, err := s.BeginAttempt(ctx, rollout(1, 0), "other", terms, "k")
+		require.NoError(t, err)
+		seqs := map[record.Address]int{}
+		writes := func(a record.Address) []error {
+			seq := seqs[a]
+			seqs[a]++
+			c := call(a, seq, []int32{1, 2}, []int32{3})
+			return []error{
+				s.AppendCall(ctx, &c),
+				s.PutReward(ctx, record.Reward{Address: a, Name: fmt.Sprint("part ", seq), Value: 1, Source: "agent"}),
+				s.PutReward(ctx, record.Reward{Address: a, Name: fmt.Sprint("grade ", seq), Value: 1, Source: store.Grader}),
+			}
+		}
+		taken := func(a record.Address) {
+			t.Helper()
+			for i, err := range writes(a) {
+				require.NoError(t, err, i)
+			}
+		}
+		refused := func(a record.Address) {
+			t.Helper()
+			for i, err := range writes(a) {
+				require.ErrorIs(t, err, record.ErrFenced, i)
+			}
+			require.ErrorIs(t, s.SealAttempt(ctx, record.Attempt{Address: a, Outcome: record.OutcomeCompleted, Result: "a secret"}), record.ErrConflict)
+		}
+		taken(a)
+		taken(b)
+		stone := record.Forgotten{Run: "demo", What: record.ForgottenTask, Task: "secret", By: "me"}
+		_, _, err = s.BeginForgetting(ctx, r, stone)
+		require.NoError(t, err)
+		require.NoError(t, s.EmptyAttempt(ctx, a))
+		refused(a)
+		taken(b)
+		require.NoError(t, s.EndForgetting(ctx, stone))
+		refused(a)
+		calls, err := s.Calls(ctx, a)
+		require.NoError(t, err)
+		require.Empty(t, calls)
+
+		_, _, err = s.BeginForgetting(ctx, r, record.Forgotten{Run: "demo", What: record.ForgottenRun, By: "me"})
+		require.NoError(t, err)
+		require.NoError(t, s.RemoveRows(ctx, "demo"))
+		for _, err := range writes(b) {
+			require.Error(t, err)
+		}
+		rows, err := s.RowsOfRun(ctx, "demo")
+		require.NoError(t, err)
+		require.Empty(t, rows)
+	})
+}
+
+func TestTwoRemovalsFromARunComeOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		ctx := t.Context()
+		splits := map[record.Kind]record.Split{record.Train: {Digest: "one", Count: 2}}
+		_, _, err := s.CreateRun(ctx, record.Run{Name: "demo", ExecutionID: "x", Splits: splits})
+		require.NoError(t, err)
+		require.NoError(t, s.FinishRun(ctx, "demo", record.Completed, nil))
+		r, err := s.Run(ctx, "demo")
+		require.NoError(t, err)
+		begin := func(what record.ForgottenKind, task string) error {
+			_, _, err := s.BeginForgetting(ctx, r, record.Forgotten{Run: "demo", What: what, Task: task, By: "me"})
+			return err
+		}
+		require.NoError(t, begin(record.ForgottenTask, "a"))
+		require.NoError(t, begin(record.ForgottenTask, "a"), "the same one")
+		require.ErrorIs(t, begin(record.ForgottenTask, "b"), record.ErrConflict)
+		require.ErrorIs(t, begin(record.ForgottenRun, ""), record.ErrConflict)
+		require.NoError(t, s.SetSplits(ctx, "demo", map[record.Kind]record.Split{record.Train: {Digest: "without a", Count: 2}}))
+		require.NoError(t, s.EndForgetting(ctx, record.Forgotten{Run: "demo", What: record.ForgottenTask, Task: "a"}))
+		err = begin(record.ForgottenTask, "b")
+		require.ErrorIs(t, err, record.ErrConflict, "it was planned with the snapshot that has a")
+		require.ErrorContains(t, err, "another task was removed from its split train meanwhile")
+		r, err = s.Run(ctx, "demo")
+		require.NoError(t, err)
+		require.NoError(t, begin(record.ForgottenTask, "b"))
+	})
+}
+
+func TestRunsOnATaskAreFoundByAnIndex(t *testing.T) {
+	t.Parallel()
+	s := open(t, filepath.Join(t.TempDir(), "store.db"))
+	plans := store.Plans(s, "EXPLAIN QUERY PLAN")
+	_, err := s.RunsOnTask(t.Context(), "a")
+	require.NoError(t, err)
+	all, err := plans(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	for _, plan := range all {
+		require.Contains(t, strings.Join(plan, "\n"), "attempts_of_task")
+	}
 }

@@ -73,6 +73,9 @@ func (s *Store) Rewards(ctx context.Context, address record.Address) ([]record.R
 }
 
 func putReward(t database.Tx, r record.Reward) (created bool, err error) {
+	if err := refuseLateReward(t, r.Address); err != nil {
+		return false, err
+	}
 	st, err := lockAttempt(t, r.Address)
 	if err != nil {
 		return false, err

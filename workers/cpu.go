@@ -28,7 +28,7 @@ type cpuCommand struct {
 	health   `embed:""`
 
 	Queues      []string `help:"Task queues to run agents for, beside rollout-cpu." name:"queue" env:"FULGURITE_QUEUES"`
-	Concurrency int      `help:"Most agents that run at once on a queue (0: 32 a core, fewer if the system limits files or processes)." default:"0" env:"FULGURITE_CONCURRENCY"`
+	Concurrency int      `help:"Most agents that run at once on a queue (0: 32 a core, fewer if the system limits files, processes or memory)." default:"0" env:"FULGURITE_CONCURRENCY"`
 	Only        bool     `help:"Run only the agents of --queue: nothing of rollout-cpu, no workflows, no coordination." env:"FULGURITE_ONLY_QUEUES"`
 	Agents      string   `help:"Host, or host:port, at which agents on other machines reach this process (default: only those of this machine do)." name:"agent-address" env:"FULGURITE_AGENT_ADDRESS" placeholder:"HOST"`
 	Gateway     string   `help:"The gateway's URL (default: the one that holds the lease)." env:"FULGURITE_GATEWAY" placeholder:"URL"`

@@ -26,7 +26,7 @@ import (
 
 // records holds a store and its blobs, as processes open them.
 type records struct {
-	t     *testing.T
+	t     testing.TB
 	store *store.Store
 	blobs *blob.Store
 	catalog.Catalog
@@ -34,7 +34,11 @@ type records struct {
 
 func open(t *testing.T) records {
 	t.Helper()
-	dir := t.TempDir()
+	return openIn(t, t.TempDir())
+}
+
+func openIn(t testing.TB, dir string) records {
+	t.Helper()
 	s, err := store.Open(t.Context(), filepath.Join(dir, "store.db"), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })

@@ -37,6 +37,7 @@ type ForgetStore interface {
 	RemoveRows(ctx context.Context, run string) error
 	FilesOf(ctx context.Context, run string) (record.NamedFiles, error)
 	PromptsOfOthers(ctx context.Context, run string) ([]string, error)
+	FilesOfOthers(ctx context.Context, run string) (record.NamedFiles, error)
 	WhileOthersNeed(ctx context.Context, run string, f func(record.NamedFiles) error) error
 	AttemptsOnTask(ctx context.Context, run, task string) ([]record.Address, error)
 	RunsOnTask(ctx context.Context, task string) ([]string, error)
@@ -151,7 +152,7 @@ func (f *Forgetter) planRun(ctx context.Context, name string) (run record.Run, r
 	if err != nil {
 		return run, report, err
 	}
-	others, err := f.othersNeed(ctx, name)
+	others, err := f.Store.FilesOfOthers(ctx, name)
 	if err != nil {
 		return run, report, err
 	}
@@ -312,7 +313,7 @@ func (f *Forgetter) candidates(ctx context.Context, run string) (candidates []st
 		needed[digest] = true
 	}
 	// Others wait while files are removed, so what manifests name is read before.
-	if named, err = f.othersNeed(ctx, run); err != nil {
+	if named, err = f.Store.FilesOfOthers(ctx, run); err != nil {
 		return nil, nil, err
 	}
 	for _, manifest := range named.Manifests {
@@ -341,12 +342,6 @@ func (f *Forgetter) collector() *Collector {
 		f.manifests = &Collector{Store: f.Store, Blobs: f.Blobs}
 	}
 	return f.manifests
-}
-
-// othersNeed returns the blobs that the rows of all other runs name.
-func (f *Forgetter) othersNeed(ctx context.Context, run string) (named record.NamedFiles, err error) {
-	err = f.Store.WhileOthersNeed(ctx, run, func(others record.NamedFiles) error { named = others; return nil })
-	return named, err
 }
 
 // derived returns the files from which batches were made.

@@ -245,6 +245,9 @@ func (f *Forgetter) forgetTaskIn(ctx context.Context, run record.Run, task, by, 
 			return plan.ForgottenTaskReport, fmt.Errorf("encode its report: %w", err)
 		}
 		begun, _, err := f.Store.BeginForgetting(ctx, run, record.Forgotten{Run: run.Name, What: record.ForgottenTask, Task: task, By: by, Reason: reason, Report: text})
+		if errors.Is(err, record.ErrConflict) {
+			return plan.ForgottenTaskReport, fmt.Errorf("%w: %w: give the command again", ErrRefused, err)
+		}
 		if err != nil {
 			return plan.ForgottenTaskReport, err
 		}

@@ -254,11 +254,12 @@ func (f *Forgetter) planWeights(ctx context.Context, r record.Run, keep spec.Kee
 			}
 		}
 	}
-	var manifests, kept []string
-	if err := f.Store.WhileUnchanged(ctx, func(all []string) error { kept = all; return nil }); err != nil {
+	var manifests []string
+	kept, err := f.Store.KeptManifests(ctx)
+	if err != nil {
 		return err
 	}
-	others, err := f.othersNeed(ctx, r.Name)
+	others, err := f.Store.FilesOfOthers(ctx, r.Name)
 	if err != nil {
 		return err
 	}

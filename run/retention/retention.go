@@ -76,10 +76,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fulgurite/fulgurite/internal/wait"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 )
+
+// removalTarget is how long files are removed while others can't put versions on record.
+const removalTarget = 20 * time.Millisecond
 
 // settled is the default of Collector.Settled.
 const settled = time.Hour
@@ -89,6 +93,7 @@ type Store interface {
 	Run(ctx context.Context, name string) (record.Run, error)
 	Versions(ctx context.Context, run, policy string) ([]model.Version, error)
 	MarkCollected(ctx context.Context, run, policy string, choose func(record.Holdings) []int) error
+	KeptManifests(ctx context.Context) ([]string, error)
 	WhileUnchanged(ctx context.Context, f func(manifests []string) error) error
 	CollectSuperseded(ctx context.Context, f func(superseded, kept []string) error) error
 	CollectAbandoned(ctx context.Context, before time.Time, f func(abandoned, pending, kept []string) error) error
@@ -237,33 +242,72 @@ func (c *Collector) removeCollected(ctx context.Context, run, policy string) err
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	return c.Store.WhileUnchanged(ctx, func(kept []string) error { return c.remove(ctx, left, kept) })
+	if err := c.readKept(ctx); err != nil {
+		return err
+	}
+	for len(left) > 0 {
+		var removed int
+		var took time.Duration
+		if err := c.Store.WhileUnchanged(ctx, func(kept []string) (err error) {
+			began := time.Now()
+			removed, err = c.removeUntil(ctx, left, kept, began.Add(removalTarget))
+			took = time.Since(began)
+			return err
+		}); err != nil {
+			return err
+		}
+		if left = left[removed:]; len(left) > 0 {
+			wait.For(ctx, took) // so that others who wait come first
+		}
+	}
+	return nil
+}
+
+// readKept reads what manifests name, because others wait while files are removed.
+func (c *Collector) readKept(ctx context.Context) error {
+	kept, err := c.Store.KeptManifests(ctx)
+	for _, manifest := range kept {
+		if err == nil {
+			_, err = c.digests(ctx, manifest)
+		}
+	}
+	return err
 }
 
 // remove deletes files, but for those that a kept manifest names.
 func (c *Collector) remove(ctx context.Context, files, kept []string) error {
+	_, err := c.removeUntil(ctx, files, kept, time.Time{})
+	return err
+}
+
+// removeUntil does what remove does until a time, if it is not zero, and returns how many of
+// the files it has looked at: at least one.
+func (c *Collector) removeUntil(ctx context.Context, files, kept []string, end time.Time) (done int, err error) {
 	if len(files) == 0 {
-		return nil
+		return 0, nil
 	}
 	needed := map[string]bool{}
 	for _, m := range kept {
 		digests, err := c.digests(ctx, m)
 		if err != nil {
-			return err // it might name any of them
+			return 0, err // it might name any of them
 		}
 		for _, d := range digests {
 			needed[d] = true
 		}
 	}
-	for _, digest := range files {
+	for i, digest := range files {
+		if i > 0 && !end.IsZero() && time.Now().After(end) {
+			return i, nil
+		}
 		if needed[digest] {
 			continue
 		}
 		if err := c.Blobs.Remove(ctx, digest); err != nil {
-			return err
+			return i, err
 		}
 	}
-	return nil
+	return len(files), nil
 }
 
 // leftOf returns the files of manifests that still exist. It leaves out manifests and

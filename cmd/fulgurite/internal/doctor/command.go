@@ -107,6 +107,7 @@ func (c *Command) probes(s *state.Flags, sp *spec.Spec) []probe {
 	out := []probe{
 		{"cpu", false, findCPU},
 		{"memory", false, findMemory},
+		{"limits", true, findLimits(s)},
 		{"disk", true, findDisk(s)},
 		{"gpu", false, findGPUs},
 		{"python", false, findPythons(programs)},
@@ -166,7 +167,7 @@ const (
 
 // Finding is the result of one check.
 type Finding struct {
-	// Subject is the subject of the check: cpu, memory, disk, gpu, python, torch, vllm,
+	// Subject is the subject of the check: cpu, memory, limits, disk, gpu, python, torch, vllm,
 	// sandbox, server, temporal, store, agent, spec or room.
 	Subject string `json:"subject"`
 	State   State  `json:"state"`

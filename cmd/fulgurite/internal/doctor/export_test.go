@@ -5,6 +5,8 @@ import (
 	"io"
 	"time"
 
+	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
+	"github.com/fulgurite/fulgurite/internal/capacity"
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model/engine/torch"
 	"github.com/fulgurite/fulgurite/spec"
@@ -69,3 +71,7 @@ func FindAll(ctx context.Context, limit time.Duration, finds ...func(context.Con
 }
 
 func RoomOn(found []GPU, r torch.Room) (tight string, err error) { return roomOn(found, r) }
+
+func LimitFindings(l capacity.Limits, cores int) []Finding {
+	return limitFindings(&state.Flags{}, l, cores)
+}

@@ -34,7 +34,7 @@ type Dev struct {
 	Ports    `embed:""`
 	PagePort *int     `help:"The page's port (0: any; default: 8235, or a free one)." env:"FULGURITE_PAGE_PORT" placeholder:"PORT"`
 	Queues   []string `help:"Task queues to run agents for, beside rollout-cpu." name:"queue"`
-	Agents   int      `help:"Most agents that run at once (0: 32 a core, fewer if the system limits files or processes)." default:"0"`
+	Agents   int      `help:"Most agents that run at once (0: 32 a core, fewer if the system limits files, processes or memory)." default:"0"`
 }
 
 // Validate is called by kong.
