@@ -31,7 +31,7 @@ func (w *testEnv) leftOver() (digests []string) {
 	collector := &retention.Collector{Store: w.store, Blobs: w.blobs, Settled: time.Nanosecond}
 	require.NoError(w.t, collector.Collect(w.t.Context(), "demo"))
 	named := map[string]bool{}
-	require.NoError(w.t, w.store.WhileUnchanged(w.t.Context(), func(manifests []string) error {
+	require.NoError(w.t, w.store.WhileUnchanged(w.t.Context(), nil, func(manifests []string) error {
 		for _, m := range manifests {
 			text, err := w.blobs.Get(w.t.Context(), m)
 			require.NoError(w.t, err)

@@ -119,6 +119,9 @@ type NamedFiles struct {
 	// Others are all others: manifests of versions as such, scores, snapshots of tasks,
 	// prompts, codecs, and files of versions that are being made.
 	Others []string
+	// At is a moment of the store before which all rows were read, if it is not nil. Only the
+	// store knows what it holds.
+	At any
 }
 
 // RowCount is how many rows of a table belong to a run.

@@ -17,7 +17,6 @@ const (
 	// Running attempts may request the version to which they are bound. Conversations stay
 	// open for ever; one whose version is gone goes on with another.
 	versionsInUse = `SELECT DISTINCT version FROM attempts WHERE run = $1 AND policy = $2 AND outcome = '' AND kind <> 'served'`
-	manifestsKept = `SELECT manifest FROM versions WHERE collected = 0 UNION SELECT manifest FROM progress`
 
 	selectCollected = `SELECT number FROM versions WHERE run = $1 AND policy = $2 AND collected <> 0 ORDER BY number`
 
@@ -113,37 +112,6 @@ func holdings(ctx context.Context, q database.Querier, run, policy string) (h re
 	}
 	h.InUse, err = database.List(ctx, q, database.Scalar[int], versionsInUse, run, policy)
 	return h, err
-}
-
-// KeptManifests returns the manifests of all versions of all runs that are not collected,
-// and of saved progress, at some moment. It locks nothing.
-func (s *Store) KeptManifests(ctx context.Context) ([]string, error) {
-	manifests, err := database.List(ctx, s.db.Read(), database.Scalar[string], manifestsKept)
-	if err != nil {
-		return nil, fmt.Errorf("read which files versions have: %w", err)
-	}
-	return manifests, nil
-}
-
-// WhileUnchanged calls f with the manifests of all versions of all runs that are not
-// collected, and of saved progress. Until f returns no other version is put on record.
-func (s *Store) WhileUnchanged(ctx context.Context, f func(manifests []string) error) error {
-	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
-		if t.ForUpdate != "" { // SQLite has one writer at a time anyway
-			if _, err := t.Exec(`LOCK TABLE versions IN SHARE ROW EXCLUSIVE MODE`); err != nil {
-				return err
-			}
-		}
-		manifests, err := database.List(t.Ctx, t, database.Scalar[string], manifestsKept)
-		if err != nil {
-			return err
-		}
-		return f(manifests)
-	})
-	if err != nil {
-		return fmt.Errorf("read which files versions need: %w", err)
-	}
-	return nil
 }
 
 // CollectSuperseded calls f with the manifests of the saved progress, of any run, that

@@ -93,9 +93,9 @@ func TestAVersionIsCollectedOnceAndKeepsItsRow(t *testing.T) {
 		require.NoError(t, s.Promote(ctx, record.Promotion{Run: "demo", Policy: "main", DecisionID: "d3", Version: 3, Previous: 0}))
 
 		var kept []string
-		require.NoError(t, s.WhileUnchanged(ctx, func(manifests []string) error { kept = manifests; return nil }))
+		require.NoError(t, s.WhileUnchanged(ctx, nil, func(manifests []string) error { kept = manifests; return nil }))
 		require.ElementsMatch(t, []string{"mdemo@0", "mdemo@3", "mdemo@4", "saved"}, kept)
 		broken := errors.New("broken")
-		require.ErrorIs(t, s.WhileUnchanged(ctx, func([]string) error { return broken }), broken)
+		require.ErrorIs(t, s.WhileUnchanged(ctx, nil, func([]string) error { return broken }), broken)
 	})
 }

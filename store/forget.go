@@ -3,9 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/fulgurite/fulgurite/record"
@@ -426,107 +424,4 @@ func (s *Store) RemoveBodies(ctx context.Context, run string) error {
 		return fmt.Errorf("remove what agents of run %s printed: %w", run, err)
 	}
 	return nil
-}
-
-const (
-	// OF stands for the condition on the run: the rows of $1, or those of all others.
-	namedManifests = `SELECT manifest FROM versions WHERE OF AND collected = 0 UNION SELECT manifest FROM progress WHERE OF`
-	namedCollected = `SELECT manifest FROM versions WHERE OF AND collected <> 0`
-	namedBatches   = `SELECT digest FROM batches WHERE OF UNION SELECT batch FROM versions WHERE OF UNION SELECT batch FROM steps WHERE OF`
-	namedOthers    = `SELECT manifest FROM versions WHERE OF UNION SELECT scores FROM versions WHERE OF UNION SELECT weights FROM versions WHERE OF
-UNION SELECT digest FROM pending_files WHERE OF UNION SELECT prompts FROM prompt_versions WHERE OF`
-	namedInTexts = `SELECT splits || ' ' || spec FROM (SELECT name AS run, splits, spec FROM runs) r WHERE OF`
-	ofOne        = `run = $1`
-	ofOthers     = `run <> $1`
-	// Candidates of a search, and the prompts of a spec, are named only here.
-	termsOfRun    = `SELECT DISTINCT terms FROM attempts WHERE run = $1`
-	termsOfOthers = `SELECT DISTINCT a.terms FROM attempts a JOIN runs r ON r.name = a.run WHERE a.run <> $1 AND r.spec LIKE '%"prompts"%'`
-)
-
-var digestsIn = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
-
-// FilesOf returns the blobs that the rows of a run name.
-func (s *Store) FilesOf(ctx context.Context, run string) (record.NamedFiles, error) {
-	files, err := namedFiles(ctx, s.db.Read(), ofOne, run)
-	if err == nil {
-		err = addTerms(ctx, s.db.Read(), &files, termsOfRun, run)
-	}
-	if err != nil {
-		return files, fmt.Errorf("read which files run %s has: %w", run, err)
-	}
-	return files, nil
-}
-
-// PromptsOfOthers returns the blobs with prompts that attempts of other runs name. It reads
-// all attempts of runs with prompts.
-func (s *Store) PromptsOfOthers(ctx context.Context, run string) ([]string, error) {
-	var files record.NamedFiles
-	if err := addTerms(ctx, s.db.Read(), &files, termsOfOthers, run); err != nil {
-		return nil, fmt.Errorf("read which prompts other runs than %s have: %w", run, err)
-	}
-	return files.Others, nil
-}
-
-// FilesOfOthers returns the blobs that the rows of all runs but one name at some moment. It
-// locks nothing.
-func (s *Store) FilesOfOthers(ctx context.Context, run string) (record.NamedFiles, error) {
-	files, err := namedFiles(ctx, s.db.Read(), ofOthers, run)
-	if err != nil {
-		return files, fmt.Errorf("read which files other runs than %s have: %w", run, err)
-	}
-	return files, nil
-}
-
-// WhileOthersNeed calls f with the blobs that the rows of all runs but one name. Until f
-// returns, no run, version, batch or file is put on record. f should return within some
-// milliseconds.
-func (s *Store) WhileOthersNeed(ctx context.Context, run string, f func(record.NamedFiles) error) error {
-	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
-		if t.ForUpdate != "" {
-			if _, err := t.Exec(`LOCK TABLE runs, versions, batches, steps, progress, pending_files, prompt_versions IN SHARE ROW EXCLUSIVE MODE`); err != nil {
-				return err
-			}
-		}
-		files, err := namedFiles(t.Ctx, t, ofOthers, run)
-		if err != nil {
-			return err
-		}
-		return f(files)
-	})
-	if err != nil {
-		return fmt.Errorf("read which files other runs than %s need: %w", run, err)
-	}
-	return nil
-}
-
-// namedFiles returns the blobs that rows of runs name, under a condition on the run.
-// Manifests name further ones.
-func namedFiles(ctx context.Context, q database.Querier, of, run string) (files record.NamedFiles, err error) {
-	for _, named := range []struct {
-		query string
-		by    *[]string
-	}{
-		{namedManifests, &files.Manifests},
-		{namedCollected, &files.Collected},
-		{namedBatches, &files.Batches},
-		{namedOthers, &files.Others},
-		{namedInTexts, &files.Others},
-	} {
-		all, err := database.List(ctx, q, database.Scalar[string], strings.ReplaceAll(named.query, "OF", of), run)
-		if err != nil {
-			return files, err
-		}
-		for _, text := range all {
-			*named.by = append(*named.by, digestsIn.FindAllString(text, -1)...)
-		}
-	}
-	return files, nil
-}
-
-func addTerms(ctx context.Context, q database.Querier, files *record.NamedFiles, query, run string) error {
-	texts, err := database.List(ctx, q, database.Scalar[string], query, run)
-	for _, text := range texts {
-		files.Others = append(files.Others, digestsIn.FindAllString(text, -1)...)
-	}
-	return err
 }

@@ -321,7 +321,7 @@ func TestRunsNameTheFilesThatTheyNeed(t *testing.T) {
 		require.ElementsMatch(t, []string{digest(20)}, own.Batches)
 		require.Subset(t, own.Others, []string{digest(0), digest(1), digest(10), digest(12), digest(13), digest(15), digest(16), digest(17)})
 		var others record.NamedFiles
-		require.NoError(t, s.WhileOthersNeed(ctx, "demo", func(f record.NamedFiles) error { others = f; return nil }))
+		require.NoError(t, s.WhileOthersNeed(ctx, "demo", nil, func(f record.NamedFiles) error { others = f; return nil }))
 		require.ElementsMatch(t, []string{digest(111), digest(114)}, others.Manifests)
 		require.Equal(t, []string{digest(110)}, others.Collected)
 		require.ElementsMatch(t, []string{digest(120)}, others.Batches)

@@ -62,11 +62,12 @@ type Store struct {
 	// files is not recorded. Set it before the first use.
 	Files Files
 
-	db      database.DB
-	log     *zap.Logger
-	recent  *recent
-	metrics *metrics.Metrics
-	userKey atomic.Pointer[string] // of HashUser; nil until it was read
+	db       database.DB
+	log      *zap.Logger
+	recent   *recent
+	metrics  *metrics.Metrics
+	postgres bool                   // and not SQLite
+	userKey  atomic.Pointer[string] // of HashUser; nil until it was read
 }
 
 // Open connects to the store at url: "postgres://…", "sqlite:///absolute/path", or the
@@ -82,7 +83,11 @@ func Open(ctx context.Context, url string, log *zap.Logger) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Store{db: db, log: log, recent: &recent{}}, nil
+	file, err := database.FilePath(url)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return &Store{db: db, log: log, recent: &recent{}, postgres: file == ""}, nil
 }
 
 // Measure counts in m what this process writes, each row once however often it is written.

@@ -22,9 +22,6 @@ import (
 // then.
 var ErrRefused = errors.New("not removed")
 
-// filesAtOnce is how many files are removed while others can't put anything on record.
-const filesAtOnce = 32
-
 // ForgetStore is the part of a store that a Forgetter needs.
 type ForgetStore interface {
 	Store
@@ -38,7 +35,7 @@ type ForgetStore interface {
 	FilesOf(ctx context.Context, run string) (record.NamedFiles, error)
 	PromptsOfOthers(ctx context.Context, run string) ([]string, error)
 	FilesOfOthers(ctx context.Context, run string) (record.NamedFiles, error)
-	WhileOthersNeed(ctx context.Context, run string, f func(record.NamedFiles) error) error
+	WhileOthersNeed(ctx context.Context, run string, at any, f func(added record.NamedFiles) error) error
 	AttemptsOnTask(ctx context.Context, run, task string) ([]record.Address, error)
 	RunsOnTask(ctx context.Context, task string) ([]string, error)
 	Attempt(ctx context.Context, address record.Address) (record.Attempt, error)
@@ -148,15 +145,11 @@ func (f *Forgetter) planRun(ctx context.Context, name string) (run record.Run, r
 			report.StartedFromIt = append(report.StartedFromIt, v)
 		}
 	}
-	candidates, needed, err := f.candidates(ctx, name)
+	candidates, needs, err := f.candidates(ctx, name)
 	if err != nil {
 		return run, report, err
 	}
-	others, err := f.Store.FilesOfOthers(ctx, name)
-	if err != nil {
-		return run, report, err
-	}
-	err = f.divide(ctx, candidates, needed, others, func(digest string, unneeded bool) error {
+	err = divide(taking(candidates), needs, func(digest string, unneeded bool) error {
 		size, err := f.Blobs.Size(digest)
 		switch {
 		case errors.Is(err, record.ErrNotFound):
@@ -281,59 +274,86 @@ func (f *Forgetter) removedRun(ctx context.Context, name string) (report RunRepo
 	return report, false, nil
 }
 
+// needs are the blobs that other runs than one need.
+type needs struct {
+	digests map[string]bool
+	at      any // the moment since which more may have been added
+}
+
 // candidates returns the blobs that a run names, directly or through manifests and batches,
-// and those of them that are needed by others as far as that is not in the rows that
-// WhileOthersNeed reads.
-func (f *Forgetter) candidates(ctx context.Context, run string) (candidates []string, needed map[string]bool, err error) {
+// and those that others need.
+func (f *Forgetter) candidates(ctx context.Context, run string) (candidates []string, needed needs, err error) {
 	named, err := f.Store.FilesOf(ctx, run)
 	if err != nil {
-		return nil, nil, err
+		return nil, needed, err
 	}
 	derived, err := f.derived(ctx, named.Batches)
 	if err != nil {
-		return nil, nil, err
+		return nil, needed, err
 	}
 	candidates = slices.Concat(named.Batches, named.Others, derived)
 	c := f.collector()
 	for _, manifest := range slices.Concat(named.Manifests, named.Collected) {
 		files, err := c.digests(ctx, manifest)
 		if err != nil {
-			return nil, nil, err
+			return nil, needed, err
 		}
 		candidates = append(append(candidates, files...), manifest)
 	}
 	slices.Sort(candidates)
 	candidates = slices.Compact(candidates)
-	needed = map[string]bool{}
+	needed, err = f.needsOfOthers(ctx, run, len(derived) > 0)
+	return candidates, needed, err
+}
+
+// needsOfOthers returns what other runs than one need, with what their batches were made from
+// if derived is true: equal runs have equal values and scores. Others don't wait meanwhile.
+func (f *Forgetter) needsOfOthers(ctx context.Context, run string, derived bool) (needs, error) {
+	out := needs{digests: map[string]bool{}}
+	named, err := f.Store.FilesOfOthers(ctx, run)
+	if err != nil {
+		return out, err
+	}
+	out.at = named.At
+	if err := f.add(ctx, out, named); err != nil {
+		return out, err
+	}
 	prompts, err := f.Store.PromptsOfOthers(ctx, run)
 	if err != nil {
-		return nil, nil, err
+		return out, err
 	}
 	for _, digest := range prompts {
-		needed[digest] = true
+		out.digests[digest] = true
 	}
-	// Others wait while files are removed, so what manifests name is read before.
-	if named, err = f.Store.FilesOfOthers(ctx, run); err != nil {
-		return nil, nil, err
+	if !derived {
+		return out, nil
 	}
-	for _, manifest := range named.Manifests {
-		if _, err := c.digests(ctx, manifest); err != nil {
-			return nil, nil, err
+	files, err := f.derived(ctx, named.Batches)
+	for _, digest := range files {
+		out.digests[digest] = true
+	}
+	return out, err
+}
+
+// add adds the files that rows name, directly or through manifests.
+func (f *Forgetter) add(ctx context.Context, to needs, named record.NamedFiles) error {
+	for _, all := range [][]string{named.Manifests, named.Batches, named.Others} {
+		for _, digest := range all {
+			to.digests[digest] = true
 		}
+	}
+	c := f.collector()
+	if err := c.addNamed(ctx, to.digests, named.Manifests); err != nil {
+		return err
 	}
 	for _, manifest := range named.Collected {
-		if _, err := c.config(ctx, manifest); err != nil {
-			return nil, nil, err
+		digest, err := c.config(ctx, manifest)
+		if err != nil {
+			return err
 		}
+		to.digests[digest] = true
 	}
-	if len(derived) == 0 {
-		return candidates, needed, nil
-	}
-	derived, err = f.derived(ctx, named.Batches) // equal runs have equal values and scores
-	for _, digest := range derived {
-		needed[digest] = true
-	}
-	return candidates, needed, err
+	return nil
 }
 
 // collector returns the collector that remembers what manifests name.
@@ -369,34 +389,10 @@ func (f *Forgetter) derived(ctx context.Context, batches []string) (out []string
 	return out, nil
 }
 
-// divide calls visit with each candidate, and whether nothing else needs it. needed adds to
-// what rows of others name.
-func (f *Forgetter) divide(ctx context.Context, candidates []string, needed map[string]bool, named record.NamedFiles, visit func(digest string, unneeded bool) error) error {
-	others := map[string]bool{}
-	for _, all := range [][]string{named.Manifests, named.Batches, named.Others} {
-		for _, digest := range all {
-			others[digest] = true
-		}
-	}
-	c := f.collector()
-	for _, manifest := range named.Manifests {
-		files, err := c.digests(ctx, manifest)
-		if err != nil {
-			return err // it might name any of them
-		}
-		for _, digest := range files {
-			others[digest] = true
-		}
-	}
-	for _, manifest := range named.Collected {
-		digest, err := c.config(ctx, manifest)
-		if err != nil {
-			return err
-		}
-		others[digest] = true
-	}
-	for _, digest := range candidates {
-		if err := visit(digest, !others[digest] && !needed[digest]); err != nil {
+// divide calls visit with each digest that next returns, and whether nothing else needs it.
+func divide(next func() (digest string, ok bool), needed needs, visit func(digest string, unneeded bool) error) error {
+	for digest, ok := next(); ok; digest, ok = next() {
+		if err := visit(digest, !needed.digests[digest]); err != nil {
 			return err
 		}
 	}
@@ -430,22 +426,22 @@ func (f *Forgetter) removeFiles(ctx context.Context, run string) error {
 	return f.removeUnneeded(ctx, run, candidates, needed)
 }
 
-// removeUnneeded removes those of some blobs that nothing but the run needs.
-func (f *Forgetter) removeUnneeded(ctx context.Context, run string, digests []string, needed map[string]bool) error {
-	for chunk := range slices.Chunk(digests, filesAtOnce) {
-		err := f.Store.WhileOthersNeed(ctx, run, func(others record.NamedFiles) error {
-			return f.divide(ctx, chunk, needed, others, func(digest string, unneeded bool) error {
+// removeUnneeded removes those of some blobs that nothing but the run needs. needed is what
+// others needed a moment ago.
+func (f *Forgetter) removeUnneeded(ctx context.Context, run string, digests []string, needed needs) error {
+	return inTurns(ctx, digests, func(next func() (digest string, ok bool)) error {
+		return f.Store.WhileOthersNeed(ctx, run, needed.at, func(added record.NamedFiles) error {
+			if err := f.add(ctx, needed, added); err != nil {
+				return err
+			}
+			return divide(next, needed, func(digest string, unneeded bool) error {
 				if !unneeded {
 					return nil
 				}
 				return f.Blobs.Remove(ctx, digest)
 			})
 		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	})
 }
 
 // Refusal returns an error if something was removed from a run that a step of it is computed

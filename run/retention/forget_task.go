@@ -548,7 +548,11 @@ func (f *Forgetter) replaceSnapshots(ctx context.Context, run record.Run, p stor
 	if err := f.Store.SetSplits(ctx, run.Name, splits); err != nil {
 		return err
 	}
-	return f.removeUnneeded(ctx, run.Name, slices.Sorted(maps.Keys(p.Replaced)), nil)
+	needed, err := f.needsOfOthers(ctx, run.Name, false)
+	if err != nil {
+		return err
+	}
+	return f.removeUnneeded(ctx, run.Name, slices.Sorted(maps.Keys(p.Replaced)), needed)
 }
 
 // textsOf returns the texts by which a history is known to tell of a task.

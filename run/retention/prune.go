@@ -255,7 +255,7 @@ func (f *Forgetter) planWeights(ctx context.Context, r record.Run, keep spec.Kee
 		}
 	}
 	var manifests []string
-	kept, err := f.Store.KeptManifests(ctx)
+	kept, _, err := f.Store.KeptManifests(ctx)
 	if err != nil {
 		return err
 	}
@@ -263,9 +263,13 @@ func (f *Forgetter) planWeights(ctx context.Context, r record.Run, keep spec.Kee
 	if err != nil {
 		return err
 	}
+	ofOthers := map[string]bool{}
+	for _, manifest := range others.Manifests {
+		ofOthers[manifest] = true
+	}
 	needed := map[string]bool{}
 	for _, manifest := range kept {
-		if unkept[manifest] && !slices.Contains(others.Manifests, manifest) {
+		if unkept[manifest] && !ofOthers[manifest] {
 			continue
 		}
 		files, err := f.collector().digests(ctx, manifest)

@@ -48,8 +48,8 @@ func (s killedStore) MarkCollected(ctx context.Context, run, policy string, choo
 	return err
 }
 
-func (s killedStore) WhileUnchanged(ctx context.Context, f func([]string) error) error {
-	err := s.Store.WhileUnchanged(ctx, func(kept []string) error {
+func (s killedStore) WhileUnchanged(ctx context.Context, at any, f func([]string) error) error {
+	err := s.Store.WhileUnchanged(ctx, at, func(kept []string) error {
 		s.pass()
 		err := f(kept)
 		s.pass()
@@ -215,4 +215,3 @@ func (r records) putAgain(run string, n int, seed uint64) {
 		}
 	}
 }
-

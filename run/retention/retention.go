@@ -93,8 +93,8 @@ type Store interface {
 	Run(ctx context.Context, name string) (record.Run, error)
 	Versions(ctx context.Context, run, policy string) ([]model.Version, error)
 	MarkCollected(ctx context.Context, run, policy string, choose func(record.Holdings) []int) error
-	KeptManifests(ctx context.Context) ([]string, error)
-	WhileUnchanged(ctx context.Context, f func(manifests []string) error) error
+	KeptManifests(ctx context.Context) (manifests []string, at any, err error)
+	WhileUnchanged(ctx context.Context, at any, f func(added []string) error) error
 	CollectSuperseded(ctx context.Context, f func(superseded, kept []string) error) error
 	CollectAbandoned(ctx context.Context, before time.Time, f func(abandoned, pending, kept []string) error) error
 }
@@ -242,72 +242,99 @@ func (c *Collector) removeCollected(ctx context.Context, run, policy string) err
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	if err := c.readKept(ctx); err != nil {
+	kept, at, err := c.Store.KeptManifests(ctx)
+	if err != nil {
 		return err
 	}
-	for len(left) > 0 {
-		var removed int
-		var took time.Duration
-		if err := c.Store.WhileUnchanged(ctx, func(kept []string) (err error) {
-			began := time.Now()
-			removed, err = c.removeUntil(ctx, left, kept, began.Add(removalTarget))
-			took = time.Since(began)
-			return err
-		}); err != nil {
+	needed := map[string]bool{}
+	if err := c.addNamed(ctx, needed, kept); err != nil {
+		return err
+	}
+	return inTurns(ctx, left, func(next func() (digest string, ok bool)) error {
+		return c.Store.WhileUnchanged(ctx, at, func(added []string) error {
+			if err := c.addNamed(ctx, needed, added); err != nil {
+				return err
+			}
+			return c.removeEach(ctx, next, needed)
+		})
+	})
+}
+
+// inTurns calls f until it has taken all digests by next. next returns no more of them when
+// others have waited for long enough, and f is called again after a pause in which they come
+// first. A transaction in f that runs once more goes on with the digests that follow, because
+// removals of files are not taken back.
+func inTurns(ctx context.Context, digests []string, f func(next func() (digest string, ok bool)) error) error {
+	for len(digests) > 0 {
+		taken, began := 0, time.Time{}
+		err := f(func() (string, bool) {
+			if began.IsZero() {
+				began = time.Now()
+			}
+			if taken == len(digests) || taken > 0 && time.Since(began) > removalTarget {
+				return "", false
+			}
+			taken++
+			return digests[taken-1], true
+		})
+		if err != nil {
 			return err
 		}
-		if left = left[removed:]; len(left) > 0 {
-			wait.For(ctx, took) // so that others who wait come first
+		if digests = digests[taken:]; len(digests) > 0 {
+			wait.For(ctx, time.Since(began))
 		}
 	}
 	return nil
 }
 
-// readKept reads what manifests name, because others wait while files are removed.
-func (c *Collector) readKept(ctx context.Context) error {
-	kept, err := c.Store.KeptManifests(ctx)
-	for _, manifest := range kept {
-		if err == nil {
-			_, err = c.digests(ctx, manifest)
-		}
-	}
-	return err
-}
-
-// remove deletes files, but for those that a kept manifest names.
-func (c *Collector) remove(ctx context.Context, files, kept []string) error {
-	_, err := c.removeUntil(ctx, files, kept, time.Time{})
-	return err
-}
-
-// removeUntil does what remove does until a time, if it is not zero, and returns how many of
-// the files it has looked at: at least one.
-func (c *Collector) removeUntil(ctx context.Context, files, kept []string, end time.Time) (done int, err error) {
-	if len(files) == 0 {
-		return 0, nil
-	}
-	needed := map[string]bool{}
-	for _, m := range kept {
+// addNamed adds what manifests name to the files that are needed.
+func (c *Collector) addNamed(ctx context.Context, needed map[string]bool, manifests []string) error {
+	for _, m := range manifests {
 		digests, err := c.digests(ctx, m)
 		if err != nil {
-			return 0, err // it might name any of them
+			return err // it might name any of them
 		}
 		for _, d := range digests {
 			needed[d] = true
 		}
 	}
-	for i, digest := range files {
-		if i > 0 && !end.IsZero() && time.Now().After(end) {
-			return i, nil
-		}
+	return nil
+}
+
+// removeEach deletes the files that next returns, but for those that are needed.
+func (c *Collector) removeEach(ctx context.Context, next func() (digest string, ok bool), needed map[string]bool) error {
+	for digest, ok := next(); ok; digest, ok = next() {
 		if needed[digest] {
 			continue
 		}
 		if err := c.Blobs.Remove(ctx, digest); err != nil {
-			return i, err
+			return err
 		}
 	}
-	return len(files), nil
+	return nil
+}
+
+// remove deletes files, but for those that a kept manifest names.
+func (c *Collector) remove(ctx context.Context, files, kept []string) error {
+	if len(files) == 0 {
+		return nil
+	}
+	needed := map[string]bool{}
+	if err := c.addNamed(ctx, needed, kept); err != nil {
+		return err
+	}
+	return c.removeEach(ctx, taking(files), needed)
+}
+
+// taking returns a function that returns one digest after the other.
+func taking(digests []string) func() (digest string, ok bool) {
+	return func() (digest string, ok bool) {
+		if len(digests) == 0 {
+			return "", false
+		}
+		digest, digests = digests[0], digests[1:]
+		return digest, true
+	}
 }
 
 // leftOf returns the files of manifests that still exist. It leaves out manifests and

@@ -1,0 +1,103 @@
+package retention_test
+
+import (
+	"crypto/sha256"
+	"database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/retention"
+	"github.com/fulgurite/fulgurite/store"
+)
+
+// BenchmarkRemovalsFromALargeStore measures how long a process with its own connection waits
+// at most for a write while a run is pruned and then forgotten, in a store with 1,000,000 calls
+// and their bodies, 100,000 of them of this run, and 10,000 versions of 100 other runs. It
+// takes minutes, and 3 GB of disk.
+func BenchmarkRemovalsFromALargeStore(b *testing.B) {
+	const runs, versions, calls, attempts = 100, 100, 1_000_000, 10_000 // versions of each run; attempts of the run that is removed
+	for range b.N {
+		dir := b.TempDir()
+		r := openIn(b, dir)
+		r.run("ended", nil, 30)
+		r.finish("ended")
+		db, err := sql.Open("sqlite", filepath.Join(dir, "store.db"))
+		require.NoError(b, err)
+		db.SetMaxOpenConns(1)
+		execute := func(statement string, args ...any) {
+			_, err := db.ExecContext(b.Context(), statement, args...)
+			require.NoError(b, err)
+		}
+		fill := func(rows int, statement string) {
+			execute(fmt.Sprintf(`WITH RECURSIVE numbers (value) AS (SELECT 0 UNION ALL SELECT value + 1 FROM numbers WHERE value < %d) `, rows-1) + statement)
+		}
+		fill(runs, `INSERT INTO runs SELECT 'old-' || value, '', '', '', hex(randomblob(2000)), '{}', 'completed', '', 1, 1 FROM numbers`)
+		execute("BEGIN")
+		for i := range runs * versions {
+			text := fmt.Appendf(nil, `{"files":{"weights":{"digest":"sha256:%064x"},"mean":{"digest":"sha256:%064x"},"variance":{"digest":"sha256:%064x"}},"n":%d}`, 3*i, 3*i+1, 3*i+2, i)
+			digest := fmt.Sprintf("sha256:%x", sha256.Sum256(text))
+			path, err := r.blobs.Path(digest)
+			require.NoError(b, err)
+			require.NoError(b, os.MkdirAll(filepath.Dir(path), 0o750))
+			require.NoError(b, os.WriteFile(path, text, 0o600))
+			execute(`INSERT INTO versions (run, policy, number, parent, manifest, weights, batch, fingerprint, metrics, created, scores)
+VALUES ($1, $2, $3, $4, $5, $6, $7, '', hex(randomblob(300)), 1, '')`, fmt.Sprint("old-", i/versions), model.DefaultPolicy, i%versions, i%versions-1, digest, fmt.Sprintf("sha256:%064x", 3*i), fmt.Sprintf("sha256:%064x", 1<<40+i))
+		}
+		execute("COMMIT")
+		fill(runs*versions, `INSERT INTO batches (run, policy, step, digest, sequences, tokens, trained, metrics) SELECT 'old-' || (value / 100), 'main', value % 100, 'sha256:' || lower(hex(randomblob(32))), 0, 0, 0, hex(randomblob(300)) FROM numbers`)
+		fill(runs*versions, `INSERT INTO steps (run, policy, step, batch, metrics, at) SELECT run, policy, step, digest, metrics, 0 FROM batches WHERE run LIKE 'old-%'`)
+		fill(attempts, `INSERT INTO attempts (run, kind, step, task, sample, attempt, task_id, policy, version, terms, key_hash, outcome, result, error, calls, tokens, begun, ended, stdout)
+SELECT 'ended', 'train', value / 100, value % 100, 0, 1, 'task', 'main', 0, '{}', '', 'completed', '', '', 10, 100, 1, 1, hex(randomblob(500)) FROM numbers`)
+		const run = `CASE WHEN value < 100000 THEN 'ended' ELSE 'old-' || (value / 10000) END`
+		fill(calls, `INSERT INTO exchanges SELECT `+run+`, 'train', value / 1000, value / 10 % 100, 0, 1, value % 10, -1, 0, randomblob(400), randomblob(200), x'00' FROM numbers`)
+		fill(calls, `INSERT INTO calls (run, kind, step, task, sample, attempt, seq, policy, id, parent, agent, version, weights, key, occurrence, prompt, completion, logprobs, extent, chain, seed, temperature, finish, parse_error,
+started, duration, replayed_from, exchange, recorded, diverged_from, diverged_seq, difference, api, form, drift, server, partly_read)
+SELECT `+run+`, 'train', value / 1000, value / 10 % 100, 0, 1, value % 10, 'main', 'id', -1, '', 0, '', value, 0, randomblob(100), randomblob(50), randomblob(200), 0, x'', 0, 1, 'stop', '', 0, 0, 0, '', 0, 0, 0, '', '', x'', 0, '', 0 FROM numbers`)
+		require.NoError(b, db.Close())
+		other, err := store.Open(b.Context(), filepath.Join(dir, "store.db"), nil)
+		require.NoError(b, err)
+
+		step := 0
+		// longest returns how long a write took at most until done has something.
+		longest := func(done <-chan error) (most time.Duration) {
+			for {
+				select {
+				case err := <-done:
+					require.NoError(b, err)
+					return most
+				default:
+				}
+				step++
+				at := time.Now()
+				require.NoError(b, other.PutEvaluation(b.Context(), record.Evaluation{Run: "live", EvaluationResult: record.EvaluationResult{Version: step}}))
+				most = max(most, time.Since(at))
+			}
+		}
+		during := func(what string, do func() error) {
+			done := make(chan error, 1)
+			began := time.Now()
+			go func() { done <- do() }()
+			b.ReportMetric(float64(longest(done).Milliseconds()), "ms-longest-"+what)
+			b.ReportMetric(time.Since(began).Seconds(), "s-"+what)
+		}
+		during("alone", func() error { time.Sleep(5 * time.Second); return nil })
+		f := r.forgetter()
+		during("prune", func() error {
+			_, err := f.Prune(b.Context(), pruneAll("ended"), "me", false, func(retention.PruneReport) error { return nil })
+			return err
+		})
+		during("forget", func() error {
+			_, err := f.ForgetRun(b.Context(), "ended", "me", "")
+			return err
+		})
+		during("scrub", func() error { return r.store.Scrub(b.Context(), false) })
+		require.NoError(b, other.Close())
+	}
+}
