@@ -133,7 +133,7 @@ func (c *Prune) schedule(ctx context.Context, s *state.Flags, t *terminal.Termin
 	}
 	defer temporal.Close()
 	id := schedule.OfPruning(c.Name)
-	err = schedule.Put(ctx, temporal, id, c.Again, &client.ScheduleWorkflowAction{
+	paused, err := schedule.Put(ctx, temporal, id, c.Again, &client.ScheduleWorkflowAction{
 		ID: id, Workflow: workflows.TypePrune, Args: []any{activities.PruneInput{Rule: rule, By: cmp.Or(c.By, state.Person())}}, TaskQueue: workflows.QueueTraining,
 		StaticSummary: "removes " + rule.Text(),
 	})
@@ -142,6 +142,10 @@ func (c *Prune) schedule(ctx context.Context, s *state.Flags, t *terminal.Termin
 	}
 	if c.JSON {
 		return t.JSON(scheduledPrune{id, c.Again.String(), rule.Text()})
+	}
+	if paused {
+		t.Printf("Schedule %s is paused: from `%s` on, it removes every %s %s.\n", id, s.Command("schedule", "resume", id), c.Again, rule.Text())
+		return nil
 	}
 	t.Printf("Schedule %s removes every %s %s: %s\n", id, c.Again, rule.Text(), s.Command("schedule", "list"))
 	return nil

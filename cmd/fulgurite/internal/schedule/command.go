@@ -57,21 +57,41 @@ func CheckEvery(every time.Duration) error {
 	return nil
 }
 
+// checkAction returns an error if a schedule does something else than to start workflows of
+// the type that its id stands for.
+func checkAction(id string, action client.ScheduleAction) error {
+	want := workflows.TypeTraffic
+	if strings.HasPrefix(id, prune) {
+		want = workflows.TypePrune
+	}
+	started, ok := action.(*client.ScheduleWorkflowAction)
+	switch {
+	case !ok:
+		return fmt.Errorf("Temporal has a schedule %s that starts no workflow", id)
+	case started.Workflow != want:
+		return fmt.Errorf("Temporal has a schedule %s that starts workflows of type %v, not %s", id, started.Workflow, want)
+	}
+	return nil
+}
+
 // Put makes a schedule that starts a workflow every so often, one at a time, or changes the
-// one that has the id. A paused schedule stays paused.
-func Put(ctx context.Context, c client.Client, id string, every time.Duration, action *client.ScheduleWorkflowAction) error {
+// one that has the id. A paused schedule stays paused, which it reports.
+func Put(ctx context.Context, c client.Client, id string, every time.Duration, action *client.ScheduleWorkflowAction) (paused bool, err error) {
 	spec := client.ScheduleSpec{Intervals: []client.ScheduleIntervalSpec{{Every: every}}}
-	_, err := c.ScheduleClient().Create(ctx, client.ScheduleOptions{ID: id, Spec: spec, Overlap: enums.SCHEDULE_OVERLAP_POLICY_SKIP, Action: action})
+	_, err = c.ScheduleClient().Create(ctx, client.ScheduleOptions{ID: id, Spec: spec, Overlap: enums.SCHEDULE_OVERLAP_POLICY_SKIP, Action: action})
 	if errors.Is(err, sdk.ErrScheduleAlreadyRunning) {
 		err = c.ScheduleClient().GetHandle(ctx, id).Update(ctx, client.ScheduleUpdateOptions{
 			DoUpdate: func(in client.ScheduleUpdateInput) (*client.ScheduleUpdate, error) {
 				now := in.Description.Schedule
-				now.Spec, now.Action = &spec, action
+				if err := checkAction(id, now.Action); err != nil {
+					return nil, terminal.Usagef("%w: delete that one there, or give --name another name", err)
+				}
+				now.Spec, now.Action, paused = &spec, action, now.State != nil && now.State.Paused
 				return &client.ScheduleUpdate{Schedule: &now}, nil
 			},
 		})
 	}
-	return err
+	return paused, err
 }
 
 // scheduled is the answer of `fulgurite schedule list --json`.
@@ -119,9 +139,14 @@ func (c *List) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) er
 			continue
 		}
 		one, err := describe(ctx, temporal, entry.ID)
+		var gone *serviceerror.NotFound
+		if errors.As(err, &gone) {
+			continue // somebody deleted it, and the list of Temporal is a moment behind
+		}
 		if err != nil {
 			return err
 		}
+		one.Result = s.Place().Complete(one.Result)
 		all = append(all, one)
 	}
 	if c.JSON {
@@ -256,7 +281,15 @@ func (o ofSchedule) act(ctx context.Context, s *state.Flags, t *terminal.Termina
 		return err
 	}
 	defer temporal.Close()
-	err = act(temporal.ScheduleClient().GetHandle(ctx, idOf(o.Name)))
+	id := idOf(o.Name)
+	schedule := temporal.ScheduleClient().GetHandle(ctx, id)
+	found, err := schedule.Describe(ctx)
+	if err == nil {
+		if other := checkAction(id, found.Schedule.Action); other != nil {
+			return terminal.Usagef("%w: that is not the %s", other, o.text())
+		}
+		err = act(schedule)
+	}
 	var unknown *serviceerror.NotFound
 	if errors.As(err, &unknown) {
 		if strings.HasPrefix(o.Name, prune) {

@@ -48,8 +48,13 @@ func (c *ScheduleCreate) Run(ctx context.Context, s *state.Flags, t *terminal.Te
 		return err
 	}
 	defer temporal.Close()
-	if err := schedule.Put(ctx, temporal, schedule.OfRun(e.Name), c.Every, segmentAction(e.Name)); err != nil {
+	paused, err := schedule.Put(ctx, temporal, schedule.OfRun(e.Name), c.Every, segmentAction(e.Name))
+	if err != nil {
 		return fmt.Errorf("make the schedule of run %s: %w", e.Name, err)
+	}
+	if paused {
+		t.Printf("The schedule of run %s is paused: from `%s` on, the run is asked every %s.\n", e.Name, s.Command("schedule", "resume", e.Name), c.Every)
+		return nil
 	}
 	t.Printf("Run %s is asked every %s to learn from what is new: %s\n", e.Name, c.Every, s.Command("schedule", "list"))
 	return nil
