@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fulgurite/fulgurite/internal/wait"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/retention"
@@ -87,7 +88,7 @@ SELECT `+run+`, 'train', value / 1000, value / 10 % 100, 0, 1, value % 10, 'main
 			b.ReportMetric(float64(longest(done).Milliseconds()), "ms-longest-"+what)
 			b.ReportMetric(time.Since(began).Seconds(), "s-"+what)
 		}
-		during("alone", func() error { time.Sleep(5 * time.Second); return nil })
+		during("alone", func() error { wait.For(b.Context(), 5*time.Second); return nil })
 		f := r.forgetter()
 		during("prune", func() error {
 			_, err := f.Prune(b.Context(), pruneAll("ended"), "me", false, func(retention.PruneReport) error { return nil })
