@@ -164,7 +164,22 @@ func TestChoicesKeepTheirNumbersWhenARequestIsSentAgain(t *testing.T) {
 	require.Len(t, s.requests(), 4)
 }
 
-func TestTwoRequestsAtOnceHaveChoicesOfTheirOwn(t *testing.T) {
+func TestAChoiceThatAnsweredARequestAnswersNoOther(t *testing.T) {
+	t.Parallel()
+	s := newJudgedTraffic(t)
+	s.config.Journal = poisonable{s.store}
+	s.restart(t)
+	s.replies = [][]int32{append([]int32{poison}, say(tokenizer.End)...), say("2", tokenizer.End), say("3", tokenizer.End)}
+	named := []string{"X-Fulgurite-Conversation", "x"}
+	a := s.post(t, s.url+"/v1/chat/completions", `{"model":"demo","n":3,"messages":[{"role":"user","content":"a"}]}`, named...)
+	require.Equal(t, http.StatusServiceUnavailable, a.status, a.body)
+	_, one := s.choose(t, "1", named...)
+	require.Contains(t, []string{"2", "3"}, one[0], "a reply that nobody got answers the next equal request")
+	_, texts := s.choose(t, "3", named...)
+	require.NotContains(t, texts, one[0])
+}
+
+func TestEqualRequestsHaveChoicesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	s := newJudgedTraffic(t)
 	first, texts := s.choose(t, "2")
