@@ -33,9 +33,9 @@ func (w dyingStore) PutBatch(ctx context.Context, in record.Batch) (b record.Bat
 	return b, created, err
 }
 
-func (w dyingStore) UnusedFeedback(ctx context.Context, run string, kinds []record.FeedbackKind, before time.Time, limit int) (all []record.Feedback, err error) {
+func (w dyingStore) UnusedFeedback(ctx context.Context, run string, kinds []record.FeedbackKind, before, after time.Time, limit int) (all []record.Feedback, err error) {
 	err = w.operate(func() (err error) {
-		all, err = w.Store.UnusedFeedback(ctx, run, kinds, before, limit)
+		all, err = w.Store.UnusedFeedback(ctx, run, kinds, before, after, limit)
 		return err
 	}, nil)
 	return all, err

@@ -80,9 +80,9 @@ func (r *trafficRun) converse(version, from, to int) {
 	}
 	kinds := []record.FeedbackKind{record.FeedbackValue}
 	require.Eventually(r.t, func() bool { // until all have ended
-		ended, err := r.st.Store.UnusedFeedback(ctx, r.name, kinds, time.Now().Add(-100*time.Millisecond), 1000)
+		ended, err := r.st.Store.UnusedFeedback(ctx, r.name, kinds, time.Now().Add(-100*time.Millisecond), time.Now().AddDate(100, 0, 0), 1000)
 		require.NoError(r.t, err)
-		all, err := r.st.Store.UnusedFeedback(ctx, r.name, kinds, time.Now().Add(time.Hour), 1000)
+		all, err := r.st.Store.UnusedFeedback(ctx, r.name, kinds, time.Now().Add(time.Hour), time.Now().AddDate(100, 0, 0), 1000)
 		require.NoError(r.t, err)
 		return len(ended) == len(all)
 	}, time.Minute, 10*time.Millisecond)
