@@ -32,7 +32,7 @@ const (
 
 // feedbackRun returns a run with a batch without rows at step 1 and one of the rows that make
 // returns at step 2, and the digest of that one.
-func feedbackRun(t *testing.T, make func(prompt, better, worse []int32) []model.BatchRow) (s dataset.Source, digest string) {
+func feedbackRun(t *testing.T, rows func(prompt, better, worse []int32) []model.BatchRow) (s dataset.Source, digest string) {
 	t.Helper()
 	ctx, codec := t.Context(), dialog.Compact()
 	db, err := store.Open(ctx, filepath.Join(t.TempDir(), "store.db"), nil)
@@ -46,7 +46,7 @@ func feedbackRun(t *testing.T, make func(prompt, better, worse []int32) []model.
 	prompt, err := codec.Prompt([]dialog.Message{{Role: dialog.User, Content: asks}}, nil)
 	require.NoError(t, err)
 	reply := func(text string) []int32 { return append(codec.Encode(text), codec.Stop()[0]) }
-	for step, rows := range [][]model.BatchRow{nil, make(prompt, reply(better), reply(worse))} {
+	for step, rows := range [][]model.BatchRow{nil, rows(prompt, reply(better), reply(worse))} {
 		b := model.Batch{Policy: "main", Step: step + 1, VocabSize: codec.VocabSize(), Rows: rows}
 		for i := range 2 * min(1, len(rows)) {
 			b.Trajectories = append(b.Trajectories, model.BatchTrajectory{Attempt: record.ConversationAddress("live", i).String()})

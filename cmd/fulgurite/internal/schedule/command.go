@@ -67,9 +67,9 @@ func checkAction(id string, action client.ScheduleAction) error {
 	started, ok := action.(*client.ScheduleWorkflowAction)
 	switch {
 	case !ok:
-		return fmt.Errorf("Temporal has a schedule %s that starts no workflow", id)
+		return fmt.Errorf("schedule %s of Temporal starts no workflow", id)
 	case started.Workflow != want:
-		return fmt.Errorf("Temporal has a schedule %s that starts workflows of type %v, not %s", id, started.Workflow, want)
+		return fmt.Errorf("schedule %s of Temporal starts workflows of type %v, not %s", id, started.Workflow, want)
 	}
 	return nil
 }
