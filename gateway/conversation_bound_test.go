@@ -88,8 +88,10 @@ func TestMoreChoicesThanAConversationHasCallsAreRefused(t *testing.T) {
 	s.versions.maxCalls = 2
 	a := s.post(t, s.url+served, `{"model":"demo","n":3,"messages":[`+message("user", "a")+`]}`)
 	requireRefusal(t, a, http.StatusConflict, "conversation_full", "n")
-	s.requireConversations(t)
 	require.Empty(t, s.requests())
+	_, err := s.store.Conversation(t.Context(), "demo", 0)
+	require.NotErrorIs(t, err, record.ErrForgotten, "none was begun")
+	s.requireConversations(t)
 }
 
 func TestARefusedFirstRequestLeavesNoConversation(t *testing.T) {
@@ -105,23 +107,26 @@ func TestARefusedFirstRequestLeavesNoConversation(t *testing.T) {
 			t.Parallel()
 			s := newTraffic(t)
 			s.gate = func(context.Context) error { return c.cause }
-			for _, headers := range [][]string{nil, {"X-Fulgurite-Conversation", "named"}} {
-				for _, stream := range []string{"", `"stream":true,`} {
-					a := s.post(t, s.url+served, `{"model":"demo",`+stream+`"messages":[`+message("user", "a")+`]}`, headers...)
-					require.Equal(t, c.status, a.status, a.body)
-					require.Empty(t, a.header.Get("X-Fulgurite-Conversation"))
-				}
+			for _, stream := range []string{"", `"stream":true,`} {
+				a := s.post(t, s.url+served, `{"model":"demo",`+stream+`"messages":[`+message("user", "a")+`]}`)
+				require.Equal(t, c.status, a.status, a.body)
+				require.Empty(t, a.header.Get("X-Fulgurite-Conversation"))
 			}
 			s.requireConversations(t)
+			for range 2 {
+				a := s.post(t, s.url+served, `{"model":"demo","messages":[`+message("user", "a")+`]}`, "X-Fulgurite-Conversation", "named")
+				require.Equal(t, c.status, a.status, a.body)
+			}
+			named, err := s.store.Conversation(t.Context(), "demo", 2)
+			require.NoError(t, err)
+			require.Equal(t, "named", named.Name)
 			s.gate = nil
 			s.say(t, []string{message("user", "a")}, "X-Fulgurite-Conversation", "named")
 			s.say(t, []string{message("user", "a")})
-			for n := range 4 {
+			for n := range 2 {
 				_, err := s.store.Conversation(t.Context(), "demo", n)
 				require.ErrorIs(t, err, record.ErrForgotten)
-			}
-			for n := range 2 {
-				_, calls := s.calls(t, 4+n)
+				_, calls := s.calls(t, 2+n)
 				require.Len(t, calls, 1)
 			}
 		})

@@ -78,12 +78,12 @@ func (g *Gateway) spanEvaluations(encoding otlp.Encoding, batch otlp.Batch) func
 // exporter may send all of them again, because what was recorded is known by its content.
 func (g *Gateway) takeEvaluations(w http.ResponseWriter, r *http.Request, all []otlp.Evaluation) (reasons []string, err error) {
 	c := clientOf(r.Context())
-	if err := g.limit(w, c, len(all)-1); err != nil { // one was counted when the request came
+	if err := g.limit(w, c, len(all), 1); err != nil { // one was counted when the request came
 		return nil, err
 	}
 	user := r.Header.Get(protocol.UserHeader)
 	reasons = make([]string, len(all))
-	group, ctx := errgroup.WithContext(r.Context())
+	var group errgroup.Group // a fault of one keeps no other from being recorded
 	group.SetLimit(evaluationsAtOnce)
 	for i, e := range all {
 		if reasons[i] = e.Refusal; e.Refusal != "" {
@@ -93,7 +93,7 @@ func (g *Gateway) takeEvaluations(w http.ResponseWriter, r *http.Request, all []
 			e.User = user
 		}
 		group.Go(func() (err error) {
-			reasons[i], err = g.takeEvaluation(ctx, c, e)
+			reasons[i], err = g.takeEvaluation(r.Context(), c, e)
 			return err
 		})
 	}

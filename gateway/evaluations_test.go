@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -208,7 +209,10 @@ func TestEachEvaluationCountsAgainstTheLimitOfItsKey(t *testing.T) {
 	requireRejected(t, s.send(t, few, batch(8)...), 0)
 	a := s.send(t, few, batch(8)...)
 	require.Equal(t, http.StatusTooManyRequests, a.status)
-	require.NotEmpty(t, a.header.Get("Retry-After"))
+	seconds, err := strconv.Atoi(a.header.Get("Retry-After"))
+	require.NoError(t, err)
+	s.later(time.Duration(seconds) * time.Second)
+	requireRejected(t, s.send(t, few, batch(8)...), 0) // after what time it was told to come
 	s.later(time.Minute)
 	requireRejected(t, s.send(t, few, batch(30)...), 0) // more than a minute has takes the whole minute
 	require.Equal(t, http.StatusTooManyRequests, s.send(t, few, batch(1)...).status)
@@ -230,6 +234,28 @@ func TestAnExportIsSentAgainAfterAFault(t *testing.T) {
 	s.config.Feedback = s.store
 	s.restart(t)
 	requireRejected(t, s.send(t, app, evaluation("chatcmpl-a")), 0)
+}
+
+// partlyWritable is a store that can't record what has a comment.
+type partlyWritable struct{ gateway.Feedback }
+
+func (p partlyWritable) PutFeedback(ctx context.Context, f record.Feedback) (record.Feedback, bool, error) {
+	if f.Comment != "" {
+		return record.Feedback{}, false, errors.New("the redactor fails")
+	}
+	return p.Feedback.PutFeedback(ctx, f)
+}
+
+func TestAFaultOfOneEvaluationKeepsNoOtherFromBeingRecorded(t *testing.T) {
+	t.Parallel()
+	s, app := newEvaluated(t, func(c *gateway.Config) { c.Feedback = partlyWritable{c.Feedback} })
+	all := []*logspb.LogRecord{evaluation("chatcmpl-a", "gen_ai.evaluation.explanation", "why")}
+	for i := range 100 {
+		all = append(all, evaluation("chatcmpl-a"))
+		all[i+1].TimeUnixNano += uint64(i)
+	}
+	require.Equal(t, http.StatusServiceUnavailable, s.send(t, app, all...).status)
+	require.Len(t, s.feedback(t, "demo", 0), 100)
 }
 
 func TestEventsOfSpansJudgeTheReplyOfTheirSpan(t *testing.T) {

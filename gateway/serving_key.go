@@ -79,7 +79,7 @@ func (g *Gateway) within(handle func(http.ResponseWriter, *http.Request) error, 
 		if err != nil {
 			return err
 		}
-		if err := g.limit(w, c, 1); err != nil {
+		if err := g.limit(w, c, 1, 0); err != nil {
 			return err
 		}
 		if !c.has(scopes...) {
@@ -89,9 +89,9 @@ func (g *Gateway) within(handle func(http.ResponseWriter, *http.Request) error, 
 	}
 }
 
-// limit takes requests of a client's limit, or refuses them.
-func (g *Gateway) limit(w http.ResponseWriter, c client, requests int) error {
-	wait := g.limits.take(c.key, requests, g.config.Now())
+// limit takes requests of a client's limit, less those that are paid, or refuses them.
+func (g *Gateway) limit(w http.ResponseWriter, c client, requests, paid int) error {
+	wait := g.limits.take(c.key, requests, paid, g.config.Now())
 	if wait <= 0 {
 		return nil
 	}
@@ -179,10 +179,11 @@ type bucket struct {
 	at     time.Time
 }
 
-// take takes requests of a key's limit, all of it if they are more. If less is left, it takes
-// nothing, and returns after what time there is enough.
-func (l *rateLimits) take(key record.ServingKey, requests int, now time.Time) (wait time.Duration) {
-	if key.PerMinute == 0 || requests <= 0 {
+// take takes requests of a key's limit, all of it if they are more. For paid of them it was
+// taken before. If less is left, it takes nothing, and returns after what time there is enough
+// for all of them, since who tries again pays for all.
+func (l *rateLimits) take(key record.ServingKey, requests, paid int, now time.Time) (wait time.Duration) {
+	if key.PerMinute == 0 {
 		return 0
 	}
 	l.mu.Lock()
@@ -199,11 +200,11 @@ func (l *rateLimits) take(key record.ServingKey, requests int, now time.Time) (w
 	// A clock that was set back adds nothing.
 	b.tokens = min(capacity, b.tokens+max(0, now.Sub(b.at).Minutes())*capacity)
 	b.at = now
-	// The minute's first request was taken before a batch: the rest of the minute is enough.
-	want := min(float64(requests), max(1, capacity-1))
-	if b.tokens < want {
-		return time.Duration((want - b.tokens) / capacity * float64(time.Minute))
+	all := min(float64(requests), capacity)
+	want := all - float64(paid)
+	if want > b.tokens {
+		return time.Duration((all - b.tokens) / capacity * float64(time.Minute))
 	}
-	b.tokens -= want
+	b.tokens -= max(0, want)
 	return 0
 }

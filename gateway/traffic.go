@@ -81,14 +81,16 @@ func (g *Gateway) serveRecorded(w http.ResponseWriter, r *http.Request, served m
 	// The user is hashed once, because the hash replaces the name in the body. A conversation
 	// that was removed since it was found accepts no calls: the request then begins another.
 	user, err := g.hashUser(r, request.Request)
-	if err == nil {
+	if err == nil && served.MaxCalls > 0 && request.N > served.MaxCalls && !continues(r, request) {
+		err = &conversation.LimitError{Calls: served.MaxCalls} // a new conversation can't have them either
+	} else if err == nil {
 		err = g.serveOnce(w, r, served, request, user, false)
 	}
 	if errors.Is(err, record.ErrFenced) && !replyBegun(w) {
 		err = g.serveOnce(w, r, served, request, user, false)
 	}
 	// A full conversation goes on as another one, unless the client has said which.
-	if full(err) && !replyBegun(w) && r.Header.Get(protocol.ConversationHeader) == "" && request.Previous == "" && len(request.References) == 0 {
+	if full(err) && !replyBegun(w) && !continues(r, request) && request.N <= served.MaxCalls {
 		err = g.serveOnce(w, r, served, request, user, true)
 	}
 	if full(err) {
@@ -108,6 +110,11 @@ func (g *Gateway) serveRecorded(w http.ResponseWriter, r *http.Request, served m
 		return fault(err)
 	}
 	return err
+}
+
+// continues reports whether a client says which conversation its request belongs to.
+func continues(r *http.Request, request *conversation.Request) bool {
+	return r.Header.Get(protocol.ConversationHeader) != "" || request.Previous != "" || len(request.References) > 0
 }
 
 // replyBegun reports whether a part of the reply was written.
@@ -175,9 +182,11 @@ func (g *Gateway) serveOnce(w http.ResponseWriter, r *http.Request, served model
 const discardTimeout = 2 * time.Second
 
 // discard removes a conversation whose first request was refused before anything was recorded.
+// One with a name stays: the next request of the name is its first one, and another gateway may
+// be answering that now.
 // If it can't, or if this process is killed before, retention removes the conversation later.
 func (g *Gateway) discard(w http.ResponseWriter, r *http.Request, of record.Conversation, c *conversation.Conversation) {
-	if !c.Unused() {
+	if of.Name != "" || !c.Unused() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), discardTimeout)

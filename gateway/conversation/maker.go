@@ -411,6 +411,9 @@ func (c *Conversation) record(ctx context.Context, p *pendingCall, exchange *rec
 			// Equal requests of clients are samples of their own, whatever was recorded
 			// meanwhile, and this one may already have been read.
 			if call := c.recorded(exchange.ID); call != nil {
+				if !call.redacted && !slices.Equal(call.Completion, exchange.Completion) {
+					return nil, ErrAgain // another gateway answered the same choice of a retry
+				}
 				return call, nil
 			}
 			conflict = nil

@@ -89,8 +89,8 @@ func evaluationOf(r *logspb.LogRecord) Evaluation {
 }
 
 // evaluations returns those among the events of a span. They are about the reply that the span
-// describes, unless they name another.
-func evaluations(index int, s *tracepb.Span) []Evaluation {
+// describes, unless they name another; described has the attributes of the span.
+func evaluations(index int, s *tracepb.Span, described evidence) []Evaluation {
 	var out []Evaluation
 	for _, event := range s.GetEvents() {
 		if event.GetName() != EvaluationEvent {
@@ -98,7 +98,7 @@ func evaluations(index int, s *tracepb.Span) []Evaluation {
 		}
 		attributes := evidenceOf(event.GetAttributes())
 		if attributes.text(ResponseID) == "" {
-			attributes.attributes[ResponseID] = evidenceOf(s.GetAttributes()).text(ResponseID)
+			attributes.attributes[ResponseID] = described.text(ResponseID)
 		}
 		e := attributes.evaluation(at(event.GetTimeUnixNano()))
 		e.Span = index

@@ -102,7 +102,10 @@ func (b *Batch) add(s *tracepb.Span) error {
 	}
 	span.Message = truncate(span.Message, longText)
 	e.describe(&span)
-	b.Evaluations = append(b.Evaluations, evaluations(len(b.Spans), s)...)
+	b.Evaluations = append(b.Evaluations, evaluations(len(b.Spans), s, e)...)
+	if len(b.Evaluations) > maxRecords {
+		return fmt.Errorf("%w: more than %d events %s", ErrMalformed, maxRecords, EvaluationEvent)
+	}
 	b.Spans = append(b.Spans, span)
 	b.Rewards = append(b.Rewards, e.rewards(span)...)
 	return nil

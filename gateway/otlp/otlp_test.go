@@ -243,6 +243,23 @@ func TestRewardsOfSpans(t *testing.T) {
 	require.Equal(t, replyID, judged.Rewards[0].CallID)
 }
 
+func TestManyEventsOfALargeSpanAreReadOnce(t *testing.T) {
+	t.Parallel()
+	large := span("12345678")
+	for i := range 20_000 {
+		large.Attributes = append(large.Attributes, attribute(fmt.Sprint("a", i), "x"))
+	}
+	for range 10_000 {
+		large.Events = append(large.Events, &tracepb.Span_Event{Name: otlp.EvaluationEvent})
+	}
+	require.Len(t, decode(t, large).Evaluations, 10_000) // it would take minutes if each event read the span
+	large.Events = append(large.Events, &tracepb.Span_Event{Name: otlp.EvaluationEvent})
+	body, err := proto.Marshal(export(large))
+	require.NoError(t, err)
+	_, err = otlp.Protobuf.Decode(body)
+	require.ErrorIs(t, err, otlp.ErrMalformed)
+}
+
 func TestExportsThatCannotBeReadAreRefused(t *testing.T) {
 	t.Parallel()
 	short := span("1")

@@ -138,8 +138,7 @@ func (p *program) redact(ctx context.Context, timeout time.Duration, text string
 	own, cancelOwn := p.within(context.Background(), timeout)
 	asked := p.ask(text)
 	var quit chan struct{}
-	starting := !p.ready.Load()
-	if starting {
+	if !p.ready.Load() { // it is starting
 		quit = p.quit
 	}
 	select {
@@ -147,23 +146,21 @@ func (p *program) redact(ctx context.Context, timeout time.Duration, text string
 	case <-own.Done():
 	case <-quit:
 	case <-waiting.Done():
-		if starting {
-			// Only the text is given up. A program that is killed whenever a text does not wait
-			// for its start would never have started.
-			go func() {
-				defer cancelOwn()
-				select {
-				case <-asked.done:
-				case <-own.Done():
-				case <-quit:
-				}
-				_, _ = p.finish(asked, errEnds) // nobody waits for the text
-			}()
-			return "", context.Cause(waiting)
-		}
+		// Only the text is given up. A program that is killed whenever a text does not wait for
+		// it would start anew for the next one, which waits longer still.
+		go func() {
+			defer cancelOwn()
+			select {
+			case <-asked.done:
+			case <-own.Done():
+			case <-quit:
+			}
+			_, _ = p.finish(asked, errEnds) // nobody waits for the text
+		}()
+		return "", context.Cause(waiting)
 	}
 	defer cancelOwn()
-	return p.finish(asked, cmp.Or(context.Cause(own), context.Cause(waiting), errEnds))
+	return p.finish(asked, cmp.Or(context.Cause(own), errEnds))
 }
 
 // errEnds refuses texts once Close was called.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -159,6 +160,31 @@ func TestAProgramThatNeverStartsIsKilledAtTheBound(t *testing.T) {
 	ready()
 	_, err = s.Redact(t.Context(), command, patience, "a")
 	require.NoError(t, err)
+}
+
+func TestATextThatWaitedForOthersKillsNoProgram(t *testing.T) {
+	t.Parallel()
+	s := newSet(t)
+	starts := filepath.Join(t.TempDir(), "starts")
+	command := shell(`echo x >>'` + starts + `'; while read x; do sleep 0.05; echo "$x"; done`)
+	_, err := s.Redact(t.Context(), command, patience, "a")
+	require.NoError(t, err)
+	var group sync.WaitGroup
+	var given atomic.Int64
+	for range 20 { // the last ones would wait for a second
+		group.Go(func() {
+			if _, err := s.Redact(t.Context(), command, 220*time.Millisecond, "b"); err != nil {
+				given.Add(1)
+			}
+		})
+	}
+	group.Wait()
+	require.Positive(t, given.Load())
+	_, err = s.Redact(t.Context(), command, patience, "c")
+	require.NoError(t, err)
+	written, err := os.ReadFile(starts)
+	require.NoError(t, err)
+	require.Equal(t, "x\n", string(written), "it is started once")
 }
 
 func TestATextIsBoundedOnceTheProgramHasStarted(t *testing.T) {

@@ -107,7 +107,7 @@ func (c *Command) probes(s *state.Flags, sp *spec.Spec) []probe {
 	out := []probe{
 		{"cpu", false, findCPU},
 		{"memory", false, findMemory},
-		{"limits", true, findLimits(s)},
+		{"limits", true, findLimits},
 		{"disk", true, findDisk(s)},
 		{"gpu", false, findGPUs},
 		{"python", false, findPythons(programs)},

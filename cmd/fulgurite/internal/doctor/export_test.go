@@ -5,7 +5,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/internal/capacity"
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model/engine/torch"
@@ -73,5 +72,5 @@ func FindAll(ctx context.Context, limit time.Duration, finds ...func(context.Con
 func RoomOn(found []GPU, r torch.Room) (tight string, err error) { return roomOn(found, r) }
 
 func LimitFindings(l capacity.Limits, cores int) []Finding {
-	return limitFindings(&state.Flags{}, l, cores)
+	return limitFindings(l, cores)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime"
 
-	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/internal/capacity"
 	"github.com/fulgurite/fulgurite/internal/readable"
 )
@@ -26,12 +25,12 @@ type Limits struct {
 	Memory  int64 `json:"memory,omitempty"`
 }
 
-func findLimits(s *state.Flags) func(context.Context) []Finding {
-	return func(context.Context) []Finding { return limitFindings(s, capacity.Find(), runtime.GOMAXPROCS(0)) }
+func findLimits(context.Context) []Finding {
+	return limitFindings(capacity.Find(), runtime.GOMAXPROCS(0))
 }
 
 // limitFindings describes limits on a machine with so many cores.
-func limitFindings(s *state.Flags, l capacity.Limits, cores int) []Finding {
+func limitFindings(l capacity.Limits, cores int) []Finding {
 	facts := Limits{Files: l.Files, Threads: l.Threads, Memory: l.Memory}
 	facts.Agents, facts.Limit = l.Agents(cores)
 	wanted := capacity.PerCore * cores
@@ -39,7 +38,7 @@ func limitFindings(s *state.Flags, l capacity.Limits, cores int) []Finding {
 	if facts.Limit != "" {
 		text = fmt.Sprintf("%s at once, because the system limits %s", readable.Count(facts.Agents, "agent"), facts.Limit)
 	}
-	agents := Finding{Subject: "limits", State: Found, Text: text + fmt.Sprintf("; `%s` and `fulgurite-worker cpu --concurrency` set another number", s.Command("dev", "--agents", "N"))}
+	agents := Finding{Subject: "limits", State: Found, Text: text + "; --agents of fulgurite dev and --concurrency of fulgurite-worker cpu set another number"}
 	files := Finding{Subject: "limits", State: Found, Text: "open files of a process (ulimit -n): no limit"}
 	if l.Files > 0 {
 		facts.Calls = l.Calls()
