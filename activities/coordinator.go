@@ -43,6 +43,12 @@ type Coordinator struct {
 	// Shadows keeps what candidates reply to recorded calls, and Sampler samples it.
 	Shadows Shadows
 	Sampler model.Sampler
+	// Redact rewrites a text by the program of a command before it is recorded. nil refuses
+	// the shadow of a run with a redactor.
+	Redact func(ctx context.Context, command []string, timeout time.Duration, text string) (string, error)
+	// ShadowPause is how long a candidate has between two failures that count. 0 means the
+	// constant shadowPause.
+	ShadowPause time.Duration
 	// Collector deletes files that are no longer needed when a step has been recorded.
 	// nil keeps all files.
 	Collector Collector

@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -29,6 +30,9 @@ type Shadows interface {
 	// PutShadowReply records a reply, unless one to the call is recorded.
 	PutShadowReply(ctx context.Context, r record.ShadowReply) (created bool, err error)
 	ShadowReplies(ctx context.Context, q record.ShadowQuery) ([]record.ShadowReply, error)
+	// ExchangesBetween reads some calls of an attempt with their bodies. A prompt has only what
+	// follows the parent's tokens.
+	ExchangesBetween(ctx context.Context, address record.Address, from, to int) ([]record.Exchange, error)
 }
 
 // ShadowInput names a candidate, and the version whose recorded replies it is compared with.
@@ -54,9 +58,13 @@ const (
 	// shadowTries is how often a candidate may fail in a way that may pass, while the promoted
 	// version answers the same.
 	shadowTries = 3
-	// shadowPause is the longest time between tries, and firstShadowPause the first.
+	// shadowPause is the longest time between tries, and firstShadowPause the first. Failures
+	// of a candidate count only if they are shadowPause apart, since one server that starts
+	// anew is no fault of the version.
 	shadowPause      = 10 * time.Second
 	firstShadowPause = 100 * time.Millisecond
+	// shadowSearch is how long prompts are looked for after the end.
+	shadowSearch = time.Minute
 	// shadowPage is how many conversations are listed at once.
 	shadowPage = 64
 )
@@ -75,7 +83,10 @@ func (c *Coordinator) RunShadow(ctx context.Context, in ShadowInput) (_ ShadowRe
 		return ShadowResult{}, invalid(errors.New("traffic.train.shadow: missing"))
 	}
 	of := *s.Traffic.Train.Shadow
-	shadow := &shadow{ShadowInput: in, coordinator: c, progress: shadowProgress{Begun: time.Now()}}
+	shadow := &shadow{ShadowInput: in, coordinator: c, redactor: s.Traffic.Redactor, progress: shadowProgress{Begun: time.Now()}}
+	if shadow.redactor != nil && c.Redact == nil {
+		return ShadowResult{}, errors.New("traffic.redactor: this process runs no redactor, so nothing that a candidate replies can be recorded")
+	}
 	if activity.HasHeartbeatDetails(ctx) { // an earlier execution has used a part of the time
 		if err := activity.GetHeartbeatDetails(ctx, &shadow.progress); err != nil {
 			return ShadowResult{}, fmt.Errorf("read the progress of the shadow of version %d: %w", in.Candidate, err)
@@ -93,6 +104,7 @@ type shadow struct {
 	ShadowInput
 	coordinator *Coordinator
 	codec       dialog.Codec
+	redactor    *spec.Redactor // nil if texts are recorded as they are
 
 	mu       sync.Mutex
 	progress shadowProgress
@@ -117,8 +129,9 @@ type shadowPrompt struct {
 	request      model.DecodeRequest
 	tools        []dialog.Tool
 	promoted     model.ShadowReply
-	tries        int  // of the candidate that failed while the promoted version answered
-	settled      bool // a reply was recorded, or the conversation is removed
+	tries        int       // of the candidate that failed while the promoted version answered
+	counted      time.Time // when the last of them failed
+	settled      bool      // a reply was recorded, or the conversation is removed
 }
 
 func (s *shadow) run(ctx context.Context, of spec.TrafficShadow) (model.Shadow, error) {
@@ -126,8 +139,13 @@ func (s *shadow) run(ctx context.Context, of spec.TrafficShadow) (model.Shadow, 
 	if err != nil {
 		return model.Shadow{}, err
 	}
-	prompts, err := s.prompts(ctx, of.Replies, replies)
-	if err != nil {
+	end := s.progress.Begun.Add(time.Duration(of.Minutes * float64(time.Minute)))
+	limited, cancel := context.WithDeadline(ctx, end)
+	defer cancel()
+	searching, ended := context.WithTimeout(ctx, max(0, time.Until(end))+shadowSearch) // who comes late still says what is missing
+	defer ended()
+	prompts, err := s.prompts(searching, of.Replies, replies)
+	if err != nil && searching.Err() == nil {
 		return model.Shadow{}, err
 	}
 	var open []*shadowPrompt
@@ -139,8 +157,6 @@ func (s *shadow) run(ctx context.Context, of spec.TrafficShadow) (model.Shadow, 
 	s.mu.Lock()
 	s.progress.Replies = len(prompts) - len(open)
 	s.mu.Unlock()
-	limited, cancel := context.WithDeadline(ctx, s.progress.Begun.Add(time.Duration(of.Minutes*float64(time.Minute))))
-	defer cancel()
 	if err := s.answerAll(limited, open); err != nil && limited.Err() == nil {
 		return model.Shadow{}, err
 	}
@@ -187,7 +203,8 @@ func (s *shadow) replies(ctx context.Context) (map[string]record.ShadowReply, er
 }
 
 // prompts returns the calls that are compared, at most limit: those that the candidate has
-// replied to, and then those of the newest conversations with the promoted version.
+// replied to, and then those of the newest conversations with the promoted version. With an
+// error, it returns those that it has found.
 func (s *shadow) prompts(ctx context.Context, limit int, replies map[string]record.ShadowReply) ([]*shadowPrompt, error) {
 	var out []*shadowPrompt
 	taken := map[string]bool{}
@@ -218,13 +235,13 @@ func (s *shadow) prompts(ctx context.Context, limit int, replies map[string]reco
 			err = add(c, true)
 		}
 		if err != nil {
-			return nil, err
+			return out, err
 		}
 	}
 	for q := (record.ConversationQuery{Run: s.Run, Policy: s.Policy, Version: &s.Promoted, Limit: shadowPage}); len(out) < limit; {
 		page, err := s.coordinator.Shadows.Conversations(ctx, q)
 		if err != nil {
-			return nil, err
+			return out, err
 		}
 		for _, c := range page {
 			if len(out) < limit {
@@ -232,7 +249,7 @@ func (s *shadow) prompts(ctx context.Context, limit int, replies map[string]reco
 			}
 		}
 		if err != nil {
-			return nil, err
+			return out, err
 		}
 		if len(page) < shadowPage || page[len(page)-1].Number == 0 {
 			break
@@ -245,18 +262,22 @@ func (s *shadow) prompts(ctx context.Context, limit int, replies map[string]reco
 // calls returns the first calls of a conversation. Those without tokens, which were redacted,
 // are left out, and those whose request is of another release.
 func (s *shadow) calls(ctx context.Context, c record.Conversation) ([]*shadowPrompt, error) {
-	attempt, err := s.coordinator.Attempts.Attempt(ctx, c.Address())
-	var history []record.Exchange
-	if err == nil {
-		history, err = s.coordinator.Attempts.Exchanges(ctx, c.Address())
-	}
-	if errors.Is(err, record.ErrNotFound) || errors.Is(err, record.ErrForgotten) {
+	history, err := s.coordinator.Shadows.ExchangesBetween(ctx, c.Address(), 0, shadowCalls)
+	// It is read after the calls: a removal ends the attempt before it takes anything.
+	attempt, failure := s.coordinator.Attempts.Attempt(ctx, c.Address())
+	switch {
+	case errors.Is(failure, record.ErrNotFound), errors.Is(failure, record.ErrForgotten), failure == nil && attempt.Outcome != record.OutcomeRunning:
 		return nil, nil // it is being removed
-	}
-	if err != nil {
+	case failure != nil:
+		return nil, fmt.Errorf("read %s: %w", c.Address(), failure)
+	case err != nil:
 		return nil, fmt.Errorf("read the calls of %s: %w", c.Address(), err)
 	}
-	history = history[:min(len(history), shadowCalls)]
+	for i, x := range history {
+		if 0 <= x.Parent && x.Parent < i {
+			history[i].Prompt = slices.Concat(history[x.Parent].Prompt, history[x.Parent].Completion, x.Prompt)
+		}
+	}
 	requests := attribution.Requests(history)
 	var out []*shadowPrompt
 	for i, x := range history {
@@ -348,14 +369,25 @@ func (s *shadow) answer(ctx context.Context, p *shadowPrompt) (again bool, err e
 	}
 	if failure != nil {
 		if _, err := s.sample(ctx, s.Promoted, p); err != nil {
-			return true, nil
+			return !hopeless(err) || !hopeless(failure), nil
 		}
-		if p.tries++; p.tries < shadowTries && !hopeless(failure) {
-			return true, nil
+		if !hopeless(failure) {
+			pause := cmp.Or(s.coordinator.ShadowPause, shadowPause)
+			if now := time.Now(); now.Sub(p.counted) >= pause {
+				p.counted = now
+				p.tries++
+			}
+			if p.tries < shadowTries {
+				return true, nil
+			}
 		}
 		r.Error = failure.Error()
 	} else {
 		r.Reply, r.Tokens, r.Finish = s.text(completion.Tokens, p.tools), len(completion.Tokens), completion.Finish
+	}
+	if err := s.redact(ctx, &r); err != nil {
+		activity.GetLogger(ctx).Warn("a reply in the shadow is not recorded", "call", p.id, "error", err)
+		return true, nil
 	}
 	_, err = s.coordinator.Shadows.PutShadowReply(ctx, r)
 	if errors.Is(err, record.ErrForgotten) || errors.Is(err, record.ErrNotFound) {
@@ -369,6 +401,26 @@ func (s *shadow) answer(ctx context.Context, p *shadowPrompt) (again bool, err e
 		s.mu.Unlock()
 	}
 	return false, err
+}
+
+// redact has the redactor of the run rewrite the texts of a reply. What it empties is not
+// taken for an empty reply.
+func (s *shadow) redact(ctx context.Context, r *record.ShadowReply) error {
+	if s.redactor == nil {
+		return nil
+	}
+	timeout := time.Duration(s.redactor.TimeoutSeconds * float64(time.Second))
+	for _, text := range []*string{&r.Reply, &r.Error} {
+		if *text == "" {
+			continue
+		}
+		out, err := s.coordinator.Redact(ctx, s.redactor.Command, timeout, *text)
+		if err != nil {
+			return fmt.Errorf("redact: %w", err)
+		}
+		*text = cmp.Or(out, "[redacted]")
+	}
+	return nil
 }
 
 // sample samples a reply of a version.

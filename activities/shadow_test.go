@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/store"
 )
 
 // shadowUse is a run whose candidate 1 replies in the shadow of version 0, by a script.
@@ -34,7 +37,7 @@ func newShadow(t *testing.T, of spec.TrafficShadow) *shadowUse {
 	u.reply = func(context.Context, int, model.DecodeRequest) (model.Completion, error) {
 		return says("fine", "stop"), nil
 	}
-	u.coordinator.Shadows, u.coordinator.Sampler = u.store, u
+	u.coordinator.Shadows, u.coordinator.Sampler, u.coordinator.ShadowPause = u.store, u, time.Millisecond
 	return u
 }
 
@@ -250,6 +253,141 @@ func TestAnOutageIsNoFaultOfTheCandidate(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 10, got.Replies)
 	require.Zero(t, got.Failed.Candidate)
+}
+
+func TestAMomentWithoutTheCandidateIsNoFaultOfIt(t *testing.T) {
+	t.Parallel()
+	u := newShadow(t, spec.TrafficShadow{})
+	u.coordinator.ShadowPause = time.Minute
+	for range 10 {
+		u.asks(0, asIs)
+	}
+	var mu sync.Mutex
+	failures := 0
+	u.reply = func(_ context.Context, version int, _ model.DecodeRequest) (model.Completion, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if version == 1 {
+			if failures++; failures <= 50 { // five of each prompt
+				return model.Completion{}, errors.New("the server starts anew")
+			}
+		}
+		return says("ok", "stop"), nil
+	}
+	got, err := u.runs()
+	require.NoError(t, err)
+	require.Equal(t, 10, got.Replies)
+	require.Zero(t, got.Failed.Candidate)
+}
+
+func TestWhatNoVersionCanAnswerIsNotTriedUntilTheEnd(t *testing.T) {
+	t.Parallel()
+	u := newShadow(t, spec.TrafficShadow{})
+	u.asks(0, asIs)
+	u.reply = func(context.Context, int, model.DecodeRequest) (model.Completion, error) {
+		return model.Completion{}, model.ErrPromptTooLong
+	}
+	got, err := u.runs()
+	require.NoError(t, err)
+	require.Equal(t, 1, got.Missing)
+	require.Len(t, u.asked, 1)
+}
+
+func TestRepliesInAShadowAreRedacted(t *testing.T) {
+	t.Parallel()
+	u := &shadowUse{use: newUse(t, func(s *spec.Spec) {
+		s.Traffic.Train.Shadow = &spec.TrafficShadow{}
+		s.Traffic.Redactor = &spec.Redactor{Command: []string{"hide"}}
+	})}
+	u.coordinator.Shadows, u.coordinator.Sampler = u.store, u
+	u.reply = func(_ context.Context, _ int, r model.DecodeRequest) (model.Completion, error) {
+		if r.Seed%2 == 0 {
+			return says("ann", "stop"), nil
+		}
+		return says("write to ann", "stop"), nil
+	}
+	for range 10 {
+		u.asks(0, asIs)
+	}
+	_, err := u.runs()
+	require.ErrorContains(t, err, "traffic.redactor: this process runs no redactor")
+	failures := 0
+	var mu sync.Mutex
+	u.coordinator.Redact = func(_ context.Context, command []string, timeout time.Duration, text string) (string, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if failures++; failures < 3 {
+			return "", errors.New("it starts")
+		}
+		if command[0] != "hide" || timeout != 10*time.Second {
+			return "", fmt.Errorf("%v within %s", command, timeout)
+		}
+		return strings.TrimSpace(strings.ReplaceAll(text, "ann", "")), nil
+	}
+	got, err := u.runs()
+	require.NoError(t, err)
+	require.Equal(t, 10, got.Replies)
+	require.Zero(t, got.Empty.Candidate, "a reply that the redactor empties was none")
+	for _, r := range u.recorded() {
+		require.Contains(t, []string{"write to", "[redacted]"}, r.Reply)
+	}
+}
+
+// halfRemoved is a store in which the removal of some conversations was killed: their calls
+// have no bodies any more.
+type halfRemoved struct {
+	*store.Store
+	numbers []int
+}
+
+func (h halfRemoved) ExchangesBetween(ctx context.Context, a record.Address, from, to int) ([]record.Exchange, error) {
+	if slices.Contains(h.numbers, a.Task) {
+		return nil, errors.New("its calls have no bodies")
+	}
+	return h.Store.ExchangesBetween(ctx, a, from, to)
+}
+
+func (h halfRemoved) Attempt(ctx context.Context, a record.Address) (record.Attempt, error) {
+	out, err := h.Store.Attempt(ctx, a)
+	if slices.Contains(h.numbers, a.Task) {
+		out.Outcome = record.OutcomeCompleted // the first write of a removal
+	}
+	return out, err
+}
+
+func TestAConversationWhoseRemovalWasKilledIsNoPartOfTheShadow(t *testing.T) {
+	t.Parallel()
+	u := newShadow(t, spec.TrafficShadow{})
+	for range 5 {
+		u.asks(0, asIs)
+	}
+	h := halfRemoved{u.store, []int{1, 3}}
+	u.coordinator.Shadows, u.coordinator.Attempts = h, h
+	got, err := u.runs()
+	require.NoError(t, err)
+	require.Equal(t, 3, got.Replies)
+	require.Zero(t, got.Missing)
+}
+
+func TestPromptsInAShadowAreWhole(t *testing.T) {
+	t.Parallel()
+	u := newShadow(t, spec.TrafficShadow{})
+	c := u.asks(0, asIs)
+	calls, err := u.store.Calls(t.Context(), c.Address())
+	require.NoError(t, err)
+	next := calls[0]
+	next.Seq, next.ID, next.Parent, next.Key = 1, "next", 0, "next"
+	next.Prompt = slices.Concat(calls[0].Prompt, calls[0].Completion, dialog.Compact().Encode("go on"))
+	require.NoError(t, u.store.AppendCall(t.Context(), &record.Exchange{
+		Call: next, Request: json.RawMessage(`{"messages":[{"role":"user","content":"go on"}]}`), Response: json.RawMessage(`{}`), Served: &record.ServedCall{},
+	}))
+	_, err = u.runs()
+	require.NoError(t, err)
+	var prompts [][]int32
+	for _, r := range u.asked {
+		prompts = append(prompts, r.Prompt)
+	}
+	require.ElementsMatch(t, [][]int32{calls[0].Prompt, next.Prompt}, prompts)
 }
 
 func TestAShadowEndsInTime(t *testing.T) {

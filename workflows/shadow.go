@@ -13,7 +13,7 @@ import (
 // shadow lets a candidate that passed the gate reply to prompts on record. It goes on as it
 // would have without, unless significantly more of its replies have faults than the recorded
 // ones. The pointer is free meanwhile, so that people may approve another candidate, or roll
-// back; a promotion notices that it has moved.
+// back; a candidate that was compared with another version is then refused.
 func (t *trainingRun) shadow(ctx workflow.Context, d model.Decision) error {
 	t.enter(ctx, PhaseShadow, fmt.Sprintf("version %d", d.Candidate))
 	var c *activities.Coordinator
@@ -34,6 +34,10 @@ func (t *trainingRun) shadow(ctx workflow.Context, d model.Decision) error {
 		return t.recordDecision(ctx, d, "refused")
 	}
 	d.Shadow = &r.Shadow
+	if t.Promoted != d.Promoted { // what it was compared with no longer answers
+		d.Accept, d.Obstacle = false, fmt.Sprintf("version %d was promoted meanwhile, in place of version %d", t.Promoted, d.Promoted)
+		return t.recordDecision(ctx, d, "refused")
+	}
 	if r.Shadow.Withdraw {
 		d.Accept, d.Obstacle = false, r.Shadow.Reason()
 		return t.recordDecision(ctx, d, "withdrawn")

@@ -119,4 +119,8 @@ func TestPeopleDecideAboutAnotherCandidateDuringAShadow(t *testing.T) {
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.NoError(t, env.GetWorkflowError())
 	require.Len(t, fake.shadows, 2)
+	require.Len(t, fake.promoted, 2, "nobody is asked about version 2, which was compared with version 0")
+	last := fake.decided[len(fake.decided)-1]
+	require.Equal(t, 2, last.Decision.Candidate)
+	require.Equal(t, "version 1 was promoted meanwhile, in place of version 0", last.Decision.Obstacle)
 }
