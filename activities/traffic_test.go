@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/hf"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/dataset"
 	"github.com/fulgurite/fulgurite/spec"
 )
 
@@ -126,6 +128,33 @@ func (u *use) batch(step int) (digest string, b model.Batch) {
 	require.NoError(u.t, err)
 	require.NoError(u.t, b.Check())
 	return made.Batch, b
+}
+
+func TestDataOfASegmentIsThatOfItsCalls(t *testing.T) {
+	t.Parallel()
+	u := newUse(t, nil)
+	number := u.converses(nil, "a", "b")
+	u.judges(number, 1)
+	u.judges(u.converses(nil, "c"), -1)
+	require.Empty(t, u.chooses(1).Reason)
+	_, b := u.batch(1)
+	c, err := u.store.Conversation(t.Context(), "demo", number)
+	require.NoError(t, err)
+	u.reply(c, "later")
+	source := dataset.Source{Store: u.store, Blobs: u.blobs, Run: "demo", Policy: model.DefaultPolicy}
+	var calls []string
+	require.NoError(t, source.Transitions(t.Context(), func(row dataset.Transition) error {
+		calls = append(calls, row.Attempt)
+		return nil
+	}))
+	first := record.ConversationAddress("demo", number).String()
+	require.ElementsMatch(t, []string{first, first, record.ConversationAddress("demo", 1).String()}, calls, "without the reply that came later")
+	sequences := 0
+	require.NoError(t, source.Sequences(t.Context(), func(dataset.Sequence) error { sequences++; return nil }))
+	require.Len(t, b.Rows, sequences)
+	require.NoError(t, u.store.RemoveConversation(t.Context(), "demo", number))
+	err = source.Transitions(t.Context(), func(dataset.Transition) error { return nil })
+	require.ErrorContains(t, err, "conversation "+first+" was removed since")
 }
 
 func TestASegmentUsesFeedbackOnce(t *testing.T) {
@@ -289,19 +318,22 @@ func TestASegmentIsHeldToTheLogProbabilitiesOfItsParent(t *testing.T) {
 	for _, one := range []struct {
 		version int // that replied
 		logprob float32
+		length  int // of each of four replies, in characters
 		refused bool
 		metric  bool
 	}{
-		{version: 0, logprob: sampledAt + 4.5, refused: true},
-		{version: 0, logprob: sampledAt, metric: true},
-		{version: 9, logprob: sampledAt + 4.5},
+		{version: 0, logprob: sampledAt + 4.5, length: 30, refused: true},
+		{version: 0, logprob: sampledAt + 4.5, length: 1, metric: true}, // a few tokens are no sign of a server that is wrong
+		{version: 0, logprob: sampledAt, length: 30, metric: true},
+		{version: 9, logprob: sampledAt + 4.5, length: 30},
 	} {
 		u := newUse(t, func(s *spec.Spec) {
 			s.Sampling.Server = &spec.Server{Type: spec.ServerVLLM, URLs: []string{"http://127.0.0.1:1"}, Model: "m", Directory: "/adapters", Mismatch: 0.5}
 		})
 		u.version, u.logprob = one.version, one.logprob
-		u.judges(u.converses(nil, "a"), 1)
-		u.judges(u.converses(nil, "b"), 0)
+		for i := range 4 {
+			u.judges(u.converses(nil, strings.Repeat("a", one.length)), float64(i%2))
+		}
 		chosen := u.chooses(1)
 		digest, _ := u.batch(1)
 		v, err := do[activities.VersionResult](t, u.trainer().TrainStep, activities.TrainStepInput{Run: "demo", Policy: model.DefaultPolicy, Step: 1, Batch: digest, Parent: &chosen.Parent})

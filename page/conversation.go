@@ -182,14 +182,15 @@ func (c *conversation) add(i, offset int) (rest int) {
 	end := min(b.From+c.room, len(marks))
 	b.Tokens, b.Rest = marks[b.From:end], len(marks)-end
 	c.room -= end - b.From
+	replies := attribution.Replies(call.Response)
+	if len(replies) > 0 {
+		b.said = replies[0].Content
+	}
 	if b.Rest > 0 {
 		rest = end
 	} else {
-		for i, m := range attribution.Replies(call.Response) {
+		for _, m := range replies {
 			b.Replies = append(b.Replies, messageOf(m))
-			if i == 0 {
-				b.said = m.Content
-			}
 		}
 	}
 	c.attempt.Calls = append(c.attempt.Calls, b)

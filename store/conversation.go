@@ -200,8 +200,9 @@ WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND att
 	unnameConversation = `UPDATE conversations SET name = '' WHERE run = $1 AND number = $2`
 	emptyConversations = `SELECT v.number` + fromConversations + ` WHERE v.run = $1 AND v.last < $2 AND a.calls = 0
 AND NOT EXISTS (SELECT 1 FROM feedback f WHERE f.run = v.run AND f.conversation = v.number) ORDER BY v.number`
-	callsOfServed = `SELECT calls FROM attempts WHERE run = $1 AND kind = $2 AND step = $3 AND task = $4 AND sample = $5 AND attempt = $6`
-	stillExpired  = `SELECT COUNT(*) FROM conversations WHERE run = $1 AND number = $2 AND last < $3`
+	contentOfServed = `SELECT a.calls + (SELECT COUNT(*) FROM feedback f WHERE f.run = a.run AND f.conversation = a.task) FROM attempts a
+WHERE a.run = $1 AND a.kind = $2 AND a.step = $3 AND a.task = $4 AND a.sample = $5 AND a.attempt = $6`
+	stillExpired = `SELECT COUNT(*) FROM conversations WHERE run = $1 AND number = $2 AND last < $3`
 )
 
 // removedConversation is the error of an attempt whose conversation was removed.
@@ -250,7 +251,8 @@ func (s *Store) RemoveEmptyConversations(ctx context.Context, run string, before
 	return removed, nil
 }
 
-// DiscardConversation removes a conversation as RemoveConversation does, unless it has calls.
+// DiscardConversation removes a conversation as RemoveConversation does, unless it has calls or
+// feedback.
 // removed is false if it has.
 func (s *Store) DiscardConversation(ctx context.Context, run string, number int) (removed bool, err error) {
 	return s.removeConversation(ctx, run, number, time.Time{}, true)
@@ -266,7 +268,7 @@ func (s *Store) RemoveConversation(ctx context.Context, run string, number int) 
 }
 
 // removeConversation removes a conversation, unless it went on after before, or has calls
-// although it should be empty; a zero time removes it whenever it went on.
+// or feedback although it should be empty; a zero time removes it whenever it went on.
 func (s *Store) removeConversation(ctx context.Context, run string, number int, before time.Time, empty bool) (removed bool, err error) {
 	a := record.ConversationAddress(run, number)
 	fail := func(err error) (bool, error) {
@@ -294,7 +296,7 @@ func (s *Store) removeConversation(ctx context.Context, run string, number int, 
 			}
 		}
 		if removed = true; empty {
-			n, err := database.One(t.Ctx, t, database.Scalar[int], callsOfServed, attemptKey(a)...)
+			n, err := database.One(t.Ctx, t, database.Scalar[int], contentOfServed, attemptKey(a)...)
 			if removed = n == 0; err != nil || !removed {
 				return err
 			}

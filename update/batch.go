@@ -370,21 +370,33 @@ func limitsOf(s spec.Spec, t Target) mismatchLimits {
 // native, which samples and trains with the same bits.
 func (l mismatchLimits) hasWorst() bool { return l.servers > 0 || l.torch }
 
-// unusual returns the mean gap of a step's first update, and whether it is larger than
-// rounding explains.
-func (l mismatchLimits) unusual(gap mismatch) (mean float64, warn bool) {
-	mean = gap.mean()
-	return mean, l.warnAbove > 0 && !(mean <= l.warnAbove)
+// unusual returns the mean gap of a step's first update, what it usually is at most, and
+// whether it is larger than that.
+func (l mismatchLimits) unusual(gap mismatch) (mean, usual float64, warn bool) {
+	mean, usual = gap.mean(), l.warnAbove
+	if l.few(gap) {
+		usual = l.mean
+	}
+	return mean, usual, usual > 0 && !(mean <= usual)
 }
+
+// few reports whether the version that is trained has too few tokens in a segment for a limit
+// on their mean.
+func (l mismatchLimits) few(gap mismatch) bool { return l.several && gap.tokens < minOfParent }
 
 // gapOf returns the gap of an update's tokens.
 func gapOf(s credit.Stats) mismatch { return mismatch{tokens: s.Count, sum: s.Gap, worst: s.GapMax} }
+
+// minOfParent is the fewest tokens of the version that is trained by whose mean gap a segment
+// is refused. Right after a promotion a segment has few, and one unusual token is no sign of a
+// server that is wrong.
+const minOfParent = 100
 
 // check returns an error if the gap of the first update of a step exceeds a limit. The error
 // has the gap of each server.
 func (l mismatchLimits) check(gap mismatch, servers []mismatch) error {
 	mean := gap.mean()
-	if l.mean > 0 && !(mean <= l.mean) {
+	if !l.few(gap) && l.mean > 0 && !(mean <= l.mean) {
 		return l.refuse("train/mismatch", mean, "sampling.server.mismatch", l.mean, servers)
 	}
 	if l.worst > 0 && !(gap.worst <= l.worst) {

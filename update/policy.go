@@ -257,8 +257,8 @@ func (p *policyUpdate) update(ctx context.Context, l learner, u int) (map[string
 			return nil, Invalid(err)
 		}
 		putServers(metrics, servers)
-		if mean, warn := p.limits.unusual(gap); warn {
-			p.warn(ctx, "what sampled has other log-probabilities than the trainer", "version", p.limits.sampled.String(), "train/mismatch", mean, "usual", p.limits.warnAbove)
+		if mean, usual, warn := p.limits.unusual(gap); warn {
+			p.warn(ctx, "what sampled has other log-probabilities than the trainer", "version", p.limits.sampled.String(), "train/mismatch", mean, "usual", usual)
 		}
 	}
 	metrics["train/gradient_norm"], metrics[learningRate] = norm, p.adamW.LearningRate

@@ -39,6 +39,8 @@ type Store interface {
 	Trajectories(ctx context.Context, addresses []record.Address) ([]record.Trajectory, error)
 	Exchanges(ctx context.Context, address record.Address) ([]record.Exchange, error)
 	Spans(ctx context.Context, address record.Address) ([]record.Span, error)
+	// Segment returns what a step learned from conversations, or record.ErrNotFound.
+	Segment(ctx context.Context, run, policy string, step int) (record.Segment, error)
 }
 
 // Blobs keeps content under its digest.
@@ -91,7 +93,7 @@ func (s Source) Transitions(ctx context.Context, yield func(Transition) error) e
 				return err
 			}
 			names := attribution.Of(history, spans, a.Terms.Ignore)
-			for k, c := range history {
+			for k, c := range history[:min(len(history), len(a.History))] {
 				row, err := transition(b, b.Trajectories[i], c, names[k], a, a.trained[k])
 				if err != nil {
 					return err
@@ -164,6 +166,11 @@ func (s Source) attempts(ctx context.Context, of spec.Spec, b model.Batch) ([]at
 	if err != nil {
 		return nil, fmt.Errorf("read its trajectories: %w", err)
 	}
+	if of.FromTraffic() {
+		if err := s.cut(ctx, b, trajectories); err != nil {
+			return nil, err
+		}
+	}
 	rows := make([][]model.BatchRow, len(trajectories))
 	for _, r := range b.Rows {
 		rows[r.Trajectory] = append(rows[r.Trajectory], r)
@@ -178,6 +185,27 @@ func (s Source) attempts(ctx context.Context, of spec.Spec, b model.Batch) ([]at
 		}
 	}
 	return out, nil
+}
+
+// cut leaves in the trajectories of conversations the calls from which their step learned,
+// since conversations go on. A conversation that was removed since has none.
+func (s Source) cut(ctx context.Context, b model.Batch, trajectories []record.Trajectory) error {
+	segment, err := s.Store.Segment(ctx, s.Run, s.Policy, b.Step)
+	if err != nil {
+		return fmt.Errorf("read the segment of step %d: %w", b.Step, err)
+	}
+	for i := range trajectories {
+		t := &trajectories[i]
+		k, ok := slices.BinarySearch(segment.Conversations, t.Address.Task)
+		switch {
+		case !ok:
+			return fmt.Errorf("%w: conversation %s is no part of the segment of step %d", ErrRecords, t.Address, b.Step)
+		case len(t.History) < segment.Calls[k]:
+			return fmt.Errorf("%w: conversation %s was removed since, by retention or with its user", ErrRecords, t.Address)
+		}
+		t.History = t.History[:segment.Calls[k]]
+	}
+	return nil
 }
 
 // attempt is a trajectory together with the numbers with which each of its calls was

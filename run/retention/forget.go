@@ -186,8 +186,11 @@ func (f *Forgetter) startsFrom(ctx context.Context, name string) error {
 		return err
 	}
 	for _, r := range runs {
+		if r.Status != record.Running {
+			continue
+		}
 		s, err := spec.Stored(r.Spec)
-		if r.Status != record.Running || err != nil || s.Model.Version == "" {
+		if err != nil || s.Model.Version == "" {
 			continue
 		}
 		if from, err := spec.ParseVersion(s.Model.Version); err != nil || from.Run != name {

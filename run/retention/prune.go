@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -135,13 +136,11 @@ func (f *Forgetter) Prune(ctx context.Context, rule PruneRule, by string, dryRun
 		if r.Status == record.Refused {
 			continue // it never began, so it has neither versions nor attempts, and its spec may not be one
 		}
-		if err := f.startsFrom(ctx, r.Name); errors.Is(err, ErrRefused) {
+		one, err := f.planPrune(ctx, r, rule)
+		if errors.Is(err, errSkipped) {
 			out.Skipped = append(out.Skipped, err.Error())
 			continue
-		} else if err != nil {
-			return out, err
 		}
-		one, err := f.planPrune(ctx, r, rule)
 		if err != nil {
 			return out, fmt.Errorf("prune run %s: %w", r.Name, err)
 		}
@@ -153,19 +152,48 @@ func (f *Forgetter) Prune(ctx context.Context, rule PruneRule, by string, dryRun
 	if err := before(out); err != nil || dryRun {
 		return out, err
 	}
+	planned := out.Runs
+	out.Runs, out.Bytes = []PrunedRun{}, 0
 	for i, r := range ended {
-		if err := f.prune(ctx, r, rule, out.Runs[i], by); err != nil {
+		err := f.prune(ctx, r, rule, planned[i], by)
+		if errors.Is(err, errSkipped) {
+			out.Skipped = append(out.Skipped, err.Error())
+			continue
+		}
+		if err != nil {
 			return out, fmt.Errorf("prune run %s: %w", r.Name, err)
 		}
+		out.Runs, out.Bytes = append(out.Runs, planned[i]), out.Bytes+planned[i].FileBytes+planned[i].BodyBytes
 	}
 	return out, nil
 }
 
+// errSkipped is wrapped by the reasons why nothing more is removed of a run. They keep no other
+// run from being pruned.
+var errSkipped = errors.New("nothing more is removed of it")
+
+func skipped(r record.Run, err error) error {
+	return fmt.Errorf("run %s: %w: %w", r.Name, err, errSkipped)
+}
+
+// free returns an error if another run is about to start from the run.
+func (f *Forgetter) free(ctx context.Context, r record.Run) error {
+	err := f.startsFrom(ctx, r.Name)
+	if errors.Is(err, ErrRefused) {
+		return skipped(r, err)
+	}
+	return err
+}
+
 func (f *Forgetter) prune(ctx context.Context, r record.Run, rule PruneRule, plan PrunedRun, by string) error {
+	// Runs before it may have taken hours.
+	if err := f.free(ctx, r); err != nil {
+		return err
+	}
 	if rule.Weights {
 		s, err := spec.Stored(r.Spec)
 		if err != nil {
-			return fmt.Errorf("its spec: %w", err)
+			return skipped(r, fmt.Errorf("its spec: %w", err))
 		}
 		if err := f.collector().collectUnder(ctx, r.Name, s, rule.Keep); err != nil {
 			return err
@@ -180,7 +208,7 @@ func (f *Forgetter) prune(ctx context.Context, r record.Run, rule PruneRule, pla
 	}
 	stone, _, err := f.Store.BeginForgetting(ctx, r, record.Forgotten{Run: r.Name, What: record.ForgottenRecords, By: by, Reason: "pruned", Report: text})
 	if errors.Is(err, record.ErrConflict) {
-		return nil // it goes on, so it needs them
+		return skipped(r, errors.New("it goes on, so it needs the bodies of its calls"))
 	}
 	if err == nil {
 		err = f.Store.RemoveBodies(ctx, r.Name)
@@ -195,6 +223,9 @@ func (f *Forgetter) prune(ctx context.Context, r record.Run, rule PruneRule, pla
 // planPrune returns what a rule removes of a run.
 func (f *Forgetter) planPrune(ctx context.Context, r record.Run, rule PruneRule) (PrunedRun, error) {
 	out := PrunedRun{Run: r.Name, Finished: r.Finished, Versions: []int{}}
+	if err := f.free(ctx, r); err != nil {
+		return out, err
+	}
 	if rule.Weights {
 		if err := f.planWeights(ctx, r, rule.Keep, &out); err != nil {
 			return out, err
@@ -226,11 +257,11 @@ func (f *Forgetter) planPrune(ctx context.Context, r record.Run, rule PruneRule)
 func (f *Forgetter) planWeights(ctx context.Context, r record.Run, keep spec.Keep, out *PrunedRun) error {
 	s, err := spec.Stored(r.Spec)
 	if err != nil {
-		return fmt.Errorf("its spec: %w", err)
+		return skipped(r, fmt.Errorf("its spec: %w", err))
 	}
 	policies, err := policiesOf(r)
 	if err != nil {
-		return err
+		return skipped(r, err)
 	}
 	unkept := map[string]bool{} // manifests
 	for _, policy := range policies {
@@ -254,7 +285,13 @@ func (f *Forgetter) planWeights(ctx context.Context, r record.Run, keep spec.Kee
 			}
 		}
 	}
-	var manifests []string
+	left, err := f.collector().leftOf(ctx, slices.Sorted(maps.Keys(unkept)))
+	if err != nil && ctx.Err() == nil {
+		return skipped(r, err)
+	}
+	if err != nil || len(left) == 0 {
+		return err // what others need is much to read
+	}
 	kept, _, err := f.Store.KeptManifests(ctx)
 	if err != nil {
 		return err
@@ -280,19 +317,15 @@ func (f *Forgetter) planWeights(ctx context.Context, r record.Run, keep spec.Kee
 			needed[digest] = true
 		}
 	}
-	for manifest := range unkept {
-		manifests = append(manifests, manifest)
-	}
-	left, err := f.collector().leftOf(ctx, manifests)
-	if err != nil {
-		return err
-	}
 	slices.Sort(left)
 	for _, digest := range slices.Compact(left) {
 		if needed[digest] {
 			continue
 		}
 		n, err := f.Blobs.Size(digest)
+		if errors.Is(err, record.ErrNotFound) {
+			continue // another removal was faster
+		}
 		if err != nil {
 			return err
 		}

@@ -114,6 +114,40 @@ func TestARunFromWhichAnotherIsAboutToStartIsNotPruned(t *testing.T) {
 	require.Len(t, r.loads("a", 5), 6)
 }
 
+func TestARunThatIsStartedFromAfterThePlanIsNotPruned(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.run("a", nil, 5)
+	r.finish("a")
+	rule := retention.PruneRule{Runs: "*", Weights: true, Keep: spec.Keep{Last: 1}}
+	report, err := r.forgetter().Prune(t.Context(), rule, "me", false, func(plan retention.PruneReport) error {
+		require.Len(t, plan.Runs, 1)
+		_, _, err := r.store.CreateRun(t.Context(), record.Run{Name: "next", Spec: []byte(`{"model":{"version":"a@2"}}`)})
+		return err
+	})
+	require.NoError(t, err)
+	require.Empty(t, report.Runs)
+	require.Zero(t, report.Bytes)
+	require.Len(t, report.Skipped, 1)
+	require.Contains(t, report.Skipped[0], "run next starts from a@2")
+	require.Len(t, r.loads("a", 5), 6)
+}
+
+func TestARunThatCannotBeReadKeepsNoOtherFromBeingPruned(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	_, _, err := r.store.CreateRun(t.Context(), record.Run{Name: "damaged", Spec: []byte(`{"model":7}`)})
+	require.NoError(t, err)
+	r.finish("damaged")
+	r.run("a", nil, 5)
+	r.finish("a")
+	report := r.prune(retention.PruneRule{Weights: true, Keep: spec.Keep{Last: 1}}, false)
+	require.Len(t, report.Runs, 1)
+	require.Len(t, report.Skipped, 1)
+	require.Contains(t, report.Skipped[0], "run damaged: its spec")
+	require.Equal(t, []int{0, 4, 5}, r.loads("a", 5))
+}
+
 func TestPrunedRecordsKeepTokensAndRefuseWhatNeedsBodies(t *testing.T) {
 	t.Parallel()
 	r := open(t)

@@ -92,10 +92,12 @@ func (c *Prune) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) e
 	}
 	defer records.Close()
 	none := errors.New("none")
+	said := 0 // runs left out
 	done, err := records.Prune(ctx, rule, cmp.Or(c.By, state.Person()), c.DryRun, func(r retention.PruneReport) error {
 		if r.Selected == 0 {
 			return none
 		}
+		said = len(r.Skipped)
 		if !c.JSON {
 			c.print(t, r)
 		}
@@ -110,6 +112,11 @@ func (c *Prune) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) e
 		if err := t.JSON(done); err != nil {
 			return err
 		}
+	case !c.DryRun && len(done.Skipped) > said:
+		for _, line := range done.Skipped[said:] {
+			t.Printf("Not removed: %s\n", line)
+		}
+		t.Printf("The rest of it is removed.\n")
 	case !c.DryRun && len(done.Runs) > 0:
 		t.Printf("All of it is removed.\n")
 	}

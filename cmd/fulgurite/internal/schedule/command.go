@@ -164,14 +164,14 @@ func (c *List) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) er
 		if one.Paused {
 			next = "paused"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", one.name(), one.Every, timeText(one.Last), next, terminal.Escape(one.Result))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", terminal.Escape(one.name()), one.Every, timeText(one.Last), next, terminal.Escape(one.Result))
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	for _, one := range all {
 		if one.Rule != "" {
-			t.Printf("%s removes %s\n", one.Prune, terminal.Escape(one.Rule))
+			t.Printf("%s removes %s\n", terminal.Escape(one.Prune), terminal.Escape(one.Rule))
 		}
 	}
 	return nil
