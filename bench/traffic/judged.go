@@ -43,11 +43,12 @@ type account struct {
 	accepted  map[string]float64 // rewards, by the id of the feedback
 	refused   map[string]bool    // ids
 	answers   map[int]int        // to feedback, by status
+	created   map[string]int     // how often feedback was answered as new, by id
 	surprises []string           // answers that are wrong
 }
 
 func newAccount() *account {
-	return &account{failures: map[string]int{}, replies: map[string]string{}, accepted: map[string]float64{}, refused: map[string]bool{}, answers: map[int]int{}}
+	return &account{failures: map[string]int{}, replies: map[string]string{}, accepted: map[string]float64{}, refused: map[string]bool{}, answers: map[int]int{}, created: map[string]int{}}
 }
 
 // measureJudged measures a load without recording and with it, prints what came of both, and
@@ -286,6 +287,12 @@ func (c *judgingClients) judge(ctx context.Context, random *rand.Rand, id, reply
 		c.account.add(func(a *account) {
 			if a.accepted[id] = reward; status != http.StatusCreated && status != http.StatusOK {
 				a.surprises = append(a.surprises, fmt.Sprintf("feedback %s got status %d at try %d: %.200s", id, status, i, answer))
+			}
+			if status != http.StatusCreated {
+				return
+			}
+			if a.created[id]++; a.created[id] == 2 {
+				a.surprises = append(a.surprises, fmt.Sprintf("feedback %s was taken as new twice", id))
 			}
 		})
 	}

@@ -102,13 +102,15 @@ func (g *gatewayProcess) launch(ctx context.Context) error {
 	g.mu.Lock()
 	g.command = command
 	g.mu.Unlock()
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("the gateway does not listen after a minute"))
+	defer cancel()
 	for {
 		connection, err := new(net.Dialer).DialContext(ctx, "tcp", strings.TrimPrefix(g.url, "http://"))
 		if err == nil {
 			return connection.Close()
 		}
 		if err := sleep(ctx, 5*time.Millisecond); err != nil {
-			return err
+			return context.Cause(ctx)
 		}
 	}
 }

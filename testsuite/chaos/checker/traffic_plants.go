@@ -30,13 +30,28 @@ func UnnoticedTraffic(e TrafficEvidence) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.spoil(&spoiled)
+		if err := p.plant(&spoiled); err != nil {
+			out = append(out, err.Error())
+			continue
+		}
 		f := CheckTraffic(spoiled)
 		if said := strings.Join(slices.Concat(f.Wrong, f.Repeated), "\n"); !strings.Contains(said, p.want) {
 			out = append(out, fmt.Sprintf("%s: the checker says nothing of %q", p.name, p.want))
 		}
 	}
 	return out, nil
+}
+
+// plant spoils the evidence. It returns an error if the evidence has nothing of the kind that
+// the plant spoils, for which spoil looks by index.
+func (p trafficPlant) plant(e *TrafficEvidence) (err error) {
+	defer func() {
+		if failure := recover(); failure != nil {
+			err = fmt.Errorf("%s: the run is too small to test the checker with: %v", p.name, failure)
+		}
+	}()
+	p.spoil(e)
+	return nil
 }
 
 // clone returns evidence that can be changed without changing e.
