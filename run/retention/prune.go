@@ -190,6 +190,13 @@ func (f *Forgetter) prune(ctx context.Context, r record.Run, rule PruneRule, pla
 	if err := f.free(ctx, r); err != nil {
 		return err
 	}
+	now, err := f.Store.Run(ctx, r.Name)
+	if err != nil {
+		return err
+	}
+	if now.Status != r.Status || now.ExecutionID != r.ExecutionID {
+		return skipped(r, errors.New("it goes on"))
+	}
 	if rule.Weights {
 		s, err := spec.Stored(r.Spec)
 		if err != nil {

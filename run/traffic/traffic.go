@@ -24,6 +24,7 @@ type Store interface {
 	Conversations(ctx context.Context, q record.ConversationQuery) ([]record.ConversationSummary, error)
 	Exchanges(ctx context.Context, address record.Address) ([]record.Exchange, error)
 	Feedback(ctx context.Context, run string, conversation int) ([]record.Feedback, error)
+	Attempt(ctx context.Context, a record.Address) (record.Attempt, error)
 }
 
 // Row is a conversation with its replies and feedback. Its keys are a public contract.
@@ -143,6 +144,10 @@ func (s Source) row(ctx context.Context, c record.Conversation) (Row, error) {
 	}
 	history, err := s.Store.Exchanges(ctx, c.Address())
 	if err != nil {
+		// A removal ends the attempt before it takes anything, and may have been killed then.
+		if a, failure := s.Store.Attempt(ctx, c.Address()); failure == nil && a.Outcome != record.OutcomeRunning {
+			err = fmt.Errorf("%w: %w: it is being removed", record.ErrForgotten, record.ErrNotFound)
+		}
 		return row, fmt.Errorf("read the texts of %s: %w", row.Conversation, err)
 	}
 	requests, dialogs := attribution.Requests(history), map[int][]dialog.Message{}

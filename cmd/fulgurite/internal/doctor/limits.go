@@ -38,7 +38,7 @@ func limitFindings(l capacity.Limits, cores int) []Finding {
 	if facts.Limit != "" {
 		text = fmt.Sprintf("%s at once, because the system limits %s", readable.Count(facts.Agents, "agent"), facts.Limit)
 	}
-	agents := Finding{Subject: "limits", State: Found, Text: text + "; --agents of fulgurite dev and --concurrency of fulgurite-worker cpu set another number"}
+	agents := Finding{Subject: "limits", State: Found, Text: text + "; --agents, or --concurrency of a worker, sets another number"}
 	files := Finding{Subject: "limits", State: Found, Text: "open files of a process (ulimit -n): no limit"}
 	if l.Files > 0 {
 		facts.Calls = l.Calls()

@@ -16,7 +16,7 @@ func TestASmallLimitOnOpenFilesIsSaidWithTheNumberThatIsEnough(t *testing.T) {
 		Agents: 8, Limit: "open files to 384 (ulimit -n), and 64 agents need 1280", Calls: 64, Files: 384, Threads: 19000, Memory: 8 << 30,
 	}, got[0].Facts)
 	require.Contains(t, got[0].Text, "8 agents at once, because the system limits open files to 384 (ulimit -n), and 64 agents need 1280")
-	require.Contains(t, got[0].Text, "--agents of fulgurite dev")
+	require.Contains(t, got[0].Text, "--agents, or --concurrency of a worker")
 	require.Equal(t, doctor.Found, got[1].State, "fewer agents run")
 	require.Equal(t, "open files of a process (ulimit -n): 384, enough for 8 agents, or for 64 calls in flight in a gateway", got[1].Text)
 	require.Equal(t, "ulimit -n 1280", got[1].Fix[0])

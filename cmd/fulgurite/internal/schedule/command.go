@@ -108,6 +108,8 @@ type scheduled struct {
 	Next   *time.Time `json:"next,omitempty"`
 	// Result is what came of the last time.
 	Result string `json:"result,omitempty"`
+
+	action client.ScheduleAction
 }
 
 // List is `fulgurite schedule list`.
@@ -145,6 +147,9 @@ func (c *List) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) er
 		}
 		if err != nil {
 			return err
+		}
+		if idOf(one.name()) != entry.ID || checkAction(entry.ID, one.action) != nil {
+			continue // it is somebody else's
 		}
 		one.Result = s.Place().Complete(one.Result)
 		all = append(all, one)
@@ -194,7 +199,7 @@ func describe(ctx context.Context, c client.Client, id string) (out scheduled, e
 	if err != nil {
 		return out, fmt.Errorf("describe schedule %s: %w", id, err)
 	}
-	out = scheduled{Paused: d.Schedule.State.Paused}
+	out = scheduled{Paused: d.Schedule.State.Paused, action: d.Schedule.Action}
 	if strings.HasPrefix(id, prune) {
 		out.Prune, out.Rule = id, ruleOf(d.Schedule.Action)
 	} else {
