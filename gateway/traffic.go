@@ -182,9 +182,8 @@ func (g *Gateway) serveOnce(w http.ResponseWriter, r *http.Request, served model
 const discardTimeout = 2 * time.Second
 
 // discard removes a conversation whose first request was refused before anything was recorded.
-// One with a name stays: the next request of the name is its first one, and another gateway may
-// be answering that now.
-// If it can't, or if this process is killed before, retention removes the conversation later.
+// One with a name stays, because another gateway may be answering a request of that name now.
+// What stays empty, also because this process was killed, retention removes later.
 func (g *Gateway) discard(w http.ResponseWriter, r *http.Request, of record.Conversation, c *conversation.Conversation) {
 	if of.Name != "" || !c.Unused() {
 		return

@@ -211,6 +211,22 @@ func TestAConversationThatWasRemovedIsSaidToBe(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, reply.StatusCode)
 }
 
+func TestACorrectionIsComparedWithAReplyThatIsShownInPart(t *testing.T) {
+	t.Parallel()
+	r := newUsed(t, "plain")
+	c, _, err := r.store.BeginConversation(t.Context(), record.Conversation{Run: r.name, Policy: model.DefaultPolicy}, record.Terms{Policy: model.DefaultPolicy, Codec: dialog.CompactName, Temperature: 1})
+	require.NoError(t, err)
+	call := r.call(c.Address(), 0, -1, nil)
+	call.ID, call.Served = "long", &record.ServedCall{}
+	call.Completion = slices.Repeat(call.Completion[:1], 10_000)
+	call.Logprobs = make([]float32, len(call.Completion))
+	require.NoError(t, r.store.AppendCall(t.Context(), &call))
+	r.say(record.Feedback{ID: "of the long one", Conversation: c.Number, CallID: "long", CorrectedText: &r.text})
+	body, _ := get(t, fmt.Sprintf("%s/runs/used/served-0/%d/0/1", r.serve(nil).URL, c.Number))
+	require.Contains(t, body, "corrected to what it says")
+	require.NotContains(t, body, "<ins>")
+}
+
 func TestMuchFeedbackIsShownInPart(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -271,7 +271,7 @@ VALUES ('demo', 'f', 0, '', 'up', '', '', '', '', '', 0, 0)`)
 	})
 }
 
-func TestOnlyAConversationWithoutCallsIsDiscarded(t *testing.T) {
+func TestOnlyAConversationWithoutCallsAndFeedbackIsDiscarded(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
 		createDemo(t, s)
@@ -283,10 +283,12 @@ func TestOnlyAConversationWithoutCallsIsDiscarded(t *testing.T) {
 		_, _, err := s.PutFeedback(t.Context(), record.Feedback{Run: "demo", ID: "f", Conversation: judged.Number, Comment: "empty"})
 		require.NoError(t, err)
 
-		removed, err := s.DiscardConversation(t.Context(), "demo", used.Number)
-		require.NoError(t, err)
-		require.False(t, removed)
-		removed, err = s.DiscardConversation(t.Context(), "demo", empty.Number)
+		for _, kept := range []record.Conversation{used, judged} {
+			removed, err := s.DiscardConversation(t.Context(), "demo", kept.Number)
+			require.NoError(t, err)
+			require.False(t, removed)
+		}
+		removed, err := s.DiscardConversation(t.Context(), "demo", empty.Number)
 		require.NoError(t, err)
 		require.True(t, removed)
 		removed, err = s.DiscardConversation(t.Context(), "demo", empty.Number)

@@ -104,19 +104,6 @@ func segment(ctx context.Context, t *testing.T, st *stack.Stack, run string) (r 
 	return r
 }
 
-// startLearning starts a run, and waits until its version 0 is served.
-func startLearning(ctx context.Context, t *testing.T, st *stack.Stack, name string, s spec.Spec) {
-	t.Helper()
-	data, err := json.Marshal(s)
-	require.NoError(t, err)
-	_, err = st.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: name, TaskQueue: workflows.QueueTraining}, "TrainingWorkflow", workflows.TrainingInput{Spec: data})
-	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		_, err := st.Store.Promoted(ctx, name, model.DefaultPolicy)
-		return err == nil
-	}, time.Minute, 20*time.Millisecond)
-}
-
 // stopLearning stops a run, and waits for its end.
 func stopLearning(ctx context.Context, t *testing.T, st *stack.Stack, name string) {
 	t.Helper()
@@ -174,7 +161,7 @@ func TestRunsLearnFromUseOnPostgreSQL(t *testing.T) {
 		t.Run(objective, func(t *testing.T) {
 			t.Parallel()
 			ctx, run := t.Context(), "postgres-"+objective
-			startLearning(ctx, t, st, run, learningSpec(objective))
+			startTraffic(t, st, run, learningSpec(objective))
 			judge(ctx, t, st, run, objective)
 			requireLearned(ctx, t, st, run, rows)
 			stopLearning(ctx, t, st, run)

@@ -93,7 +93,10 @@ func (s Source) Transitions(ctx context.Context, yield func(Transition) error) e
 				return err
 			}
 			names := attribution.Of(history, spans, a.Terms.Ignore)
-			for k, c := range history[:min(len(history), len(a.History))] {
+			if len(history) < len(a.History) {
+				return fmt.Errorf("%w: calls of %s were removed while they were read", ErrRecords, a.Address)
+			}
+			for k, c := range history[:len(a.History)] { // a conversation may have gone on since its step
 				row, err := transition(b, b.Trajectories[i], c, names[k], a, a.trained[k])
 				if err != nil {
 					return err

@@ -23,7 +23,11 @@ import (
 // the first, and with feedback.
 func recorded(t *testing.T) *store.Store {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "store.db")
+	return recordedAt(t, filepath.Join(t.TempDir(), "store.db"))
+}
+
+func recordedAt(t *testing.T, path string) *store.Store {
+	t.Helper()
 	s, err := store.Open(t.Context(), path, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
@@ -76,6 +80,26 @@ func TestAConversationIsReadWithWhatWasSaidOfIt(t *testing.T) {
 	require.Empty(t, cmp.Diff(want, row))
 	_, err = traffic.Source{Store: s}.Row(t.Context(), "demo", 1)
 	require.ErrorIs(t, err, record.ErrNotFound)
+}
+
+// A removal ends the attempt, then takes bodies, then calls, and the conversation last.
+func TestAConversationWhoseRemovalWasKilledIsLeftOut(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "store.db")
+	s := recordedAt(t, path)
+	rows, err := sql.Open("sqlite", path)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, rows.Close()) }()
+	_, err = rows.ExecContext(t.Context(), `DELETE FROM exchanges`)
+	require.NoError(t, err)
+	_, err = traffic.Source{Store: s}.Row(t.Context(), "demo", 0)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, record.ErrNotFound, "its bodies are lost, and nobody removed them")
+	_, err = rows.ExecContext(t.Context(), `UPDATE attempts SET outcome = 'completed'`)
+	require.NoError(t, err)
+	_, err = traffic.Source{Store: s}.Row(t.Context(), "demo", 0)
+	require.ErrorIs(t, err, record.ErrNotFound)
+	require.ErrorIs(t, err, record.ErrForgotten)
 }
 
 func TestBothFormatsHoldTheSameConversations(t *testing.T) {
