@@ -35,3 +35,21 @@ func TestEachPartOfABudgetEndsARun(t *testing.T) {
 		require.Regexp(t, want, got.UsedUp)
 	}
 }
+
+func TestTheLastStepIsThatOfTheNewestVersion(t *testing.T) {
+	t.Parallel()
+	w := newTestEnv(t)
+	w.start(w.spec())
+	for step, want := range []int{0, 1} {
+		if step > 0 {
+			_, err := do[activities.VersionResult](t, w.trainer().TrainStep, trainStep(step, w.groups(step, 4)))
+			require.NoError(t, err)
+		}
+		got, err := do[activities.LastStepResult](t, w.coordinator.LastStep, activities.LastStepInput{Run: "demo"})
+		require.NoError(t, err)
+		require.Equal(t, want, got.Step)
+	}
+	got, err := do[activities.LastStepResult](t, w.coordinator.LastStep, activities.LastStepInput{Run: "unprepared"})
+	require.NoError(t, err)
+	require.Zero(t, got.Step)
+}

@@ -37,6 +37,7 @@ type Ledger interface {
 	PutQuarantine(ctx context.Context, q record.Quarantine) error
 	Quarantines(ctx context.Context, run, policy string) ([]record.Quarantine, error)
 	Steps(ctx context.Context, run, policy string) ([]record.Step, error)
+	LastVersion(ctx context.Context, run, policy string) (model.Version, error)
 	Choices
 	judge.Judgments
 	Searches

@@ -307,6 +307,25 @@ func (c *Coordinator) PublishVersion(ctx context.Context, v PublishVersionInput)
 	return nil
 }
 
+// LastStepInput asks for the last step of a run.
+type LastStepInput struct {
+	Run string `json:"run"`
+}
+
+// LastStepResult is the last step of which a version is on record; 0 before the first one.
+type LastStepResult struct {
+	Step int `json:"step"`
+}
+
+// LastStep returns the last step of a run of which a version is on record.
+func (c *Coordinator) LastStep(ctx context.Context, in LastStepInput) (LastStepResult, error) {
+	v, err := c.Ledger.LastVersion(ctx, in.Run, model.DefaultPolicy)
+	if err != nil && !errors.Is(err, record.ErrNotFound) {
+		return LastStepResult{}, err
+	}
+	return LastStepResult{v.Number}, nil
+}
+
 // RecordStep records a finished step, unless it is already recorded with the same batch.
 func (c *Coordinator) RecordStep(ctx context.Context, in RecordStepInput) (err error) {
 	defer temporalError(&err)

@@ -108,7 +108,7 @@ func (r *trafficRun) learned(asked client.WorkflowRun, step int) {
 }
 
 // resetBoth resets the run to before its first segment. Temporal makes both requests again, at
-// the same time, so they may become one.
+// the same time.
 func (r *trafficRun) resetBoth() {
 	r.t.Helper()
 	ctx := r.t.Context()
@@ -116,12 +116,38 @@ func (r *trafficRun) resetBoth() {
 	at := slices.IndexFunc(ids, func(event int64) bool { return points[event] == "ChooseSegment" })
 	_, err := reset(ctx, r.st.Client, r.name, "", ids[at])
 	require.NoError(r.t, err)
-	for step := 0; step < 2; {
-		var out activities.RequestSegmentResult
-		require.NoError(r.t, r.ask().Get(ctx, &out))
-		require.Positive(r.t, out.Step, out.Message)
-		step = out.Step
+	require.Eventually(r.t, func() bool {
+		var p workflows.Progress
+		value, err := r.st.Client.QueryWorkflow(ctx, r.name, "", workflows.QueryProgress)
+		require.NoError(r.t, err)
+		require.NoError(r.t, value.Get(&p))
+		return p.Step == 2
+	}, time.Minute, 20*time.Millisecond)
+}
+
+// resetStopped resets the run, which was stopped, to its beginning and to before each of its
+// segments. Temporal makes the requests and the stop again, before the run can make a step.
+func (r *trafficRun) resetStopped() {
+	r.t.Helper()
+	ctx := r.t.Context()
+	var want workflows.TrainingResult
+	require.NoError(r.t, r.st.Client.GetWorkflow(ctx, r.name, "").Get(ctx, &want))
+	require.Equal(r.t, 2, want.Stopped.After)
+	first := firstExecution(ctx, r.t, r.st.Client, r.name)
+	ids, points := points(eventsOf(ctx, r.t, r.st.Client, r.name))
+	resets := 0
+	for _, event := range ids {
+		if points[event] != "PrepareRun" && points[event] != "ChooseSegment" {
+			continue
+		}
+		resets++
+		run, err := reset(ctx, r.st.Client, r.name, first, event)
+		require.NoError(r.t, err)
+		var got workflows.TrainingResult
+		require.NoError(r.t, r.st.Client.GetWorkflow(ctx, r.name, run).Get(ctx, &got))
+		require.Equal(r.t, want, got, "reset to event %d: %s", event, points[event])
 	}
+	require.Equal(r.t, 3, resets)
 }
 
 // outcome stops the run and returns what has to be the same whatever happened to it.
@@ -197,6 +223,7 @@ func TestARunThatLearnsFromUseIsResetIntoTheSameWeights(t *testing.T) {
 	calm.learned(calm.ask(), 2)
 	want := calm.outcome()
 	require.Equal(t, 2, want.Steps)
+	calm.resetStopped()
 
 	for _, kind := range kinds {
 		s := fromTraffic()

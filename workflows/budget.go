@@ -29,7 +29,11 @@ func (t *trainingRun) checkBudget(ctx workflow.Context) error {
 		case *t.specAt(t.started() + 1).Budget != *budget:
 			continue // a person has changed it in the meantime
 		}
-		t.Stop = &record.Stop{By: stoppedByBudget, Reason: r.UsedUp, After: t.started()}
+		last, err := t.begun(ctx)
+		if err != nil || t.Stop != nil {
+			return err
+		}
+		t.Stop = &record.Stop{By: stoppedByBudget, Reason: r.UsedUp, After: last}
 		workflow.SetCurrentDetails(ctx, t.details())
 		return nil
 	}

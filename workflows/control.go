@@ -3,12 +3,11 @@ package workflows
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"go.temporal.io/sdk/workflow"
 
+	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
@@ -133,7 +132,13 @@ func (t *trainingRun) resume(_ workflow.Context, in ControlInput) (UpdateResult,
 // stopAfterSteps ends the run after the steps that have begun, with everything that
 // follows the last step.
 func (t *trainingRun) stopAfterSteps(ctx workflow.Context, in ControlInput) (UpdateResult, error) {
-	last := t.started()
+	last, err := t.begun(ctx)
+	if err == nil {
+		err = t.checkUnderWay() // since somebody else may have stopped it meanwhile
+	}
+	if err != nil {
+		return UpdateResult{}, err
+	}
 	t.Stop = &record.Stop{By: in.By, Reason: shortReason(in.Reason), After: last}
 	workflow.SetCurrentDetails(ctx, t.details())
 	if t.optimizes {
@@ -142,13 +147,42 @@ func (t *trainingRun) stopAfterSteps(ctx workflow.Context, in ControlInput) (Upd
 	return UpdateResult{last, fmt.Sprintf("stops after step %d, asked by %s", last, in.By)}, nil
 }
 
+// awaitPrepared waits until the spec is read, so that what is asked for can be checked.
+func (t *trainingRun) awaitPrepared(ctx workflow.Context) error {
+	return workflow.Await(ctx, func() bool { return t.Splits != nil })
+}
+
+// awaitLookups waits until no lookup is under way, so that no step begins during one.
+func (t *trainingRun) awaitLookups(ctx workflow.Context) error {
+	return workflow.Await(ctx, func() bool { return t.lookups == 0 })
+}
+
+// begun looks up the last step that has begun; all that are on record have. If a run is reset,
+// Temporal repeats at once all Updates that came after that place, so what a user asked for
+// after step 5 is asked for again before the run has repeated the steps that are on record.
+func (t *trainingRun) begun(ctx workflow.Context) (int, error) {
+	if t.optimizes {
+		return t.started(), nil
+	}
+	t.lookups++
+	defer func() { t.lookups-- }()
+	var c *activities.Coordinator
+	var r activities.LastStepResult
+	err := workflow.ExecuteActivity(coordination(ctx, "the last step on record"), c.LastStep, activities.LastStepInput{Run: t.Run}).Get(ctx, &r)
+	return max(t.started(), r.Step), err
+}
+
 // awaitResume waits while the run is paused.
 func (t *trainingRun) awaitResume(ctx workflow.Context) error {
 	t.enter(ctx, PhasePaused, fmt.Sprintf("after step %d", t.Step))
 	return workflow.Await(ctx, func() bool { return !t.Paused || t.Step >= t.last() })
 }
 
+// checkSet leaves what is asked for while the run is being prepared to set.
 func (t *trainingRun) checkSet(in SetInput) error {
+	if t.Splits == nil {
+		return nil
+	}
 	if _, ok := in.Values[spec.KeySteps]; ok && !t.optimizes {
 		return fmt.Errorf("%s can't be set while this run is under way: once it has ended, `%s` lets it go on", spec.KeySteps, shell.Command("retry", t.Run, "--steps", "N"))
 	}
@@ -157,9 +191,6 @@ func (t *trainingRun) checkSet(in SetInput) error {
 
 // checkSetting reports why keys can't be set from a step on.
 func (s *TrainingState) checkSetting(from int, in SetInput) error {
-	if len(s.Splits) == 0 {
-		return errors.New("the run is still being prepared; try again in a moment")
-	}
 	if len(s.Settings) >= maxSettings {
 		return fmt.Errorf("keys were set %d times already, which is as often as a run carries; start another with the spec as it should be", maxSettings)
 	}
@@ -182,7 +213,7 @@ func (s *TrainingState) checkSetting(from int, in SetInput) error {
 // follows from the settings that it began with. Its gate comes after it, and its budget may
 // end it early.
 func checkSearchKeys(values map[string]float64) error {
-	for _, key := range slices.Sorted(maps.Keys(values)) {
+	for _, key := range workflow.DeterministicKeys(values) {
 		if !strings.HasPrefix(key, "promotion.") && !strings.HasPrefix(key, "budget.") && !strings.HasPrefix(key, "scheduling.") {
 			return fmt.Errorf("%s can't be set for a search for prompts: set promotion.margin, promotion.significance or a key of budget or scheduling, or start another search", key)
 		}
@@ -190,9 +221,24 @@ func checkSearchKeys(values map[string]float64) error {
 	return nil
 }
 
-// set changes keys of the spec from the first step that has not yet begun.
-func (t *trainingRun) set(_ workflow.Context, in SetInput) (UpdateResult, error) {
-	s := Setting{From: t.started() + 1, By: in.By, Values: in.Values}
+// set changes keys of the spec from the first step that has not yet begun. Of two changes,
+// the one that came first is made first.
+func (t *trainingRun) set(ctx workflow.Context, in SetInput) (UpdateResult, error) {
+	if err := t.settings.Lock(ctx); err != nil {
+		return UpdateResult{}, err
+	}
+	defer t.settings.Unlock()
+	if err := t.awaitPrepared(ctx); err != nil {
+		return UpdateResult{}, err
+	}
+	last, err := t.begun(ctx)
+	if err == nil {
+		err = t.checkSet(in)
+	}
+	if err != nil {
+		return UpdateResult{}, err
+	}
+	s := Setting{From: last + 1, By: in.By, Values: in.Values}
 	t.Settings = append(t.Settings, s)
 	if t.optimizes {
 		return UpdateResult{s.From, "set by " + in.By}, nil
@@ -205,7 +251,7 @@ func (t *trainingRun) set(_ workflow.Context, in SetInput) (UpdateResult, error)
 // steps, a run goes on that was completed or stopped.
 func (s *TrainingState) Set(in SetInput) error {
 	switch {
-	case len(s.Splits) == 0:
+	case s.Splits == nil:
 		return errors.New("nothing can be set, because it ended before it was prepared; start another with the spec as it should be")
 	case s.Spec.Evaluation.Only != "":
 		return errors.New("nothing can be set, because it trains nothing")

@@ -98,6 +98,52 @@ func TestABudgetThatIsUsedUpEndsTheRunAfterTheStepsThatHaveBegun(t *testing.T) {
 	}
 }
 
+// Temporal makes the Updates after the place to which a run is reset again, at once. What was
+// asked for after step 3 is then asked for before steps that are on record.
+func TestUpdatesThatComeAgainAfterAResetAreForTheStepsAfterThoseOnRecord(t *testing.T) {
+	t.Parallel()
+	s := testSpec()
+	s.Training.Steps = 9
+	fake := &fakeActivities{score: constantScore, onRecord: 3}
+	env := fake.environment(s)
+	rate := func(v float64) workflows.SetInput {
+		return workflows.SetInput{By: "ada", Values: map[string]float64{"training.optimizer.learning_rate": v}}
+	}
+	var first, second, stop updateCallback
+	env.RegisterDelayedCallback(func() {
+		env.UpdateWorkflow(workflows.UpdateSet, "first", &first, rate(0.5))
+		env.UpdateWorkflow(workflows.UpdateSet, "second", &second, rate(0.25))
+	}, 0)
+	fake.trainStep = func(in activities.TrainStepInput) {
+		if in.Step == 4 {
+			env.UpdateWorkflow(workflows.UpdateStop, "stop", &stop, workflows.ControlInput{By: "ada"})
+		}
+	}
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	var out workflows.TrainingResult
+	require.NoError(t, env.GetWorkflowResult(&out))
+	require.Equal(t, 4, first.result.Step)
+	require.Equal(t, 4, second.result.Step)
+	require.Equal(t, 4, stop.result.Step)
+	require.Equal(t, 4, out.Steps)
+	for i, want := range []float64{0, 0, 0, 0.25} {
+		require.InDelta(t, want, fake.trained[i].Set["training.optimizer.learning_rate"], 0, "step %d", i+1)
+	}
+}
+
+func TestABudgetThatWasUsedUpBeforeAResetEndsTheRunAfterTheStepsOnRecord(t *testing.T) {
+	t.Parallel()
+	s := testSpec()
+	s.Training.Steps, s.Budget = 9, &spec.Budget{Calls: 10}
+	fake := &fakeActivities{score: constantScore, onRecord: 3, usedUp: func(spec.Budget) string { return "budget.calls is used up, 12 of 10" }}
+	env := fake.environment(s)
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	var out workflows.TrainingResult
+	require.NoError(t, env.GetWorkflowResult(&out))
+	require.Equal(t, 3, out.Steps)
+	require.Equal(t, 3, out.Stopped.After)
+}
+
 func TestARunStoppedLateStillEvaluatesItsLastVersion(t *testing.T) {
 	t.Parallel()
 	s := testSpec()

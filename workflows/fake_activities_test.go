@@ -53,6 +53,8 @@ type fakeActivities struct {
 	trainStep func(activities.TrainStepInput)
 	// recordStep, if not nil, is called when a step is put on record.
 	recordStep func(activities.RecordStepInput)
+	// onRecord is the last step that has a version on record.
+	onRecord int
 	// usedUp says which part of a budget is used up; a spec with a budget needs it.
 	usedUp     func(spec.Budget) string
 	rollouts   []activities.RunAgentInput
@@ -177,6 +179,9 @@ func (fake *fakeActivities) environmentOf(s spec.Spec, train int) *testsuite.Tes
 	})
 	env.OnActivity(c.CheckBudget, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.CheckBudgetInput) (activities.CheckBudgetResult, error) {
 		return activities.CheckBudgetResult{UsedUp: fake.usedUp(in.Budget)}, nil
+	})
+	env.OnActivity(c.LastStep, mock.Anything, mock.Anything).Return(func(context.Context, activities.LastStepInput) (activities.LastStepResult, error) {
+		return activities.LastStepResult{Step: fake.onRecord}, nil
 	})
 	env.OnActivity(c.FinishRun, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.FinishRunInput) error {
 		fake.locked(func() { fake.finished = append(fake.finished, in) })

@@ -64,7 +64,7 @@ const curveLength = 400
 type TrainingState struct {
 	Run              string                       `json:"run"`
 	Spec             spec.Spec                    `json:"spec"`
-	Splits           map[record.Kind]record.Split `json:"splits"`
+	Splits           map[record.Kind]record.Split `json:"splits"` // nil until the run is prepared
 	SearchAttributes bool                         `json:"search_attributes"`
 
 	// Started is true once version 0 was made, evaluated and promoted.

@@ -190,6 +190,9 @@ type groupTask struct {
 func (t *trainingRun) startSteps(ctx workflow.Context) error {
 	tr := t.Spec.Training
 	for !t.Paused && !t.draining {
+		if err := t.awaitLookups(ctx); err != nil {
+			return err
+		}
 		step := t.started() + 1
 		if step > min(t.last(), t.Step+1+tr.Lag) {
 			return nil

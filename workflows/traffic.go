@@ -55,21 +55,32 @@ type segmentRequest struct {
 }
 
 // requestSegment waits until the run has served a request.
-func (t *trainingRun) requestSegment(ctx workflow.Context, _ SegmentInput) (UpdateResult, error) {
+func (t *trainingRun) requestSegment(ctx workflow.Context, in SegmentInput) (UpdateResult, error) {
+	err := t.awaitPrepared(ctx)
+	if err == nil {
+		err = t.awaitLookups(ctx)
+	}
+	if err == nil {
+		err = t.checkSegment(in)
+	}
+	if err != nil {
+		return UpdateResult{}, err
+	}
 	r := &segmentRequest{}
 	t.requests = append(t.requests, r)
-	if err := workflow.Await(ctx, func() bool { return r.done }); err != nil {
+	if err = workflow.Await(ctx, func() bool { return r.done }); err != nil {
 		return UpdateResult{}, err
 	}
 	return r.result, r.err
 }
 
+// checkSegment leaves what is asked for while the run is being prepared to requestSegment.
 func (t *trainingRun) checkSegment(SegmentInput) error {
 	switch {
-	case len(t.Splits) > 0 && !t.Spec.FromTraffic():
+	case t.Splits == nil:
+		return nil
+	case !t.Spec.FromTraffic():
 		return errors.New("the run learns from tasks: its spec has no traffic.train")
-	case len(t.Splits) == 0:
-		return errors.New("the run is still being prepared; ask again in a moment")
 	case t.Paused:
 		return fmt.Errorf("the run is paused; `%s` lets it go on", shell.Command("resume", t.Run))
 	case t.Stop != nil:
@@ -89,44 +100,57 @@ const maxRequests = 16
 // has made its steps.
 func (t *trainingRun) learnFromTraffic(ctx workflow.Context) (TrainingResult, error) {
 	for t.Step < t.last() {
-		if len(t.requests) == 0 {
-			if workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
-				err := workflow.Await(ctx, func() bool {
-					return len(t.requests) > 0 || t.deciding == 0 && workflow.AllHandlersFinished(ctx)
-				})
-				if err != nil || len(t.requests) == 0 {
-					return TrainingResult{}, cmp.Or(err, t.continueAsNew(ctx))
-				}
-				continue
+		switch {
+		case len(t.requests) > 0:
+			result, err := t.segment(ctx)
+			if err != nil {
+				t.refuseRequests(err)
+				return TrainingResult{}, err
 			}
+			t.segmentText = result.Message
+			t.requests[0].done, t.requests[0].result = true, result
+			t.requests = t.requests[1:]
+		case t.Stop != nil:
+			// The run was reset to before a stop, and the steps before it are on record, as is
+			// what came of experiments between them.
+			if err := workflow.Await(ctx, func() bool { return t.Experiment == nil }); err != nil {
+				return TrainingResult{}, err
+			}
+			step := t.Step
+			if _, err := t.segment(ctx); err != nil {
+				return TrainingResult{}, err
+			}
+			if t.Step == step {
+				return t.finish(ctx) // what it learned from was forgotten
+			}
+		case workflow.GetInfo(ctx).GetContinueAsNewSuggested():
+			err := workflow.Await(ctx, func() bool {
+				return len(t.requests) > 0 || t.Stop != nil || t.deciding == 0 && workflow.AllHandlersFinished(ctx)
+			})
+			if err != nil || len(t.requests) == 0 && t.Stop == nil {
+				return TrainingResult{}, cmp.Or(err, t.continueAsNew(ctx))
+			}
+		default:
 			t.enter(ctx, PhaseTraffic, cmp.Or(t.segmentText, "nothing was asked for yet"))
-			err := workflow.Await(ctx, func() bool { return len(t.requests) > 0 || t.Step >= t.last() })
+			err := workflow.Await(ctx, func() bool { return len(t.requests) > 0 || t.Stop != nil || t.Step >= t.last() })
 			if err != nil {
 				return TrainingResult{}, err
 			}
-			continue
 		}
-		// All that wait ask for the same: what is new now.
-		waiting := t.requests
-		result, err := t.segment(ctx)
-		t.requests = t.requests[len(waiting):]
-		var failure error
-		if err != nil {
-			failure = temporal.NewNonRetryableApplicationError(Failure(err).Error, ErrTypeSegment, nil)
-		}
-		for _, r := range waiting {
-			r.done, r.result, r.err = true, result, failure
-		}
-		if err != nil {
-			return TrainingResult{}, err
-		}
-		t.segmentText = result.Message
 	}
 	for _, r := range t.requests {
 		r.done, r.result = true, UpdateResult{Message: "no step: the run ends"}
 	}
 	t.requests = nil
 	return t.finish(ctx)
+}
+
+// refuseRequests answers all who wait for a segment that the run has failed.
+func (t *trainingRun) refuseRequests(err error) {
+	for _, r := range t.requests {
+		r.done, r.err = true, temporal.NewNonRetryableApplicationError(Failure(err).Error, ErrTypeSegment, nil)
+	}
+	t.requests = nil
 }
 
 // segment makes the next step of what is new in conversations, if that is enough.

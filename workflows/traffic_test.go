@@ -2,6 +2,7 @@ package workflows_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -108,18 +109,67 @@ func TestASegmentIsAStepOfThePromotedVersion(t *testing.T) {
 	require.Equal(t, 3, out.Promoted)
 }
 
-func TestRequestsThatWaitTogetherAreOneSegment(t *testing.T) {
+func TestRequestsThatWaitTogetherAreServedInTurn(t *testing.T) {
+	t.Parallel()
+	s := trafficSpec(false)
+	s.Training.Steps = 2
+	fake := &fakeTraffic{fakeActivities: &fakeActivities{score: constantScore}}
+	looks := 0
+	fake.reason = func(int) string {
+		if looks++; looks == 2 {
+			return "3 judged replies of the 32 that it needs"
+		}
+		return ""
+	}
+	env := fake.environment(s)
+	one, two, three, four := ask(env, "1", time.Hour), ask(env, "2", time.Hour), ask(env, "3", time.Hour), ask(env, "4", time.Hour)
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	require.NoError(t, env.GetWorkflowError())
+	require.Len(t, fake.trained, 2)
+	require.Equal(t, 1, one.result.Step)
+	require.Equal(t, "no step: 3 judged replies of the 32 that it needs", two.result.Message)
+	require.Equal(t, 2, three.result.Step)
+	require.Equal(t, "no step: the run ends", four.result.Message)
+}
+
+func TestAsksWhileTheRunIsPreparedAreServedLater(t *testing.T) {
 	t.Parallel()
 	s := trafficSpec(false)
 	s.Training.Steps = 1
 	fake := &fakeTraffic{fakeActivities: &fakeActivities{score: constantScore}}
 	env := fake.environment(s)
-	one, two := ask(env, "1", time.Hour), ask(env, "2", time.Hour)
+	var set updateCallback
+	env.RegisterDelayedCallback(func() {
+		env.UpdateWorkflow(workflows.UpdateSet, "set", &set, workflows.SetInput{By: "ada", Values: map[string]float64{"training.optimizer.learning_rate": 0.25}})
+	}, 0)
+	one := ask(env, "1", 0)
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.NoError(t, env.GetWorkflowError())
-	require.Len(t, fake.trained, 1)
+	require.Equal(t, "set by ada from step 1", set.result.Message)
 	require.Equal(t, 1, one.result.Step)
-	require.NoError(t, two.failed)
+	require.Equal(t, map[string]float64{"training.optimizer.learning_rate": 0.25}, fake.trained[0].Set)
+}
+
+// Temporal makes the Updates after the place to which a run is reset again, at once.
+func TestAStopThatComesAgainAfterAResetIsAfterTheStepsOnRecord(t *testing.T) {
+	t.Parallel()
+	for _, requests := range []int{0, 1, 2} {
+		fake := &fakeTraffic{fakeActivities: &fakeActivities{score: constantScore, onRecord: 2}}
+		env := fake.environment(trafficSpec(false))
+		for i := range requests {
+			ask(env, fmt.Sprint(i), 0)
+		}
+		var stop updateCallback
+		env.RegisterDelayedCallback(func() {
+			env.UpdateWorkflow(workflows.UpdateStop, "stop", &stop, workflows.ControlInput{By: "ada"})
+		}, 0)
+		env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+		var out workflows.TrainingResult
+		require.NoError(t, env.GetWorkflowResult(&out))
+		require.Equal(t, 2, stop.result.Step)
+		require.Equal(t, 2, out.Steps)
+		require.Equal(t, 2, out.Stopped.After)
+	}
 }
 
 func TestAStopEndsARunThatWaitsForSegments(t *testing.T) {
@@ -134,7 +184,7 @@ func TestAStopEndsARunThatWaitsForSegments(t *testing.T) {
 	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
 	require.NoError(t, env.GetWorkflowError())
 	require.NoError(t, stop.failed)
-	require.ErrorContains(t, late.rejected, "the run stops")
+	require.ErrorContains(t, late.failed, "the run stops")
 	require.Empty(t, fake.trained)
 }
 
