@@ -267,7 +267,7 @@ type drawn struct {
 
 // curveData returns the records for the curves of a part of a run.
 func (s *Server) curveData(run record.Run, part curves.Span, steps []record.Step, evaluations []record.Evaluation) curves.Data {
-	d := curves.Data{Steps: part.Steps(steps), Evaluations: part.Evaluations(evaluations), Before: run.Created, Policies: specOf(run).TrainedPolicies()}
+	d := curves.Data{Steps: part.Steps(steps), Evaluations: part.Evaluations(evaluations), Before: run.Created, Policies: specOf(run).TrainedPolicies(), Conversations: specOf(run).FromTraffic()}
 	if len(d.Steps) > 0 {
 		if at, _ := slices.BinarySearchFunc(steps, d.Steps[0].Step, func(one record.Step, step int) int { return one.Step - step }); at > 0 {
 			d.Before = steps[at-1].At

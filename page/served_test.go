@@ -314,6 +314,7 @@ func TestSegmentsSayWhatStepsLearnedFrom(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, reply.StatusCode)
 	body = shown.get(at, "/runs/used")
 	require.Contains(t, texts(t, body), "Replies or pairs learned from 6 of 254 conversations")
+	require.Contains(t, texts(t, body), "mean value of what the step learned from")
 	require.Contains(t, texts(t, body), "accounted for: no reply and no feedback was used twice")
 	require.NotContains(t, texts(t, body), "Every prompt")
 }

@@ -60,6 +60,8 @@ type Data struct {
 	Policies []string
 	// Fractions says that no reward of the run is below 0 or above 1.
 	Fractions bool
+	// Conversations says that steps are made of conversations, not of rollouts.
+	Conversations bool
 }
 
 // Of returns the figures of a run. Flat then removes those that are zero in every step.
@@ -71,16 +73,20 @@ func Of(d Data) (figures []figure.Figure) {
 			lag.Points = append(lag.Points, figure.Point{X: float64(s.Step), Y: v})
 		}
 	}
+	reward, length := "mean of all rollouts of the step", "trained tokens a rollout"
+	if d.Conversations {
+		reward, length = "mean value of what the step learned from", "trained tokens a conversation"
+	}
 	of := func(name, key string) []figure.Curve { return ofEach(steps, d.Policies, name, key) }
 	figures = []figure.Figure{
-		{Title: "Reward", Lines: []figure.Curve{rewards(steps)}, Marks: marks, Note: "mean of all rollouts of the step"},
+		{Title: "Reward", Lines: []figure.Curve{rewards(steps)}, Marks: marks, Note: reward},
 		{Title: "Evaluations", Unit: "version", Lines: evaluationCurves(d.Evaluations, d.Fractions), Marks: decided(marks), Note: "bars: 95 % intervals"},
 		{Title: "Entropy", Lines: of("entropy", "train/entropy"), Marks: marks, Note: "nats a token"},
 		klFigure(d),
 		{Title: "Gradient norm", Lines: of("gradient norm", "train/gradient_norm"), Marks: marks, Note: "before clipping"},
 		{Title: "Mismatch", Lines: mismatches(d), Note: "nats between sampler and trainer"},
 		{Title: "Lag", Lines: []figure.Curve{lag}, Note: "steps the sampler was behind"},
-		{Title: "Length", Lines: lengths(d), Note: "trained tokens a rollout"},
+		{Title: "Length", Lines: lengths(d), Note: length},
 		{Title: "Cut off", Lines: []figure.Curve{ratio(steps, "replies cut off", "batch/cut_off", "batch/calls")}, Note: "share of replies that a limit of tokens ended"},
 		{Title: "Speed", Lines: []figure.Curve{speed(steps, d.Before)}, Note: "tokens of the batch a second, from step to step"},
 	}
