@@ -54,6 +54,10 @@ type Coordinator struct {
 	Collector Collector
 	// Pruner removes what is no longer needed of runs that have ended.
 	Pruner Pruner
+	// WhyNotIsolated returns why this machine can't isolate an agent that is a command, or ""
+	// if it can. An error means that it could not find out. It is asked for runs whose
+	// specs leave agent.sandbox out.
+	WhyNotIsolated func(ctx context.Context) (string, error)
 	// Directory is the working directory of commands if a workflow's input sets none.
 	Directory string
 
@@ -132,6 +136,9 @@ func (c *Coordinator) create(ctx context.Context, in PrepareRunInput) (record.Ru
 	if err := c.storePrompts(ctx, s); err != nil {
 		return record.Run{}, err
 	}
+	if s, err = c.decideSandbox(ctx, s); err != nil {
+		return record.Run{}, err
+	}
 	text, err := json.Marshal(s)
 	if err != nil {
 		return record.Run{}, fmt.Errorf("encode spec: %w", err)
@@ -141,6 +148,20 @@ func (c *Coordinator) create(ctx context.Context, in PrepareRunInput) (record.Ru
 		Spec: text, Splits: splits, Status: record.Running, Created: time.Now(),
 	})
 	return run, err
+}
+
+// decideSandbox writes into a spec whether its agents are isolated, so that all attempts of
+// a run are alike, whatever the machine of each worker.
+func (c *Coordinator) decideSandbox(ctx context.Context, s spec.Spec) (spec.Spec, error) {
+	decided, err := s.DecideSandbox(func() (string, error) { return c.WhyNotIsolated(ctx) })
+	var faults *spec.Faults
+	switch {
+	case errors.As(err, &faults):
+		return s, invalid(err)
+	case err != nil:
+		return s, fmt.Errorf("find out whether this machine can isolate agents: %w", err)
+	}
+	return decided, nil
 }
 
 // withSources returns a spec with what it takes from files and from other runs, apart from

@@ -78,7 +78,7 @@ func (w *testEnv) processActivities(url string, a agent.Func) processActivities 
 func (w *testEnv) without(c processActivities, what string) processActivities {
 	coordinator := activities.Coordinator{
 		Runs: c.Coordinator.Runs, Ledger: c.Ledger, Attempts: c.Coordinator.Attempts, Blobs: c.Coordinator.Blobs, Publisher: c.Publisher, Cluster: c.Cluster,
-		Codecs: c.Coordinator.Codecs, Directory: c.Directory,
+		Codecs: c.Coordinator.Codecs, Directory: c.Directory, WhyNotIsolated: c.WhyNotIsolated,
 	}
 	runner := &activities.Runner{Runs: c.Runner.Runs, Attempts: c.Runner.Attempts, Blobs: c.Runner.Blobs, Forwarder: c.Runner.Forwarder, Launchers: c.Runner.Launchers, Workers: c.Runner.Workers}
 	trainer := w.trainer()

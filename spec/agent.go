@@ -1,15 +1,10 @@
 package spec
 
 import (
-	"cmp"
 	"fmt"
 	"math"
-	"net"
-	"net/netip"
 	"net/textproto"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/spec/bounds"
@@ -57,13 +52,19 @@ type Agent struct {
 	// Sandbox isolates agent.command if it is "process": it sees and signals only its own
 	// processes, reads no secrets of the worker, writes only its home and agent.writable, and
 	// reaches only its model, the hosts of agent.tool_servers, and agent.network. It needs
-	// Linux. Absent means that the agent is not isolated.
+	// Linux. "none" does not isolate. Absent means "process" if the machine that prepares the
+	// run can isolate and nothing in the spec forbids it, and "none" otherwise. The run records
+	// which of both it is.
 	Sandbox string `json:"sandbox,omitempty"`
+	// SandboxReason says why the agent is not isolated, for plan, status and report. A run that
+	// is prepared without agent.sandbox records its own reason here. Only with agent.sandbox:
+	// none.
+	SandboxReason string `json:"sandbox_reason,omitempty"`
 	// Network lists HOST:PORT of what an isolated agent reaches beside its model and the hosts
-	// of agent.tool_servers. A host is a name or an IPv4 address. Only with agent.sandbox.
+	// of agent.tool_servers. A host is a name or an IPv4 address. Not with agent.sandbox: none.
 	Network []string `json:"network,omitempty"`
 	// Writable lists paths that an isolated agent may write beside its home, relative to
-	// agent.directory. They must exist. Only with agent.sandbox.
+	// agent.directory. They must exist. Not with agent.sandbox: none.
 	Writable []string `json:"writable,omitempty"`
 	// Queue is the task queue of the workers that run the agent. Not with agent.temporal.
 	Queue string `json:"queue,omitempty"`
@@ -115,13 +116,13 @@ type AgentLimits struct {
 	// processes that it starts.
 	MemoryBytes int `json:"memory_bytes,omitempty"`
 	// Processes is the largest number of processes and threads of an isolated agent at one
-	// time. Only with agent.sandbox.
+	// time. Not with agent.sandbox: none.
 	Processes int `json:"processes,omitempty"`
 	// CPUSeconds is the most processor time, in seconds, of all processes of an isolated agent
-	// together. 0, the default, means no limit. Only with agent.sandbox.
+	// together. 0, the default, means no limit. Not with agent.sandbox: none.
 	CPUSeconds float64 `json:"cpu_seconds,omitempty"`
-	// FileBytes is the largest size, in bytes, of a file that an isolated agent writes. Only
-	// with agent.sandbox.
+	// FileBytes is the largest size, in bytes, of a file that an isolated agent writes. Not
+	// with agent.sandbox: none.
 	FileBytes int `json:"file_bytes,omitempty"`
 	// IdleSeconds is the longest time, in seconds, without a model call or output. 0, the
 	// default, means no limit. After the first such hang, the attempt is made again. If
@@ -211,64 +212,6 @@ func (a Agent) check(f *Faults) {
 		f.whole("agent.limits.output_bytes", a.Limits.OutputBytes, 1, 1<<30)
 		f.whole("agent.limits.memory_bytes", a.Limits.MemoryBytes, 1<<20, 1<<50)
 	}
-}
-
-// SandboxProcess is the value of agent.sandbox that isolates an agent.
-const SandboxProcess = "process"
-
-// Isolation returns what isolates an agent that is a command: SandboxProcess, or "none". For
-// other agents it returns "", because they run elsewhere.
-func (a Agent) Isolation() string {
-	if len(a.Command) == 0 {
-		return ""
-	}
-	return cmp.Or(a.Sandbox, "none")
-}
-
-// maxNetwork bounds agent.network: each entry is a listener in each sandbox.
-const maxNetwork = 64
-
-// checkSandbox checks the keys of isolated agents.
-func (a Agent) checkSandbox(f *Faults) {
-	if a.Sandbox == "" {
-		const why = "without agent.sandbox: process the agent is not isolated"
-		f.unused("agent.network", len(a.Network) > 0, why)
-		f.unused("agent.writable", len(a.Writable) > 0, why)
-		f.unused("agent.limits.processes", a.Limits.Processes != 0, why)
-		f.unused("agent.limits.cpu_seconds", a.Limits.CPUSeconds != 0, why)
-		f.unused("agent.limits.file_bytes", a.Limits.FileBytes != 0, why)
-		return
-	}
-	f.choice("agent.sandbox", a.Sandbox)
-	f.unused("agent.after", len(a.After) > 0, "it would run outside of the sandbox, in the home that the agent has filled (agent.before of the next attempt can clear up)")
-	if len(a.Network) > maxNetwork {
-		f.add("agent.network", "give fewer, or one proxy for all", "%d entries, at most %d are possible", len(a.Network), maxNetwork)
-	}
-	for i, text := range a.Network {
-		key := fmt.Sprintf("agent.network[%d]", i)
-		host, port, err := net.SplitHostPort(text)
-		number, bad := strconv.ParseUint(port, 10, 16)
-		ip, notIP := netip.ParseAddr(host)
-		switch {
-		case err != nil || host == "" || bad != nil || number == 0 || strings.ContainsAny(host, " \t\r\n#/@*"):
-			f.add(key, "write HOST:PORT, such as api.example:443", "%q is no host and port", text)
-		case notIP == nil && (!ip.Is4() || ip.IsUnspecified() || ip.IsMulticast()):
-			f.add(key, "give a name or an IPv4 address", "%q has no IPv4 address of a host", text)
-		case slices.Contains(a.Network[:i], text):
-			f.add(key, "remove it", "%s is given twice", text)
-		}
-	}
-	for i, path := range a.Writable {
-		if strings.TrimSpace(path) == "" || strings.ContainsRune(path, 0) || filepath.Clean(path) == "/" {
-			f.add(fmt.Sprintf("agent.writable[%d]", i), "give a file or directory below agent.directory, or an absolute path", "%q is no path to open for an agent", path)
-		}
-	}
-	if a.Sandbox != SandboxProcess {
-		return // its limits have no defaults
-	}
-	f.whole("agent.limits.processes", a.Limits.Processes, 1, 1e6)
-	f.number("agent.limits.cpu_seconds", a.Limits.CPUSeconds, bounds.Between(0, 7*24*3600))
-	f.whole("agent.limits.file_bytes", a.Limits.FileBytes, 1, 1<<50)
 }
 
 // kinds returns the ways to run the agent that the spec gives.

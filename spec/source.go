@@ -216,7 +216,13 @@ func (t Tasks) checkHarbor(f *Faults, g Grader, a Agent) {
 	if g.Type == GraderHarbor && len(a.Command) == 0 {
 		f.add("agent.command", "give the agent's program and its arguments", `missing, and with grader.type "harbor" the worker prepares the place where it runs`)
 	}
-	f.unused("agent.sandbox", g.Type == GraderHarbor && a.Sandbox != "", `with grader.type "harbor" each task brings the place where the agent runs`)
+	if g.Type == GraderHarbor {
+		why := Spec{Grader: g}.forbidsSandbox()
+		f.unused("agent.sandbox", a.Sandbox == SandboxProcess, why)
+		if a.Sandbox == "" && len(a.After) == 0 { // else they are refused already
+			a.refuseIsolationKeys(f, why+": remove the key", unusedKey)
+		}
+	}
 	if t.Harbor == nil {
 		return
 	}

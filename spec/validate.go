@@ -96,7 +96,7 @@ func choices(key string) []string {
 	case "traffic.train.objective":
 		return []string{ObjectiveReward, ObjectiveSupervised, ObjectivePreference}
 	case "agent.sandbox":
-		return []string{SandboxProcess}
+		return []string{SandboxProcess, SandboxNone}
 	case "tasks.harbor.container":
 		return []string{"docker", "podman"}
 	case "grader.metric":

@@ -157,10 +157,32 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		"cleaning after a sandbox": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "process", After: []string{"clear"}}
 		}, "agent.after: "},
-		"network without a sandbox": {func(s *spec.Spec) { s.Agent = spec.Agent{Command: []string{"a"}, Network: []string{"a:1"}} }, "agent.network: "},
-		"limit without a sandbox": {func(s *spec.Spec) {
-			s.Agent = spec.Agent{Command: []string{"a"}, Limits: spec.AgentLimits{CPUSeconds: 1}}
+		"network of no sandbox": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "none", Network: []string{"a:1"}}
+		}, "agent.network: "},
+		"writable path of no sandbox": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "none", Writable: []string{"a"}}
+		}, "agent.writable: "},
+		"limit of no sandbox": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "none", Limits: spec.AgentLimits{CPUSeconds: 1}}
 		}, "agent.limits.cpu_seconds: "},
+		"network with agent.after": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, After: []string{"clear"}, Network: []string{"a:1"}}
+		}, "agent.network: "},
+		"network of a function":    {func(s *spec.Spec) { s.Agent = spec.Agent{Func: "f", Network: []string{"a:1"}} }, "agent.network: "},
+		"no sandbox of a function": {func(s *spec.Spec) { s.Agent = spec.Agent{Func: "f", Sandbox: "none"} }, "agent.sandbox: "},
+		"reason of a sandbox": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "process", SandboxReason: "why"}
+		}, "agent.sandbox_reason: "},
+		"reason of several lines": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "none", SandboxReason: "a\nb"}
+		}, "agent.sandbox_reason: "},
+		"network without a port, undecided": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, Network: []string{"api.example"}}
+		}, "agent.network[0]: "},
+		"negative processes, undecided": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, Limits: spec.AgentLimits{Processes: -1}}
+		}, "agent.limits.processes: "},
 		"network without a port": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "process", Network: []string{"a:1", "api.example"}}
 		}, "agent.network[1]: "},

@@ -147,7 +147,7 @@ func begin(terms Terms, args []string) (running, error) {
 	if terms.Sandbox != nil {
 		s, err := sandbox.Start(*terms.Sandbox, args, os.Stdin, os.Stdout, os.Stderr)
 		if errors.Is(err, sandbox.ErrUnavailable) {
-			err = fmt.Errorf("agent.sandbox: process: %w; `fulgurite doctor` says what it needs", err)
+			err = fmt.Errorf("agent.sandbox: process: %w; `fulgurite doctor` says what it needs, and a new run with agent.sandbox: none isolates no agent", err)
 		}
 		if err != nil {
 			return running{}, err

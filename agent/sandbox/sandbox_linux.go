@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 
@@ -73,7 +74,11 @@ func begin(first *exec.Cmd, p Policy) (*net.UnixConn, error) {
 	// From here on, both end with the first process.
 	_, _ = theirs.Close(), policy.Close()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: make its namespaces: %w", ErrUnavailable, err), control.Close(), policyIn.Close())
+		err = fmt.Errorf("make the namespaces of a sandbox: %w", err)
+		if !exhausted(err) {
+			err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		return nil, errors.Join(err, control.Close(), policyIn.Close())
 	}
 	// If the process has died, its end is noticed on the control.
 	_, _ = policyIn.Write(text)
@@ -164,6 +169,13 @@ func (s *Sandbox) Close() {
 // Check starts a sandbox with nothing in it. It returns nil if that works, and an error
 // that wraps ErrUnavailable if it does not.
 func Check(ctx context.Context) error {
+	if concealed() {
+		return checkApart(ctx)
+	}
+	return check(ctx)
+}
+
+func check(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -172,7 +184,6 @@ func Check(ctx context.Context) error {
 		return fmt.Errorf("make a directory for a sandbox: %w", err)
 	}
 	defer os.RemoveAll(home)
-	defer visible()()
 	first := exec.CommandContext(ctx, "/proc/self/exe")
 	first.Args = []string{"fulgurite-sandbox", command}
 	first.SysProcAttr = attributes()
@@ -188,6 +199,8 @@ func Check(ctx context.Context) error {
 	}
 	_ = first.Wait()
 	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
 	case err != nil:
 		return fmt.Errorf("%w: its first process died: %w", ErrUnavailable, err)
 	case m.Unavailable != "":
@@ -198,18 +211,67 @@ func Check(ctx context.Context) error {
 	return nil
 }
 
-// visible lets the user of this process see into it, and returns what takes that back. A
-// process that others can't see into can't give its children the identities of a user
-// namespace, because their files in /proc belong to root.
-func visible() func() {
-	before, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
-	if err != nil || before == 1 {
-		return func() {}
+// exhausted reports whether a process could not be started for a reason that passes: this
+// says nothing about what the machine can do.
+func exhausted(err error) bool {
+	for _, passing := range []error{unix.EAGAIN, unix.ENOMEM, unix.EMFILE, unix.ENFILE} {
+		if errors.Is(err, passing) {
+			return true
+		}
 	}
-	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0); err != nil {
-		return func() {}
+	return false
+}
+
+// concealed reports whether others of its user can't see into this process. Such a process
+// can't give its children the identities of a user namespace, because their files in /proc
+// belong to root.
+func concealed() bool {
+	dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
+	return err == nil && dumpable != 1
+}
+
+// checkCommand is the hidden subcommand under which an executable checks the machine and
+// prints a message: "fulgurite-sandbox agent-sandbox-check".
+const checkCommand = "agent-sandbox-check"
+
+// checkApart checks the machine in a process of its own, so that this one stays concealed
+// all the time: agents may run meanwhile.
+func checkApart(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	return func() { _ = unix.Prctl(unix.PR_SET_DUMPABLE, uintptr(before), 0, 0, 0) } //nolint:gosec // 0, 1 or 2
+	c := exec.CommandContext(ctx, "/proc/self/exe")
+	c.Args = []string{"fulgurite-sandbox", checkCommand}
+	text, err := c.Output()
+	var m message
+	if err == nil {
+		err = json.Unmarshal(text, &m)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		return fmt.Errorf("check for sandboxes: %w", err)
+	case m.Unavailable != "":
+		return fmt.Errorf("%w: %s", ErrUnavailable, m.Unavailable)
+	case m.Error != "":
+		return errors.New(m.Error)
+	}
+	return nil
+}
+
+// mainCheck checks the machine for checkApart.
+func mainCheck() int {
+	var m message
+	if err := check(context.Background()); errors.Is(err, ErrUnavailable) {
+		m.Unavailable = strings.TrimPrefix(err.Error(), ErrUnavailable.Error()+": ")
+	} else if err != nil {
+		m.Error = err.Error()
+	}
+	if json.NewEncoder(os.Stdout).Encode(m) != nil {
+		return 1
+	}
+	return 0
 }
 
 // LimitedBy says what enforces limits on this machine for this user. The kernel does not

@@ -40,6 +40,8 @@ type Report struct {
 	Error string `json:"error,omitempty"`
 	// Isolation is what isolates its agents if they are commands: process or none.
 	Isolation string `json:"isolation,omitempty"`
+	// IsolationReason says why they are not isolated.
+	IsolationReason string `json:"isolation_reason,omitempty"`
 	// Steps is how many of the Planned steps are finished.
 	Steps   int     `json:"steps"`
 	Planned int     `json:"planned"`
@@ -137,9 +139,12 @@ func Of(ctx context.Context, s Store, blobs Blobs, run, policy string) (Report, 
 		return Report{}, fmt.Errorf("report on run %s: %w", run, err)
 	}
 	r := Report{
-		Run: run, Policy: policy, Status: m.run.Status, Error: m.run.Failure().Error, Isolation: m.spec.Agent.Isolation(), Steps: len(m.steps), Planned: PlannedSteps(m.spec.Training.Total(len(m.tasks)), m.actions),
+		Run: run, Policy: policy, Status: m.run.Status, Error: m.run.Failure().Error, Steps: len(m.steps), Planned: PlannedSteps(m.spec.Training.Total(len(m.tasks)), m.actions),
 		Quarantines: m.quarantines, Versions: len(m.versions), Promotions: m.promotions, Decisions: m.decisions, Only: record.Kind(m.spec.Evaluation.Only), Evaluates: evaluation.ModelOf(m.spec),
 		Replies: repliesOf(m.steps), Forgotten: m.removed, Refusals: Refusals(m.refusals), Pointer: map[record.Source]int{}, ByKind: map[record.Kind]Attempts{},
+	}
+	if r.Status != record.Refused { // nothing was decided for a run that was refused
+		r.Isolation, r.IsolationReason = m.spec.Agent.Isolation()
 	}
 	for _, v := range m.versions {
 		if !v.Collected.IsZero() {
@@ -204,6 +209,14 @@ const maxPasses = 4
 // maxLines is how many lines a list of a text has; the JSON has all.
 const maxLines = 20
 
+// IsolationText says whether agents are isolated, by the words of spec.Agent.Isolation.
+func IsolationText(isolation, reason string) string {
+	if isolation == spec.SandboxNone {
+		return "not isolated: " + reason
+	}
+	return "isolated: agent.sandbox: " + isolation
+}
+
 // WriteText writes the report for people.
 func (r Report) WriteText(w io.Writer) error {
 	p := &page{readable.Lines{W: w}}
@@ -220,8 +233,8 @@ func (r Report) WriteText(w io.Writer) error {
 	if r.Warning != "" {
 		p.Line("  warning: %s", r.Warning)
 	}
-	if r.Isolation == spec.SandboxProcess {
-		p.Line("  its agents are isolated: agent.sandbox: %s", r.Isolation)
+	if r.Isolation != "" {
+		p.Line("  its agents are %s", IsolationText(r.Isolation, r.IsolationReason))
 	}
 	switch {
 	case r.Search != nil:

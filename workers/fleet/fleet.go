@@ -248,7 +248,7 @@ func (l Launchers) inner(s spec.Spec) (agent.Launcher, error) {
 	}
 	c := agent.Command{Args: s.Agent.Command, Scratch: l.Scratch}
 	switch s.Agent.Sandbox {
-	case "":
+	case "", spec.SandboxNone: // without a value, an earlier release prepared the run
 	case spec.SandboxProcess:
 		c.Isolation = l.isolation(s)
 	default: // of a later release

@@ -16,6 +16,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/agent/sandbox"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway"
 	"github.com/fulgurite/fulgurite/gateway/redactor"
@@ -129,8 +130,18 @@ func (r Records) Coordinator(c client.Client, namespace string, sampler remote.S
 		Runs: r.Store, Ledger: r.Store, Attempts: r.Store, Blobs: r.Blobs, Publisher: sampler,
 		Traffic: r.Store, Segments: Starter{c}, Experiments: r.Store, Shadows: r.Store, Sampler: sampler, Redact: r.redactors.Redact,
 		Cluster: Cluster{c, namespace}, Starter: Starter{c}, Codecs: r.Codecs.Named, Directory: directory, Reflectors: Reflector,
-		Collector: &retention.Collector{Store: r.Store, Blobs: r.Blobs}, Pruner: Pruner{r},
+		Collector: &retention.Collector{Store: r.Store, Blobs: r.Blobs}, Pruner: Pruner{r}, WhyNotIsolated: WhyNotIsolated,
 	}, nil
+}
+
+// WhyNotIsolated returns why this machine can't isolate a program, or "" if it can. An error
+// means that it could not find out.
+func WhyNotIsolated(ctx context.Context) (string, error) {
+	err := sandbox.Check(ctx)
+	if errors.Is(err, sandbox.ErrUnavailable) {
+		return err.Error(), nil
+	}
+	return "", err
 }
 
 // Pruner prunes the runs on record.

@@ -100,7 +100,7 @@ func (c *Command) probes(s *state.Flags, sp *spec.Spec) []probe {
 			sp = &whole
 		}
 		agents, programs, computes = agentQueue(*sp), programNames(*sp), usesTorch(*sp) && c.For != "stack"
-		isolates = sp.Agent.Sandbox != ""
+		isolates = sp.Agent.NeedsSandbox()
 	}
 	install := s.Command("doctor", "--install-torch")
 	engine := torchProbe{needed: computes, install: install, limit: c.Limit}

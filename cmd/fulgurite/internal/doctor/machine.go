@@ -490,10 +490,10 @@ type Sandbox struct {
 func findSandbox(needed bool) func(context.Context) []Finding {
 	return func(ctx context.Context) []Finding {
 		if err := sandbox.Check(ctx); err != nil {
-			text := fmt.Sprintf("none, so no attempt with agent.sandbox: process runs here: %v", err)
+			text := fmt.Sprintf("none: runs prepared here isolate no agent, and no attempt of an isolated one runs here: %v", err)
 			return []Finding{{Subject: "sandbox", State: unless(needed), Text: text, Fix: sandbox.Fix(err), Facts: Sandbox{Isolation: "none"}}}
 		}
 		facts := Sandbox{Isolation: "process", Limits: sandbox.LimitedBy()}
-		return []Finding{{Subject: "sandbox", State: Found, Text: "process: agent.sandbox: process isolates agents by namespaces of Linux; limits by " + facts.Limits, Facts: facts}}
+		return []Finding{{Subject: "sandbox", State: Found, Text: "process: agents that are commands are isolated by namespaces of Linux, unless agent.sandbox: none; limits by " + facts.Limits, Facts: facts}}
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/fulgurite/fulgurite/agent/sandbox"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/output"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/dialog"
@@ -43,6 +42,10 @@ type Plan struct {
 	Epochs     float64             `json:"epochs"`
 	Rollouts   int                 `json:"rollouts"` // the number of rollouts to train on
 	Gates      int                 `json:"gate_evaluations"`
+	// Isolation is what isolates agents that are commands if this machine prepares the run:
+	// process or none. IsolationReason says why they are not isolated.
+	Isolation       string `json:"isolation,omitempty"`
+	IsolationReason string `json:"isolation_reason,omitempty"`
 	// Search is what the search of an optimizer may use; nil for a run that trains.
 	Search *Search `json:"search,omitempty"`
 	// Phases are the runs of a spec with phases. Steps, Rollouts and Gates are then sums.
@@ -60,6 +63,7 @@ type Plan struct {
 	// the model's type.
 	Targets []string `json:"targets,omitempty"`
 
+	agent             spec.Agent         // with agent.sandbox decided
 	architecture      model.Architecture // of the base
 	codec             dialog.Codec
 	tokens            []int32            // whose rows an adapter trains
@@ -208,16 +212,7 @@ func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 	if sp.Evaluation.Only == "" {
 		p.Warnings = append(p.Warnings, p.warnings()...)
 	}
-	if sp.Agent.Sandbox != "" {
-		if err := sandbox.Check(ctx); err != nil {
-			warning := fmt.Sprintf("agent.sandbox: %v: workers here run no attempt of it", err)
-			if fix := sandbox.Fix(err); len(fix) > 0 {
-				warning += "; " + strings.Join(fix, "; ")
-			}
-			p.Warnings = append(p.Warnings, warning)
-		}
-	}
-	return p, nil
+	return p, p.readIsolation(ctx)
 }
 
 // otherSampler says how a spec samples without its server of type vllm. A server of type
@@ -319,7 +314,7 @@ func (p Plan) Print(t *terminal.Terminal) {
 	}
 	line("agent", "%s; at most %s", agentOf(s.Agent), limitsOf(s.Agent.Limits))
 	if len(s.Agent.Command) > 0 {
-		line("sandbox", "%s", sandboxOf(s.Agent))
+		line("sandbox", "%s", p.sandbox())
 	}
 	for _, l := range promptsOf(s) {
 		line(l.label, "%s", l.text)
@@ -408,20 +403,6 @@ func agentOf(a spec.Agent) string {
 		return "function " + a.Func
 	}
 	return "command " + strings.Join(a.Command, " ")
-}
-
-// sandboxOf says what isolates an agent that is a command.
-func sandboxOf(a spec.Agent) string {
-	if a.Sandbox == "" {
-		return "none: agents are not isolated; agent.sandbox: process isolates them"
-	}
-	reach := append([]string{"its model"}, a.ToolServers...)
-	out := fmt.Sprintf("%s: reaches only %s; at most %d processes and threads, files of %d MiB", a.Sandbox, strings.Join(append(reach, a.Network...), ", "),
-		a.Limits.Processes, a.Limits.FileBytes>>20)
-	if a.Limits.CPUSeconds > 0 {
-		out += fmt.Sprintf(", %g s of processor time", a.Limits.CPUSeconds)
-	}
-	return out
 }
 
 // templateOf names a chat template that is not the model's own.

@@ -47,6 +47,8 @@ type Status struct {
 	Stop *record.Stop `json:"stop,omitempty"`
 	// Isolation is what isolates its agents if they are commands: process or none.
 	Isolation string `json:"isolation,omitempty"`
+	// IsolationReason says why they are not isolated.
+	IsolationReason string `json:"isolation_reason,omitempty"`
 	// Progress is that of the run's workflow. When the run has ended, or the workflow
 	// can't be asked, it is what the store has. It is absent for a run that was refused,
 	// that is not on record yet, or that does not answer.
@@ -140,8 +142,8 @@ func read(ctx context.Context, s *state.Flags, t *terminal.Terminal, name string
 		defer temporal.Close()
 	}
 	out := Status{Run: name, Status: run.Status, Error: run.Failure().Error, Warning: doubt, canRetry: run.CanRetry()}
-	if sp, err := records.Catalog.Spec(ctx, name); err == nil { // a run that was refused may have none
-		out.Isolation = sp.Agent.Isolation()
+	if sp, err := records.Catalog.Spec(ctx, name); err == nil && run.Status != record.Refused { // nothing was decided for that
+		out.Isolation, out.IsolationReason = sp.Agent.Isolation()
 	}
 	out.lost = out.canRetry && temporal != nil && isLost(ctx, temporal, run)
 	if out.Collected, err = records.Store.CollectedVersions(ctx, name, model.DefaultPolicy); err != nil {
@@ -513,8 +515,8 @@ func (s Status) print(t *terminal.Terminal, place shell.Place) error {
 			return err
 		}
 	}
-	if s.Isolation == spec.SandboxProcess {
-		t.Printf("  its agents are isolated: agent.sandbox: %s\n", s.Isolation)
+	if s.Isolation != "" {
+		t.Printf("  its agents are %s\n", report.IsolationText(s.Isolation, s.IsolationReason))
 	}
 	s.printUsage(t)
 	if s.Spent != nil {

@@ -30,6 +30,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/internal/truncate"
 	"github.com/fulgurite/fulgurite/record"
+	runreport "github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/run/runstate"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/tasks"
@@ -176,6 +177,9 @@ func try(ctx context.Context, st *stack.Stack, warnings *observer.ObservedLogs, 
 	}
 	if r.spec, err = r.recorded(ctx, sp); err != nil {
 		return out, err
+	}
+	if r.spec.Agent.Sandbox != "" { // else the run was refused
+		out.Isolation, out.IsolationReason = r.spec.Agent.Isolation()
 	}
 	if err := r.read(ctx, &out); err != nil {
 		return out, err
@@ -395,6 +399,9 @@ const resultBytes = 2000
 func (r *report) print(t *terminal.Terminal) {
 	if r.Adapter != "" {
 		t.Printf("The model starts from the adapter %s.\n", r.Adapter)
+	}
+	if r.Isolation != "" {
+		t.Printf("Agents are %s\n", runreport.IsolationText(r.Isolation, r.IsolationReason))
 	}
 	for _, a := range r.Attempts {
 		t.Printf("%s  task %s  %s  %s  result %q\n", a.Attempt, visible(a.Task, ""), outcomeOf(a), rewardOf(a), truncate.Ellipsis(a.Result, resultBytes))

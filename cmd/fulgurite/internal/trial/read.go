@@ -31,7 +31,12 @@ import (
 // report has the findings of `fulgurite try`.
 type report struct {
 	// Adapter is the adapter that the model starts from, if the spec names one.
-	Adapter  string    `json:"adapter,omitempty"`
+	Adapter string `json:"adapter,omitempty"`
+	// Isolation is what isolates agents if they are commands: process or none.
+	// IsolationReason says why they are not isolated.
+	Isolation       string `json:"isolation,omitempty"`
+	IsolationReason string `json:"isolation_reason,omitempty"`
+
 	Attempts []attempt `json:"attempts"`
 	// Policies counts the calls of each policy, if the spec has several.
 	Policies []policyCalls `json:"policies,omitempty"`

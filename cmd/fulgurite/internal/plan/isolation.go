@@ -1,0 +1,71 @@
+package plan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/fulgurite/fulgurite/agent/sandbox"
+	"github.com/fulgurite/fulgurite/spec"
+)
+
+// readIsolation decides what isolates agents, as the machine that prepares the run does. That
+// may be another machine, so what this one can't do is a warning and no error.
+func (p *Plan) readIsolation(ctx context.Context) error {
+	var machine error // why this one can't isolate
+	if len(p.Spec.Agent.Command) > 0 && p.Spec.Agent.Sandbox != spec.SandboxNone {
+		if machine = sandbox.Check(ctx); machine != nil && ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	decided, err := p.Spec.DecideSandbox(func() (string, error) {
+		if machine != nil {
+			return machine.Error(), nil
+		}
+		return "", nil
+	})
+	p.agent = decided.Agent
+	warning := ""
+	var faults *spec.Faults
+	switch {
+	case errors.As(err, &faults):
+		p.Isolation, p.IsolationReason = spec.SandboxNone, machine.Error()
+		warning = fmt.Sprintf("a run that is prepared here is refused: %v", faults)
+	case err != nil:
+		return err
+	case decided.Agent.Sandbox == "": // the agent is no command
+		return nil
+	default:
+		p.Isolation, p.IsolationReason = decided.Agent.Isolation()
+	}
+	if warning == "" && machine != nil && p.Spec.Agent.Sandbox == spec.SandboxProcess {
+		warning = fmt.Sprintf("agent.sandbox: %v: workers here run no attempt of it", machine)
+	}
+	if warning != "" {
+		p.Warnings = append(p.Warnings, strings.Join(append([]string{warning}, sandbox.Fix(machine)...), "; "))
+	}
+	return nil
+}
+
+// sandbox says what isolates an agent that is a command.
+func (p Plan) sandbox() string {
+	if p.Isolation == spec.SandboxNone {
+		out := "none: " + p.IsolationReason
+		if p.Spec.Agent.Sandbox == "" && len(p.Spec.Agent.After) == 0 && p.Spec.Grader.Type != spec.GraderHarbor {
+			out += "; the machine that prepares the run decides"
+		}
+		return out
+	}
+	a := p.agent
+	reach := append([]string{"its model"}, a.ToolServers...)
+	out := fmt.Sprintf("%s: reaches only %s; at most %d processes and threads, files of %d MiB", p.Isolation, strings.Join(append(reach, a.Network...), ", "),
+		a.Limits.Processes, a.Limits.FileBytes>>20)
+	if a.Limits.CPUSeconds > 0 {
+		out += fmt.Sprintf(", %g s of processor time", a.Limits.CPUSeconds)
+	}
+	if p.Spec.Agent.Sandbox == "" {
+		out += "; agent.sandbox: none turns it off"
+	}
+	return out
+}
