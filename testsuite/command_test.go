@@ -24,6 +24,8 @@ func commandAgent() int {
 	err := json.NewDecoder(os.Stdin).Decode(&task)
 	if err == nil && os.Getenv(agentVariable) == plantingAgent {
 		err = plant(task)
+	} else if err == nil && os.Getenv(agentVariable) == lookingAgent {
+		err = look()
 	} else if err == nil {
 		var answer string
 		client := calculator.Connect(os.Getenv("OPENAI_BASE_URL"), os.Getenv("OPENAI_API_KEY"))
@@ -48,7 +50,7 @@ func TestAnAgentTrainsTheSameAsFunctionAndAsCommand(t *testing.T) {
 
 	program, err := os.Executable()
 	require.NoError(t, err)
-	s.Agent = spec.Agent{Command: []string{program}, Environment: map[string]string{agentVariable: "1"}}
+	s.Agent = spec.Agent{Command: []string{program}, Environment: map[string]string{agentVariable: "1"}, Sandbox: spec.SandboxNone}
 	asCommand, err := train(ctx, st, "as-command", s.WithDefaults())
 	require.NoError(t, err)
 	require.Equal(t, asFunction.Weights, asCommand.Weights)
