@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -224,8 +225,35 @@ func playIsolate() {
 	must(got.err)
 	// The commands that check a machine are concealed from the agents that they start.
 	must(agent.Conceal())
+	stop := watchConcealed()
 	must(sandbox.Check(context.Background()))
+	must(stop())
 	fmt.Println(got.result.Text, got.result.Message)
+}
+
+// watchConcealed looks whether others could see into this process at any time until the
+// returned function is called, which says so.
+func watchConcealed() (stop func() error) {
+	ended, result := make(chan struct{}), make(chan error)
+	go func() {
+		for {
+			select {
+			case <-ended:
+				result <- nil
+				return
+			default:
+			}
+			if dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0); err == nil && dumpable == 1 {
+				<-ended
+				result <- errors.New("others could see into the process")
+				return
+			}
+		}
+	}()
+	return func() error {
+		close(ended)
+		return <-result
+	}
 }
 
 // playStream reads the first line of a streamed reply, says so to the server, and then
