@@ -60,6 +60,9 @@ type ForgottenTaskReport struct {
 	Versions []string `json:"versions"`
 	// Histories is how many workflow executions Temporal was told to delete.
 	Histories int `json:"histories"`
+	// Archive is how many bytes the archived histories of the run had, which are removed
+	// whole; 0 if there were none.
+	Archive int64 `json:"archive_bytes"`
 	// Left says what is not removed although it may tell of the task.
 	Left []string `json:"left"`
 }

@@ -32,7 +32,9 @@ ON CONFLICT (run, policy, number, digest) DO UPDATE SET noted = excluded.noted`
 	// ended or was forgotten.
 	isAbandoned = `f.noted < $1 AND (EXISTS (SELECT 1 FROM versions v WHERE v.run = f.run AND v.policy = f.policy AND v.number = f.number)
 OR NOT EXISTS (SELECT 1 FROM runs r WHERE r.name = f.run AND r.status = 'running'))`
-	selectAbandoned = `SELECT DISTINCT digest FROM pending_files f WHERE ` + isAbandoned + ` ORDER BY digest`
+	selectAbandoned = `SELECT DISTINCT digest FROM pending_files f WHERE ` + isAbandoned + ` AND NOT ` + isArchived + ` ORDER BY digest`
+	someAbandoned   = `SELECT digest FROM pending_files f WHERE ` + isAbandoned + ` LIMIT 1`
+	isArchived      = `EXISTS (SELECT 1 FROM archives a WHERE a.digest = f.digest AND a.removed = 0)`
 	selectPending   = `SELECT DISTINCT digest FROM pending_files f WHERE NOT (` + isAbandoned + `)`
 	deleteAbandoned = `DELETE FROM pending_files AS f WHERE ` + isAbandoned
 )
@@ -173,18 +175,18 @@ func (s *Store) NoteFile(ctx context.Context, id model.VersionID, digest string)
 // versions that are no longer being made. It forgets them once f has deleted those that
 // are not needed. It does not call f if there are none. A file is needed if a kept
 // manifest names it (kept holds the same manifests as for WhileUnchanged), or if it is
-// pending for a version that is being made. Until f returns, no version, progress or file
-// is recorded. If the collector dies within f, the next call repeats the same files.
+// pending for a version that is being made. An archive that is on record is not among them.
+// Until f returns, no version, progress, archive or file is recorded. If the collector dies within f, the next call repeats the same files.
 func (s *Store) CollectAbandoned(ctx context.Context, before time.Time, f func(abandoned, pending, kept []string) error) error {
 	until := database.Nanos(before)
-	some, err := database.List(ctx, s.db.Read(), database.Scalar[string], selectAbandoned+` LIMIT 1`, until)
+	some, err := database.List(ctx, s.db.Read(), database.Scalar[string], someAbandoned, until)
 	if err == nil && len(some) == 0 {
 		return nil // avoids a transaction for which others would wait
 	}
 	if err == nil {
 		err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
 			if t.ForUpdate != "" {
-				if _, err := t.Exec(`LOCK TABLE versions, progress, pending_files IN SHARE ROW EXCLUSIVE MODE`); err != nil {
+				if _, err := t.Exec(`LOCK TABLE versions, progress, archives, pending_files IN SHARE ROW EXCLUSIVE MODE`); err != nil {
 					return err
 				}
 			}

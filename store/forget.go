@@ -34,7 +34,7 @@ var attemptTables = []string{"exchanges", "calls", "spans", "events", "rewards",
 var runTables = slices.Concat(attemptTables, []string{
 	"shadow_replies", "feedback", "conversation_replies", "conversations", "segments", "traffic_settings",
 	"attempts", "rollouts", "judgments", "nonsense", "reflections", "search_answers", "prompt_versions", "choices", "quarantines",
-	"evaluations", "experiments", "decisions", "promotions", "promoted", "steps", "batches", "progress", "pending_files", "versions", "actions",
+	"evaluations", "experiments", "decisions", "promotions", "promoted", "steps", "batches", "progress", "pending_files", "archives", "versions", "actions",
 })
 
 // A removal of rows is divided into transactions, so that other writers don't wait.

@@ -21,7 +21,7 @@ const (
 	namedBatches   = `SELECT digest FROM batches WHERE OF AND SINCE(batches) UNION SELECT batch FROM versions WHERE OF AND SINCE(versions) UNION SELECT batch FROM steps WHERE OF AND SINCE(steps)`
 	namedOthers    = `SELECT manifest FROM versions WHERE OF AND SINCE(versions) UNION SELECT scores FROM versions WHERE OF AND SINCE(versions)
 UNION SELECT weights FROM versions WHERE OF AND SINCE(versions) UNION SELECT digest FROM pending_files WHERE OF AND SINCE(pending_files)
-UNION SELECT prompts FROM prompt_versions WHERE OF AND SINCE(prompt_versions)`
+UNION SELECT prompts FROM prompt_versions WHERE OF AND SINCE(prompt_versions) UNION SELECT digest FROM archives WHERE OF AND SINCE(archives)`
 	namedInSplits = `SELECT splits FROM (SELECT name AS run, splits FROM runs WHERE SINCE(runs)) r WHERE OF`
 	namedInSpecs  = `SELECT spec FROM (SELECT name AS run, spec FROM runs WHERE SINCE(specs)) r WHERE OF`
 	ofOne         = `run = $1`
@@ -209,7 +209,7 @@ func (s *Store) WhileOthersNeed(ctx context.Context, run string, at any, f func(
 	since, _ := at.(*moment)
 	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
 		if t.ForUpdate != "" {
-			if _, err := t.Exec(`LOCK TABLE runs, versions, batches, steps, progress, pending_files, prompt_versions IN SHARE ROW EXCLUSIVE MODE`); err != nil {
+			if _, err := t.Exec(`LOCK TABLE runs, versions, batches, steps, progress, archives, pending_files, prompt_versions IN SHARE ROW EXCLUSIVE MODE`); err != nil {
 				return err
 			}
 		}

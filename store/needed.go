@@ -15,6 +15,7 @@ const (
 	neededVersions = `SELECT run, policy, number, manifest, batch FROM versions WHERE collected = 0 AND run` + ofKeptRuns + ` ORDER BY run, policy, number`
 	neededSplits   = `SELECT name, splits FROM runs WHERE status <> 'forgetting' ORDER BY name`
 	neededPrompts  = `SELECT run, prompts FROM prompt_versions WHERE run` + ofKeptRuns + ` ORDER BY run, number`
+	neededArchives = `SELECT run, digest FROM archives WHERE removed = 0 AND digest <> '' AND run` + ofKeptRuns + ` ORDER BY run`
 	removedByAsk   = selectForgotten + ` WHERE what <> 'records' ORDER BY begun, run, what, task`
 )
 
@@ -30,13 +31,14 @@ type NeededFile struct {
 }
 
 // NeededFiles calls visit with the blobs that the store needs as long as its rows are there:
-// the manifests of versions that keep their files, the tasks of runs, and prompts. Batches
+// the manifests of versions that keep their files, the tasks of runs, prompts, and archived
+// histories. Batches
 // are not among them: they may have been removed with a task.
 func (s *Store) NeededFiles(ctx context.Context, visit func(NeededFile) error) error {
 	for _, one := range []struct {
 		query string
 		read  func(database.Scan) ([]NeededFile, error)
-	}{{neededVersions, neededManifest}, {neededSplits, neededSplit}, {neededPrompts, neededPrompt}} {
+	}{{neededVersions, neededManifest}, {neededSplits, neededSplit}, {neededPrompts, neededPrompt}, {neededArchives, neededArchive}} {
 		rows, err := database.List(ctx, s.db.Read(), one.read, one.query)
 		if err != nil {
 			return fmt.Errorf("read which files are needed: %w", err)
@@ -78,6 +80,14 @@ func neededPrompt(row database.Scan) (out []NeededFile, err error) {
 		out = append(out, NeededFile{Digest: prompts, For: "the prompts of run " + run})
 	}
 	return out, err
+}
+
+func neededArchive(row database.Scan) ([]NeededFile, error) {
+	var run string
+	var f NeededFile
+	err := row(&run, &f.Digest)
+	f.For = "the archived histories of run " + run
+	return []NeededFile{f}, err
 }
 
 // AllForgotten returns the tombstones of all runs, and of all tasks within runs, the oldest

@@ -14,6 +14,7 @@ import (
 	"github.com/fulgurite/fulgurite/agent/forwarder"
 	"github.com/fulgurite/fulgurite/internal/capacity"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/archive"
 	"github.com/fulgurite/fulgurite/run/runstate"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/workers/fleet"
@@ -111,6 +112,8 @@ func (c *cpuCommand) setUp(ctx context.Context, p *process, agents agent.Registr
 	}
 	if !c.Only {
 		p.Background(runstate.Reconciler{Client: temporal, Namespace: namespace, Store: records.Store, Log: p.log.Named("runs")}.Run)
+		archiver := archive.Archiver{Temporal: archive.Temporal{Client: temporal, Namespace: namespace}, Store: records.Store, Blobs: records.Blobs, Log: p.log.Named("archive")}
+		p.Background(archiver.Run)
 	}
 	return p.serveHealth(ctx, c.health)
 }

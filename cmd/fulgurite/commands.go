@@ -74,6 +74,7 @@ type commands struct {
 	Data       results.Data       `cmd:"" help:"Write what a run was trained on as JSONL or Parquet, for other trainers."`
 	Track      trackers.Command   `cmd:"" help:"Write the metrics of runs to TensorBoard's files, trackio or wandb, while the runs go on."`
 	Provenance results.Provenance `cmd:"" help:"Say what a version was made of: steps, tasks, attempts and calls, back to the first model."`
+	Histories  results.Histories  `cmd:"" help:"Write the histories of a run as files that Temporal's Web UI imports and an SDK replays."`
 	Forget     forget.Command     `cmd:"" help:"Remove a run that has ended, or what a task or a user left, from rows, files and histories."`
 	Prune      forget.Prune       `cmd:"" help:"Delete what is no longer needed of runs that have ended: files of versions, bodies of calls."`
 	Backup     backup.Command     `cmd:"" help:"Copy the directory of a stack, also while it runs: store, Temporal's database and blobs as they are at one moment."`

@@ -51,6 +51,9 @@ type ForgetStore interface {
 	SetResult(ctx context.Context, run string, result []byte) error
 	BodyBytes(ctx context.Context, run string) (int64, error)
 	RemoveBodies(ctx context.Context, run string) error
+	Archive(ctx context.Context, run string) (record.Archive, error)
+	BeginRemovingArchive(ctx context.Context, run string) (digests []string, err error)
+	EndRemovingArchive(ctx context.Context, run string) error
 	LastStep(ctx context.Context, run, policy string) (record.Step, error)
 	RunsOfUser(ctx context.Context, user string) ([]string, error)
 	ConversationsOfUser(ctx context.Context, run, user string) ([]int, error)

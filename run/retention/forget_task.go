@@ -262,6 +262,9 @@ func (f *Forgetter) forgetTaskIn(ctx context.Context, run record.Run, task, by, 
 	if _, err := f.Histories.Delete(ctx, run, func(id string) bool { return below(id, plan.Workflows) }); err != nil {
 		return plan.ForgottenTaskReport, err
 	}
+	if err := f.removeArchive(ctx, run.Name); err != nil {
+		return plan.ForgottenTaskReport, err
+	}
 	if err := f.removeRecords(ctx, run, plan, attempts); err != nil {
 		return plan.ForgottenTaskReport, err
 	}
@@ -270,6 +273,26 @@ func (f *Forgetter) forgetTaskIn(ctx context.Context, run record.Run, task, by, 
 	}
 	stone.Ended = time.Now()
 	return plan.ForgottenTaskReport, f.Store.EndForgetting(ctx, *stone)
+}
+
+// removeArchive removes the archived histories of a run whole: some are of the task's rollouts,
+// and others may have its texts. The histories that Temporal keeps have none of it, and are
+// archived anew once the removal has ended.
+func (f *Forgetter) removeArchive(ctx context.Context, run string) error {
+	digests, err := f.Store.BeginRemovingArchive(ctx, run)
+	if err != nil {
+		return err
+	}
+	if len(digests) > 0 {
+		needed, err := f.needsOfOthers(ctx, run, false)
+		if err != nil {
+			return err
+		}
+		if err := f.removeUnneeded(ctx, run, digests, needed); err != nil {
+			return err
+		}
+	}
+	return f.Store.EndRemovingArchive(ctx, run)
 }
 
 // below reports whether a workflow is one of those with these ids, or was started by one: its
@@ -334,6 +357,11 @@ func (f *Forgetter) planTask(ctx context.Context, run record.Run, task string, a
 		}
 	}
 	p.Histories = len(p.Workflows)
+	archive, err := f.Store.Archive(ctx, run.Name)
+	if err != nil && !errors.Is(err, record.ErrNotFound) {
+		return p, err
+	}
+	p.Archive = archive.Bytes
 	p.Rewritten = run.Failure().Error != "" && containsAny(string(run.Result), texts)
 	return p, f.planLeft(ctx, run, texts, ended, &p)
 }

@@ -13,6 +13,7 @@ import (
 	"go.temporal.io/api/common/v1"
 	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"google.golang.org/protobuf/proto"
@@ -22,7 +23,7 @@ import (
 	"github.com/fulgurite/fulgurite/workflows"
 )
 
-// Histories deletes the histories of runs that have ended.
+// Histories lists the histories of runs, and deletes those of runs that have ended.
 type Histories struct {
 	Client    client.Client
 	Namespace string
@@ -192,9 +193,17 @@ func isLate(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &late)
 }
 
-// list returns the executions of a run, those before a reset or a continuation too, and all
-// that are below it.
 func (h Histories) list(ctx context.Context, run record.Run) (all []*common.WorkflowExecution, err error) {
+	infos, err := h.Executions(ctx, run)
+	for _, e := range infos {
+		all = append(all, e.Execution)
+	}
+	return all, err
+}
+
+// Executions returns the executions of a run that Temporal lists, those before a reset or a
+// continuation too, and all that are below it. The list lags a little behind.
+func (h Histories) Executions(ctx context.Context, run record.Run) (all []*workflow.WorkflowExecutionInfo, err error) {
 	request := &workflowservice.ListWorkflowExecutionsRequest{Namespace: h.Namespace, PageSize: 1000, Query: fmt.Sprintf("RootWorkflowId = '%s'", run.WorkflowID)}
 	for {
 		page, err := h.Client.ListWorkflow(ctx, request)
@@ -204,9 +213,7 @@ func (h Histories) list(ctx context.Context, run record.Run) (all []*common.Work
 		if err != nil {
 			return nil, fmt.Errorf("list the workflows of run %s: %w", run.Name, err)
 		}
-		for _, e := range page.Executions {
-			all = append(all, e.Execution)
-		}
+		all = append(all, page.Executions...)
 		if request.NextPageToken = page.NextPageToken; len(page.NextPageToken) == 0 {
 			return all, nil
 		}

@@ -120,7 +120,14 @@ func (s *Store) Put(ctx context.Context, data []byte) (string, error) {
 // nothing is stored. If the disk is full, nothing is stored either, and the error is
 // ErrFull; the call may be repeated when there is space.
 func (s *Store) PutFrom(ctx context.Context, r io.Reader) (string, error) {
-	digest, err := s.put(ctx, r)
+	return s.PutNoted(ctx, r, func(string) error { return nil })
+}
+
+// PutNoted is like PutFrom, and calls note with the digest before there is a file of that
+// name. So a writer whose content is too large to be hashed first can put on record what it
+// is about to store. If note fails, nothing is stored.
+func (s *Store) PutNoted(ctx context.Context, r io.Reader, note func(digest string) error) (string, error) {
+	digest, err := s.put(ctx, r, note)
 	if isFull(err) {
 		return "", fmt.Errorf("put blob: %w: free space, or raise the quota, in %s: %w", ErrFull, s.directory, err)
 	}

@@ -17,7 +17,7 @@ import (
 
 // put writes a temporary file and gives it its name only when all of it is on
 // the disk.
-func (s *Store) put(ctx context.Context, r io.Reader) (digest string, err error) {
+func (s *Store) put(ctx context.Context, r io.Reader, note func(digest string) error) (digest string, err error) {
 	f, err := os.CreateTemp(s.directory, temporary+"*")
 	if err != nil {
 		return "", fmt.Errorf("create temporary file: %w", err)
@@ -39,6 +39,9 @@ func (s *Store) put(ctx context.Context, r io.Reader) (digest string, err error)
 		return "", fmt.Errorf("sync %s: %w", f.Name(), err)
 	}
 	digest = prefix + hex.EncodeToString(sum.Sum(nil))
+	if err := note(digest); err != nil {
+		return "", err
+	}
 	if err := s.name(ctx, f.Name(), digest); err != nil {
 		return digest, err
 	}

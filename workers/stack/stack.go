@@ -36,6 +36,7 @@ import (
 	"github.com/fulgurite/fulgurite/internal/devserver"
 	"github.com/fulgurite/fulgurite/internal/metrics"
 	"github.com/fulgurite/fulgurite/model"
+	"github.com/fulgurite/fulgurite/run/archive"
 	"github.com/fulgurite/fulgurite/run/retention"
 	"github.com/fulgurite/fulgurite/run/runstate"
 	"github.com/fulgurite/fulgurite/store"
@@ -279,6 +280,7 @@ func (s *Stack) startWorkers(ctx context.Context, o Options) error {
 		s.closers.OnClose(func(context.Context) error { w.Stop(); return nil })
 	}
 	s.startReconciler(o)
+	s.startArchiver(o)
 	return nil
 }
 
@@ -286,6 +288,12 @@ func (s *Stack) startWorkers(ctx context.Context, o Options) error {
 func (s *Stack) startReconciler(o Options) {
 	r := runstate.Reconciler{Client: s.Client, Namespace: s.temporal.Namespace(), Store: s.Store, Log: o.Log.Named("runs"), Every: o.Reconcile}
 	s.closers.Background(r.Run)
+}
+
+// startArchiver keeps the histories of runs for when Temporal has deleted them.
+func (s *Stack) startArchiver(o Options) {
+	temporal := archive.Temporal{Client: s.Client, Namespace: s.temporal.Namespace()}
+	s.closers.Background((&archive.Archiver{Temporal: temporal, Store: s.Store, Blobs: s.Blobs, Log: o.Log.Named("archive")}).Run)
 }
 
 // GatewayURL returns the URL of the OpenAI-compatible gateway, ending in "/v1".

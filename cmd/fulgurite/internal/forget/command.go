@@ -185,6 +185,9 @@ func (c *Command) task(ctx context.Context, t *terminal.Terminal, f *forgetter, 
 		t.Printf("  attempts   %d, with %s and %s\n", r.Attempts, readable.Count(r.Calls, "call"), readable.Count(r.Tokens, "token"))
 		t.Printf("  batches    %s\n", steps(r.Steps))
 		t.Printf("  histories  %d\n", r.Histories)
+		if r.Archive > 0 {
+			t.Printf("             and the archive of all, %s\n", readable.Bytes(r.Archive))
+		}
 		for _, v := range r.Versions {
 			t.Printf("  trained on it, and staying: %s\n", v)
 		}

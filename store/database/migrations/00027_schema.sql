@@ -657,7 +657,23 @@ CREATE TABLE secrets (
     secret TEXT NOT NULL
 );
 
+-- The archived histories of a run. digest names a blob; it is empty if Temporal had deleted
+-- all of the histories before. finished is when the run that was archived ended, 0 if it was
+-- under way. histories counts the executions of workflows in the archive, and events theirs.
+-- removed is 0 unless the blob is being removed; the row goes after the blob.
+CREATE TABLE archives (
+    run       TEXT   NOT NULL PRIMARY KEY,
+    finished  BIGINT NOT NULL,
+    digest    TEXT   NOT NULL,
+    bytes     BIGINT NOT NULL,
+    histories BIGINT NOT NULL,
+    events    BIGINT NOT NULL,
+    archived  BIGINT NOT NULL,
+    removed   BIGINT NOT NULL
+);
+
 -- +goose Down
+DROP TABLE archives;
 DROP TABLE secrets;
 DROP TABLE serving_keys;
 DROP TABLE traffic_settings;
