@@ -48,10 +48,18 @@ func columnsOfRuns(t *testing.T, db *sql.DB, url string) map[string][]column {
 	return all
 }
 
-// fill puts three rows of a run into each table. Each text and each body is planted.
+// filled is how many rows fill puts into a table.
+func filled(table string) int {
+	if table == "archives" {
+		return 1 // a run has one
+	}
+	return 3
+}
+
+// fill puts rows of a run into a table. Each text and each body is planted.
 func fill(t *testing.T, db *sql.DB, columns []column, run string) {
 	t.Helper()
-	for row := range 3 {
+	for row := range filled(columns[0].table) {
 		names, places, values := []string{}, []string{}, []any{}
 		for i, c := range columns {
 			names, places = append(names, c.name), append(places, fmt.Sprintf("$%d", i+1))
@@ -123,7 +131,7 @@ func TestAForgottenRunLeavesNothingButItsTombstone(t *testing.T) {
 		require.NoError(t, s.EndForgetting(t.Context(), stone))
 		for table := range all {
 			require.Zero(t, count(t, db, table, "demo"), table)
-			require.Equal(t, 3, count(t, db, table, "other"), table)
+			require.Equal(t, filled(table), count(t, db, table, "other"), table)
 		}
 		_, err = s.Run(t.Context(), "demo")
 		require.ErrorIs(t, err, record.ErrNotFound)
