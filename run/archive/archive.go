@@ -3,12 +3,12 @@
 // Temporal deletes the history of a workflow some time after the workflow has closed. An
 // archive has the histories of a run until then: those of its own workflow, also from before
 // resets and continuations, and of all workflows below it. It is a zip file in the blob
-// store, and a row of the store names it. In the file each history is a JSON document as
-// `temporal workflow show --output json` writes it, so that Temporal's Web UI can import it
-// and an SDK can replay it; [ManifestFile] says what they are.
+// store, and a row of the store names it. In the file each history is a JSON document, in the
+// form of Temporal's History, which SDKs replay and its Web UI imports; [ManifestFile] says what
+// they are.
 //
-// An [Archiver] makes the archives, in any number of processes at once. [Write] makes one,
-// and [Files] gives its histories back.
+// An [Archiver] makes the archives, in any number of processes at once. [Extract] writes the
+// histories of a run into a directory, from its archive or from Temporal.
 //
 // Guarantees:
 //
