@@ -36,6 +36,11 @@ type DB interface {
 	// Migrate makes the tables of an empty database, and reports how many migrations that
 	// took: 0 if the tables exist.
 	Migrate(ctx context.Context) (applied int, err error)
+	// Settle makes the database work off what earlier writes left to be done later, while
+	// others write. Who writes very much calls it between two writes, so that it does not
+	// pile up until others wait for it. Errors are logged: nothing is lost, and a later call
+	// does it.
+	Settle(ctx context.Context)
 	// Scrub makes the database give up or overwrite the space of removed rows. If whole is
 	// true, all of it is rewritten, and other writers wait.
 	Scrub(ctx context.Context, whole bool) error

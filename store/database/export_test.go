@@ -2,6 +2,7 @@ package database
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -50,3 +51,32 @@ func (g *together) Write(ctx context.Context, d Durability, op func(Tx) error) e
 // CopyLogEvery makes an SQLite database copy its log into its file after that many pages.
 // Nothing may have been written to the database before.
 func CopyLogEvery(db DB, pages int) { db.(*sqlite).checkpoints.every = pages }
+
+// TruncateLog copies the whole log of an SQLite database and tries once to cut it to nothing.
+func TruncateLog(t *testing.T, db DB) (done bool) {
+	t.Helper()
+	c := db.(*sqlite).checkpoints
+	c.copying.Lock()
+	defer c.copying.Unlock()
+	_, _, err := copyLog(t.Context(), c.db)
+	require.NoError(t, err)
+	done, err = truncateLog(t.Context(), c.db)
+	require.NoError(t, err)
+	return done
+}
+
+// CutLog copies the whole log of an SQLite database and cuts one piece off its file.
+func CutLog(t *testing.T, db DB) {
+	t.Helper()
+	s := db.(*sqlite)
+	s.checkpoints.copying.Lock() // it uses both connections
+	defer s.checkpoints.copying.Unlock()
+	const page = 4096 // SQLite's default
+	for synced := false; !synced; {
+		var err error
+		synced, err = copyAndSync(t.Context(), s.checkpoints.db, func(length int) error { return cutLog(s.path, length, page) })
+		if !errors.Is(err, errCopying) {
+			require.NoError(t, err)
+		}
+	}
+}

@@ -107,6 +107,9 @@ func (p *postgres) Migrate(ctx context.Context) (int, error) {
 	return applyMigrations(ctx, p.db, goose.DialectPostgres, goose.WithSessionLocker(locker))
 }
 
+// Settle implements DB. The server does so by itself.
+func (p *postgres) Settle(context.Context) {}
+
 // Scrub implements DB. VACUUM frees the space of removed rows for new ones, and only VACUUM
 // FULL writes tables without them.
 func (p *postgres) Scrub(ctx context.Context, whole bool) error {

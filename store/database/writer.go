@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
+
+	"github.com/fulgurite/fulgurite/internal/wait"
 )
 
 // commitBatch is the most writes of one transaction. It is large enough that all waiting
@@ -138,7 +141,7 @@ func (w *writer) transact(batch []*pending) error {
 
 // transaction commits a batch if try returns no error for any of it.
 func (w *writer) transaction(batch []*pending, try func(*pending) error) error {
-	if err := w.do("BEGIN IMMEDIATE"); err != nil {
+	if err := begin(context.Background(), w); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
 	for _, p := range batch {
@@ -152,6 +155,29 @@ func (w *writer) transaction(batch []*pending, try func(*pending) error) error {
 		return fmt.Errorf("commit: %w", err)
 	}
 	return nil
+}
+
+// beginInterval is how often who wants to write asks for the lock that another connection has.
+// Asking takes microseconds.
+const beginInterval = time.Millisecond
+
+// begin begins a transaction that writes, on a connection with a busy_timeout of 0. It waits
+// for other connections that write, as SQLite itself would, whose pauses between two questions
+// grow to 100 ms: beside a process that writes in short transactions with short pauses, a
+// writer would miss one pause after the other.
+func begin(ctx context.Context, conn interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+},
+) error {
+	for began := time.Now(); ; {
+		_, err := conn.ExecContext(ctx, "BEGIN IMMEDIATE")
+		if !isBusy(err) || time.Since(began) > busyTimeout*time.Millisecond {
+			return err
+		}
+		if !wait.For(ctx, beginInterval) {
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // try runs p in a savepoint. It returns an error only if the whole transaction failed,
