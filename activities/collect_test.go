@@ -67,10 +67,11 @@ func TestARunThatKeepsFewVersionsEndsInTheSameWeights(t *testing.T) {
 // superseded returns the manifests of saved updates that wait for a collection.
 func (w *testEnv) superseded() (manifests []string) {
 	w.t.Helper()
-	require.NoError(w.t, w.store.CollectSuperseded(w.t.Context(), func(superseded, _ []string) error {
+	_, err := w.store.CollectSuperseded(w.t.Context(), nil, func(superseded, _ []string) ([]string, error) {
 		manifests = superseded
-		return nil
-	}))
+		return superseded, nil
+	})
+	require.NoError(w.t, err)
 	return manifests
 }
 

@@ -15,10 +15,12 @@ import (
 // abandoned returns the files that CollectAbandoned passes on, of those noted before now.
 func abandoned(t *testing.T, s *store.Store, result error) (gone, pending, kept []string) {
 	t.Helper()
-	require.ErrorIs(t, s.CollectAbandoned(t.Context(), time.Now(), func(g, p, k []string) error {
+	left, err := s.CollectAbandoned(t.Context(), time.Now(), nil, func(g, p, k []string) ([]string, error) {
 		gone, pending, kept = g, p, k
-		return result
-	}), result)
+		return g, result
+	})
+	require.ErrorIs(t, err, result)
+	require.False(t, left)
 	return gone, pending, kept
 }
 
@@ -45,9 +47,10 @@ func TestAPendingFileIsAbandonedWhenNobodyMakesItsVersion(t *testing.T) {
 		require.Equal(t, []string{"unknown"}, gone, "no run makes it")
 
 		require.NoError(t, s.FinishRun(t.Context(), "ends", record.Failed, nil))
-		require.NoError(t, s.CollectAbandoned(t.Context(), time.Now().Add(-time.Hour), func(_, _, _ []string) error {
-			return errors.New("whoever writes it may not know yet")
-		}))
+		_, err := s.CollectAbandoned(t.Context(), time.Now().Add(-time.Hour), nil, func(_, _, _ []string) ([]string, error) {
+			return nil, errors.New("whoever writes it may not know yet")
+		})
+		require.NoError(t, err)
 		broken := errors.New("killed")
 		for _, result := range []error{broken, nil} {
 			gone, pending, kept := abandoned(t, s, result)
@@ -58,7 +61,7 @@ func TestAPendingFileIsAbandonedWhenNobodyMakesItsVersion(t *testing.T) {
 		gone, _, _ = abandoned(t, s, nil)
 		require.Empty(t, gone, "what was collected is forgotten")
 
-		_, _, err := s.PutVersion(t.Context(), model.Version{VersionID: model.VersionID{Run: "goes-on", Policy: "main"}, Manifest: "m0", Weights: "w"})
+		_, _, err = s.PutVersion(t.Context(), model.Version{VersionID: model.VersionID{Run: "goes-on", Policy: "main"}, Manifest: "m0", Weights: "w"})
 		require.NoError(t, err)
 		gone, pending, kept := abandoned(t, s, nil)
 		require.Equal(t, []string{"base", "lost"}, gone, "those that the manifest does not name go")

@@ -21,7 +21,7 @@ const (
 	selectCollected = `SELECT number FROM versions WHERE run = $1 AND policy = $2 AND collected <> 0 ORDER BY number`
 
 	selectSuperseded = `SELECT manifest FROM superseded ORDER BY manifest`
-	deleteSuperseded = `DELETE FROM superseded`
+	deleteSuperseded = `DELETE FROM superseded WHERE manifest = $1`
 
 	insertPending = `INSERT INTO pending_files (run, policy, number, digest, noted) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (run, policy, number, digest) DO UPDATE SET noted = excluded.noted`
@@ -32,12 +32,14 @@ ON CONFLICT (run, policy, number, digest) DO UPDATE SET noted = excluded.noted`
 	// ended or was forgotten.
 	isAbandoned = `f.noted < $1 AND (EXISTS (SELECT 1 FROM versions v WHERE v.run = f.run AND v.policy = f.policy AND v.number = f.number)
 OR NOT EXISTS (SELECT 1 FROM runs r WHERE r.name = f.run AND r.status = 'running'))`
-	selectAbandoned = `SELECT DISTINCT digest FROM pending_files f WHERE ` + isAbandoned + ` AND NOT ` + isArchived + ` ORDER BY digest`
-	someAbandoned   = `SELECT digest FROM pending_files f WHERE ` + isAbandoned + ` LIMIT 1`
-	isArchived      = `EXISTS (SELECT 1 FROM archives a WHERE a.digest = f.digest AND a.removed = 0)`
+	selectAbandoned = `SELECT run, policy, number, digest FROM pending_files f WHERE ` + isAbandoned + ` ORDER BY digest, run, policy, number`
+	deleteArchived  = `DELETE FROM pending_files AS f WHERE ` + isAbandoned + ` AND EXISTS (SELECT 1 FROM archives a WHERE a.digest = f.digest AND a.removed = 0)`
 	selectPending   = `SELECT DISTINCT digest FROM pending_files f WHERE NOT (` + isAbandoned + `)`
-	deleteAbandoned = `DELETE FROM pending_files AS f WHERE ` + isAbandoned
 )
+
+// maxCollected is how many manifests or files one transaction is about: far more than are
+// deleted in the time that others may wait.
+const maxCollected = 64
 
 // MarkCollected records that the files of some versions of a policy are deleted: the
 // versions that choose picks from the policy's holdings. While choose runs, no version of
@@ -116,42 +118,71 @@ func holdings(ctx context.Context, q database.Querier, run, policy string) (h re
 	return h, err
 }
 
-// CollectSuperseded calls f with the manifests of the saved progress, of any run, that
-// was superseded. It does not call f if there is none. Once f has deleted their files, it
-// forgets the manifests. kept holds the same manifests as for WhileUnchanged, and all of
-// them stay on record until f returns; files that one of them names are needed. If the
-// collector dies within f, the next call repeats the same manifests.
-func (s *Store) CollectSuperseded(ctx context.Context, f func(superseded, kept []string) error) error {
-	some, err := database.List(ctx, s.db.Read(), database.Scalar[string], selectSuperseded+` LIMIT 1`)
-	if err == nil && len(some) == 0 {
-		return nil // avoids a transaction for which others would wait
-	}
-	if err == nil {
-		err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
-			if t.ForUpdate != "" {
-				if _, err := t.Exec(`LOCK TABLE versions, progress, superseded IN SHARE ROW EXCLUSIVE MODE`); err != nil {
-					return err
-				}
-			}
-			superseded, err := database.List(t.Ctx, t, database.Scalar[string], selectSuperseded)
-			if err != nil {
-				return err
-			}
-			kept, err := database.List(t.Ctx, t, database.Scalar[string], manifestsKept)
-			if err != nil {
-				return err
-			}
-			if err := f(superseded, kept); err != nil {
-				return err
-			}
-			_, err = t.Exec(deleteSuperseded)
-			return err
-		})
-	}
+// Collectable reports whether saved progress was superseded, and whether there are abandoned
+// files that were noted before a time. It locks nothing.
+func (s *Store) Collectable(ctx context.Context, before time.Time) (superseded, abandoned bool, err error) {
+	progress, err := database.List(ctx, s.db.Read(), database.Scalar[string], selectSuperseded+` LIMIT 1`)
 	if err != nil {
-		return fmt.Errorf("read which saved progress was superseded: %w", err)
+		return false, false, fmt.Errorf("read whether saved progress was superseded: %w", err)
 	}
-	return nil
+	files, err := database.List(ctx, s.db.Read(), readPendingFile, selectAbandoned+` LIMIT 1`, database.Nanos(before))
+	if err != nil {
+		return false, false, fmt.Errorf("read whether files were abandoned: %w", err)
+	}
+	return len(progress) > 0, len(files) > 0, nil
+}
+
+// CollectSuperseded calls f with manifests of saved progress, of any run, that was superseded;
+// not with all, if there are many. f deletes the files of some, and returns which are done. These
+// are forgotten, and left says that others remain. If none is done, left is false. A file is
+// needed if a manifest names it that is kept: f knows those of the moment at from KeptManifests,
+// and added are those that may have been put on record since; nil stands for the beginning. All
+// of them stay on record until f returns, which should be within some milliseconds. If the
+// collector dies within f, the next call repeats the same manifests.
+func (s *Store) CollectSuperseded(ctx context.Context, at any, f func(superseded, added []string) (done []string, err error)) (left bool, err error) {
+	since, _ := at.(*moment)
+	err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
+		if t.ForUpdate != "" {
+			if _, err := t.Exec(`LOCK TABLE versions, progress, superseded IN SHARE ROW EXCLUSIVE MODE`); err != nil {
+				return err
+			}
+		}
+		superseded, err := database.List(t.Ctx, t, database.Scalar[string], selectSuperseded+` LIMIT $1`, maxCollected)
+		if err != nil || len(superseded) == 0 {
+			left = false
+			return err
+		}
+		added, err := manifestsAdded(t, since)
+		if err != nil {
+			return err
+		}
+		done, err := f(superseded, added)
+		if err != nil {
+			return err
+		}
+		for _, manifest := range done {
+			if _, err := t.Exec(deleteSuperseded, manifest); err != nil {
+				return err
+			}
+		}
+		left = len(done) > 0 && (len(done) < len(superseded) || len(superseded) == maxCollected)
+		return nil
+	})
+	if err != nil {
+		return false, fmt.Errorf("collect saved progress that was superseded: %w", err)
+	}
+	return left, nil
+}
+
+// manifestsAdded returns the manifests that are kept, as far as they may have been put on record
+// since a moment.
+func manifestsAdded(t database.Tx, since *moment) ([]string, error) {
+	conditions, err := since.since(t)
+	if err != nil {
+		return nil, err
+	}
+	query, args := expand(manifestsSince, "", conditions)
+	return database.List(t.Ctx, t, database.Scalar[string], query, args...)
 }
 
 // NoteFile records that a file is about to be kept for a version that is not on record
@@ -171,48 +202,75 @@ func (s *Store) NoteFile(ctx context.Context, id model.VersionID, digest string)
 	return nil
 }
 
+// pendingFile is a file that was noted for a version.
+type pendingFile struct {
+	version model.VersionID
+	digest  string
+}
+
+func readPendingFile(row database.Scan) (f pendingFile, err error) {
+	err = row(&f.version.Run, &f.version.Policy, &f.version.Number, &f.digest)
+	return f, err
+}
+
 // CollectAbandoned calls f with the digests of files that were noted before a time for
-// versions that are no longer being made. It forgets them once f has deleted those that
-// are not needed. It does not call f if there are none. A file is needed if a kept
-// manifest names it (kept holds the same manifests as for WhileUnchanged), or if it is
-// pending for a version that is being made. An archive that is on record is not among them.
-// Until f returns, no version, progress, archive or file is recorded. If the collector dies within f, the next call repeats the same files.
-func (s *Store) CollectAbandoned(ctx context.Context, before time.Time, f func(abandoned, pending, kept []string) error) error {
+// versions that are no longer being made; not with all, if there are many, and with a digest
+// again for each version for which it was noted. f deletes some of the files, unless they are
+// needed, and returns which digests are done. These are forgotten, and left says that others
+// remain. If none is done, left is false. A file is needed if a kept manifest names it (added and at are as in
+// CollectSuperseded), or if it is pending for a version that is being made. An archive that is
+// on record is not among them. Until f returns, no version, progress, archive or file is
+// recorded. If the collector dies within f, the next call repeats the same files.
+func (s *Store) CollectAbandoned(ctx context.Context, before time.Time, at any, f func(abandoned, pending, added []string) (done []string, err error)) (left bool, err error) {
+	since, _ := at.(*moment)
 	until := database.Nanos(before)
-	some, err := database.List(ctx, s.db.Read(), database.Scalar[string], someAbandoned, until)
-	if err == nil && len(some) == 0 {
-		return nil // avoids a transaction for which others would wait
-	}
-	if err == nil {
-		err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
-			if t.ForUpdate != "" {
-				if _, err := t.Exec(`LOCK TABLE versions, progress, archives, pending_files IN SHARE ROW EXCLUSIVE MODE`); err != nil {
-					return err
-				}
-			}
-			abandoned, err := database.List(t.Ctx, t, database.Scalar[string], selectAbandoned, until)
-			if err != nil {
+	err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
+		if t.ForUpdate != "" {
+			if _, err := t.Exec(`LOCK TABLE versions, progress, archives, pending_files IN SHARE ROW EXCLUSIVE MODE`); err != nil {
 				return err
 			}
-			pending, err := database.List(t.Ctx, t, database.Scalar[string], selectPending, until)
-			if err != nil {
-				return err
-			}
-			kept, err := database.List(t.Ctx, t, database.Scalar[string], manifestsKept)
-			if err != nil {
-				return err
-			}
-			if err := f(abandoned, pending, kept); err != nil {
-				return err
-			}
-			_, err = t.Exec(deleteAbandoned, until)
+		}
+		if _, err := t.Exec(deleteArchived, until); err != nil {
 			return err
-		})
-	}
+		}
+		files, err := database.List(t.Ctx, t, readPendingFile, selectAbandoned+` LIMIT $2`, until, maxCollected)
+		if err != nil || len(files) == 0 {
+			left = false
+			return err
+		}
+		pending, err := database.List(t.Ctx, t, database.Scalar[string], selectPending, until)
+		if err != nil {
+			return err
+		}
+		added, err := manifestsAdded(t, since)
+		if err != nil {
+			return err
+		}
+		abandoned := make([]string, len(files))
+		for i, file := range files {
+			abandoned[i] = file.digest
+		}
+		done, err := f(abandoned, pending, added)
+		if err != nil {
+			return err
+		}
+		forgotten := 0
+		for _, file := range files {
+			if !slices.Contains(done, file.digest) {
+				continue
+			}
+			forgotten++
+			if _, err := t.Exec(deletePending, file.version.Run, file.version.Policy, file.version.Number, file.digest); err != nil {
+				return err
+			}
+		}
+		left = forgotten > 0 && (forgotten < len(files) || len(files) == maxCollected)
+		return nil
+	})
 	if err != nil {
-		return fmt.Errorf("read which files were abandoned: %w", err)
+		return false, fmt.Errorf("collect files that were abandoned: %w", err)
 	}
-	return nil
+	return left, nil
 }
 
 // recorded forgets that files of v were pending, since v's row protects them from now on.

@@ -14,10 +14,12 @@ import (
 // superseded returns the manifests that CollectSuperseded passes on, and the kept ones.
 func superseded(t *testing.T, s *store.Store, result error) (gone, kept []string) {
 	t.Helper()
-	require.ErrorIs(t, s.CollectSuperseded(t.Context(), func(g, k []string) error {
+	left, err := s.CollectSuperseded(t.Context(), nil, func(g, k []string) ([]string, error) {
 		gone, kept = g, k
-		return result
-	}), result)
+		return g, result
+	})
+	require.ErrorIs(t, err, result)
+	require.False(t, left)
 	return gone, kept
 }
 

@@ -5,10 +5,15 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store/database"
 )
+
+// NextRows returns the limit of a removal's next transaction, after one with a limit of rows
+// that changed some and took some time.
+func NextRows(rows, changed int, took time.Duration) int { return nextRows(rows, changed, took) }
 
 // LastDurability returns a function that returns the durability of s's last write since
 // then.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store/database"
@@ -36,13 +35,6 @@ var runTables = slices.Concat(attemptTables, []string{
 	"attempts", "rollouts", "judgments", "nonsense", "reflections", "search_answers", "prompt_versions", "choices", "quarantines",
 	"evaluations", "experiments", "decisions", "promotions", "promoted", "steps", "batches", "progress", "pending_files", "archives", "versions", "actions",
 })
-
-// A removal of rows is divided into transactions, so that other writers don't wait.
-const (
-	firstRows     = 16                    // of the first transaction
-	maxRows       = 4096                  // of any transaction
-	removalTarget = 20 * time.Millisecond // of the operations within a transaction
-)
 
 // BeginForgetting puts a tombstone on record before anything is removed. The run has to be
 // the one on record, and must have ended: otherwise it is record.ErrConflict. From then on
@@ -173,60 +165,10 @@ func (s *Store) RemoveRows(ctx context.Context, run string) error {
 	return nil
 }
 
-// removeRows removes the rows of a table for which a condition holds.
-func (s *Store) removeRows(ctx context.Context, table, where string, args ...any) error {
-	return s.changeRows(ctx, `DELETE FROM `+table, table, where, args...)
-}
-
-// changeRows applies a statement, which has no condition of its own, to the rows of a table
-// for which a condition holds, in transactions of about 20 ms. The condition must not hold
-// for a row any more once it is changed.
-func (s *Store) changeRows(ctx context.Context, change, table, where string, args ...any) error {
-	limit := fmt.Sprintf("$%d", len(args)+1)
-	bySQLite := change + ` WHERE rowid IN (SELECT rowid FROM ` + table + ` WHERE ` + where + ` LIMIT ` + limit + `)`
-	byPostgres := change + ` WHERE ctid = ANY (ARRAY(SELECT ctid FROM ` + table + ` WHERE ` + where + ` LIMIT ` + limit + `))`
-	for rows := firstRows; ; {
-		var n int64
-		var took time.Duration
-		err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) (err error) { // the tombstone is repeated until it ends
-			began := time.Now()
-			statement := byPostgres
-			if t.ForUpdate == "" {
-				statement = bySQLite
-				// Only SQLite leaves the bytes of removed rows in its file otherwise.
-				if _, err := t.Exec("PRAGMA secure_delete = ON"); err != nil {
-					return err
-				}
-			}
-			n, err = t.Exec(statement, append(slices.Clone(args), rows)...)
-			took = time.Since(began)
-			return err
-		})
-		if err != nil {
-			return err
-		}
-		if n < int64(rows) {
-			return nil
-		}
-		switch {
-		case took > removalTarget:
-			rows = max(1, rows/2)
-		case took < removalTarget/2:
-			rows = min(maxRows, 2*rows)
-		}
-		pause := time.NewTimer(took) // so that other processes that wait for SQLite's lock get it
-		select {
-		case <-ctx.Done():
-			pause.Stop()
-			return context.Cause(ctx)
-		case <-pause.C:
-		}
-	}
-}
-
 // Scrub makes the database overwrite or give up the space of removed rows, as far as it
-// does that without being rewritten. If whole is true, it is rewritten: all other writers
-// wait, and as much free disk is needed as the database has.
+// does that without being rewritten. Other writers wait for some milliseconds at a time. If
+// whole is true, it is rewritten: all other writers wait until that ends, and as much free disk
+// is needed as the database has. A call that is interrupted has no effect, or part of it.
 func (s *Store) Scrub(ctx context.Context, whole bool) error {
 	if err := s.db.Scrub(ctx, whole); err != nil {
 		return fmt.Errorf("scrub store: %w", err)
@@ -400,8 +342,11 @@ func (s *Store) BodyBytes(ctx context.Context, run string) (sum int64, err error
 // Conversations stay whole: they go on after the run's end.
 func (s *Store) RemoveBodies(ctx context.Context, run string) error {
 	for _, table := range bodyTables {
-		if err := s.removeRows(ctx, table, `run = $1 AND kind <> 'served'`, run); err != nil {
-			return fmt.Errorf("remove %s of run %s: %w", table, run, err)
+		// With <> a database would read all served ones in each transaction.
+		for _, where := range []string{`run = $1 AND kind < 'served'`, `run = $1 AND kind > 'served'`} {
+			if err := s.removeRows(ctx, table, where, run); err != nil {
+				return fmt.Errorf("remove %s of run %s: %w", table, run, err)
+			}
 		}
 	}
 	if err := s.removeRows(ctx, "shadow_replies", `run = $1`, run); err != nil {

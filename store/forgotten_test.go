@@ -171,7 +171,8 @@ func TestAFileThatAForgottenRunLeftIsAbandoned(t *testing.T) {
 		_, err := tables(t, url).ExecContext(t.Context(), `INSERT INTO pending_files (run, policy, number, digest, noted) VALUES ('gone', 'main', 1, 'left', 1)`)
 		require.NoError(t, err)
 		var gone []string
-		require.NoError(t, s.CollectAbandoned(t.Context(), time.Now(), func(abandoned, _, _ []string) error { gone = abandoned; return nil }))
+		_, err = s.CollectAbandoned(t.Context(), time.Now(), nil, func(abandoned, _, _ []string) ([]string, error) { gone = abandoned; return nil, nil })
+		require.NoError(t, err)
 		require.Equal(t, []string{"left"}, gone)
 	})
 }

@@ -254,12 +254,7 @@ func (s *Store) WhileUnchanged(ctx context.Context, at any, f func(added []strin
 				return err
 			}
 		}
-		conditions, err := since.since(t)
-		if err != nil {
-			return err
-		}
-		query, args := expand(manifestsSince, "", conditions)
-		manifests, err := database.List(t.Ctx, t, database.Scalar[string], query, args...)
+		manifests, err := manifestsAdded(t, since)
 		if err != nil {
 			return err
 		}

@@ -1,7 +1,9 @@
 package retention_test
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -10,6 +12,8 @@ import (
 	"github.com/fulgurite/fulgurite/model/files/checkpoint"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/retention"
+	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/store/blob"
 )
 
 // saved stores a state made from seed as the state after some updates towards a version,
@@ -115,4 +119,89 @@ func TestTrainersThatSaveWhileOthersCollectLoseNoVersion(t *testing.T) {
 	require.NoError(t, g.Wait())
 	require.Len(t, r.loads("one", newest), newest+1)
 	require.Len(t, r.loads("two", newest), newest+1)
+}
+
+// supersededSince is a store in which saved progress is superseded right after somebody read
+// which files are needed.
+type supersededSince struct {
+	*store.Store
+	supersede func()
+}
+
+func (s supersededSince) KeptManifests(ctx context.Context) ([]string, any, error) {
+	kept, at, err := s.Store.KeptManifests(ctx)
+	s.supersede()
+	return kept, at, err
+}
+
+func TestProgressThatIsSupersededDuringACollectionGoesInTheNext(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.run("all", nil, 1)
+	first, second := r.saved("all", 2, 1, 21), r.saved("all", 2, 2, 22)
+	c := &retention.Collector{Store: supersededSince{r.store, func() { r.saved("all", 2, 3, 23) }}, Blobs: r.blobs}
+	require.NoError(t, c.Collect(t.Context(), "all"))
+	require.False(t, r.whole(first))
+	require.True(t, r.whole(second), "it was needed a moment ago")
+	require.NoError(t, r.collector().Collect(t.Context(), "all"))
+	require.False(t, r.whole(second))
+	require.Equal(t, []int{0, 1}, r.loads("all", 1))
+}
+
+// counted counts the transactions of a collection.
+type counted struct {
+	*store.Store
+	superseded, abandoned *int
+}
+
+func (c counted) CollectSuperseded(ctx context.Context, at any, f func(_, _ []string) ([]string, error)) (bool, error) {
+	*c.superseded++
+	return c.Store.CollectSuperseded(ctx, at, f)
+}
+
+func (c counted) CollectAbandoned(ctx context.Context, before time.Time, at any, f func(_, _, _ []string) ([]string, error)) (bool, error) {
+	*c.abandoned++
+	return c.Store.CollectAbandoned(ctx, before, at, f)
+}
+
+func TestManyFilesThatNobodyNeedsAreCollectedInSeveralTransactions(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	r.run("all", nil, 1)
+	kept := r.version("all", 1, 1)
+	const many = 200
+	digests := make([]string, many)
+	for n := range many {
+		digest, err := r.blobs.Put(t.Context(), []byte{byte(n)})
+		require.NoError(t, err)
+		digests[n] = digest
+		require.NoError(t, r.store.NoteFile(t.Context(), model.VersionID{Run: "never", Policy: model.DefaultPolicy, Number: n}, digest))
+		require.NoError(t, r.store.NoteFile(t.Context(), model.VersionID{Run: "never", Policy: model.DefaultPolicy, Number: n + 1}, digest))
+		require.NoError(t, r.store.PutProgress(t.Context(), model.Progress{VersionID: model.VersionID{Run: "all", Policy: model.DefaultPolicy, Number: 2}, Basis: "b", Updates: n, Manifest: digest}))
+	}
+	var superseded, abandoned int
+	c := &retention.Collector{Store: counted{r.store, &superseded, &abandoned}, Blobs: unread{r.blobs}, Settled: time.Nanosecond}
+	require.NoError(t, c.Collect(t.Context(), "all"))
+	require.GreaterOrEqual(t, superseded, many/64)
+	require.GreaterOrEqual(t, abandoned, 2*many/64)
+	for _, digest := range digests {
+		has, err := r.blobs.Has(t.Context(), digest)
+		require.NoError(t, err)
+		require.False(t, has)
+	}
+	require.True(t, r.whole(kept.Manifest))
+	left, more, err := r.store.Collectable(t.Context(), time.Now())
+	require.NoError(t, err)
+	require.False(t, left || more, "nothing is left")
+}
+
+// unread holds blobs of which those of one byte can't be read, as if the manifest were lost.
+type unread struct{ *blob.Store }
+
+func (u unread) Get(ctx context.Context, digest string) ([]byte, error) {
+	text, err := u.Store.Get(ctx, digest)
+	if len(text) == 1 {
+		return nil, record.ErrNotFound
+	}
+	return text, err
 }

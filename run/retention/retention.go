@@ -95,8 +95,9 @@ type Store interface {
 	MarkCollected(ctx context.Context, run, policy string, choose func(record.Holdings) []int) error
 	KeptManifests(ctx context.Context) (manifests []string, at any, err error)
 	WhileUnchanged(ctx context.Context, at any, f func(added []string) error) error
-	CollectSuperseded(ctx context.Context, f func(superseded, kept []string) error) error
-	CollectAbandoned(ctx context.Context, before time.Time, f func(abandoned, pending, kept []string) error) error
+	Collectable(ctx context.Context, before time.Time) (superseded, abandoned bool, err error)
+	CollectSuperseded(ctx context.Context, at any, f func(superseded, added []string) (done []string, err error)) (left bool, err error)
+	CollectAbandoned(ctx context.Context, before time.Time, at any, f func(abandoned, pending, added []string) (done []string, err error)) (left bool, err error)
 }
 
 // Blobs is the part of a blob store that the collector needs.
@@ -131,24 +132,100 @@ func (c *Collector) Collect(ctx context.Context, run string) error {
 	return c.collectRest(ctx)
 }
 
-// collectRest deletes the files that belong to no version, of all runs.
+// collectRest deletes the files that belong to no version, of all runs. What manifests name is
+// read before, because others wait while files are deleted.
 func (c *Collector) collectRest(ctx context.Context) error {
-	if err := c.Store.CollectSuperseded(ctx, func(superseded, kept []string) error {
-		left, err := c.leftOf(ctx, superseded)
-		if err != nil {
-			return err
-		}
-		return c.remove(ctx, left, kept)
-	}); err != nil {
-		return fmt.Errorf("collect saved progress: %w", err)
+	before := time.Now().Add(-cmp.Or(c.Settled, settled))
+	superseded, abandoned, err := c.Store.Collectable(ctx, before)
+	if err != nil || !superseded && !abandoned {
+		return err // avoids a transaction for which others would wait
 	}
-	if err := c.Store.CollectAbandoned(ctx, time.Now().Add(-cmp.Or(c.Settled, settled)), func(abandoned, pending, kept []string) error {
-		unneeded := slices.DeleteFunc(abandoned, func(digest string) bool { return slices.Contains(pending, digest) })
-		return c.remove(ctx, unneeded, kept)
-	}); err != nil {
+	kept, needed, at, err := c.neededNow(ctx)
+	if err != nil {
+		return err
+	}
+	if superseded {
+		err := whileLeft(ctx, func() (left bool, err error) {
+			return c.Store.CollectSuperseded(ctx, at, func(superseded, added []string) (done []string, err error) {
+				if err := c.addNamed(ctx, needed, added); err != nil {
+					return nil, err
+				}
+				// What was superseded since would count as needed by itself.
+				superseded = slices.DeleteFunc(superseded, func(manifest string) bool { return slices.Contains(kept, manifest) })
+				return inTime(superseded, func(manifest string) error {
+					left, err := c.leftOf(ctx, []string{manifest})
+					if err != nil {
+						return err
+					}
+					return c.removeEach(ctx, taking(left), needed)
+				})
+			})
+		})
+		if err != nil {
+			return fmt.Errorf("collect saved progress: %w", err)
+		}
+	}
+	if !abandoned {
+		return nil
+	}
+	err = whileLeft(ctx, func() (left bool, err error) {
+		return c.Store.CollectAbandoned(ctx, before, at, func(abandoned, pending, added []string) (done []string, err error) {
+			if err := c.addNamed(ctx, needed, added); err != nil {
+				return nil, err
+			}
+			return inTime(abandoned, func(digest string) error {
+				if needed[digest] || slices.Contains(pending, digest) {
+					return nil
+				}
+				return c.Blobs.Remove(ctx, digest)
+			})
+		})
+	})
+	if err != nil {
 		return fmt.Errorf("collect files of versions that were never made: %w", err)
 	}
 	return nil
+}
+
+// neededNow returns the manifests that are kept at a moment, and the files that they name.
+func (c *Collector) neededNow(ctx context.Context) (kept []string, needed map[string]bool, at any, err error) {
+	kept, at, err = c.Store.KeptManifests(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	needed = map[string]bool{}
+	return kept, needed, at, c.addNamed(ctx, needed, kept)
+}
+
+// whileLeft calls f, for which others wait, until nothing is left. Between two calls it waits
+// as long as the last one took, and others come first.
+func whileLeft(ctx context.Context, f func() (left bool, err error)) error {
+	for {
+		began := time.Now()
+		left, err := f()
+		if err != nil || !left {
+			return err
+		}
+		if !wait.For(ctx, time.Since(began)) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// inTime calls f with one name after the other, with at least one of them, until others have
+// waited for long enough. It returns those for which it was called.
+func inTime(names []string, f func(name string) error) (done []string, err error) {
+	began := time.Now()
+	for _, name := range names {
+		if len(done) > 0 && time.Since(began) > removalTarget {
+			break
+		}
+		if err := f(name); err != nil {
+			return nil, err
+		}
+		done = append(done, name)
+	}
+	return done, nil
 }
 
 func (c *Collector) collectVersions(ctx context.Context, run string) error {
@@ -242,12 +319,8 @@ func (c *Collector) removeCollected(ctx context.Context, run, policy string) err
 	if err != nil || len(left) == 0 {
 		return err
 	}
-	kept, at, err := c.Store.KeptManifests(ctx)
+	_, needed, at, err := c.neededNow(ctx)
 	if err != nil {
-		return err
-	}
-	needed := map[string]bool{}
-	if err := c.addNamed(ctx, needed, kept); err != nil {
 		return err
 	}
 	return inTurns(ctx, left, func(next func() (digest string, ok bool)) error {
@@ -312,18 +385,6 @@ func (c *Collector) removeEach(ctx context.Context, next func() (digest string, 
 		}
 	}
 	return nil
-}
-
-// remove deletes files, but for those that a kept manifest names.
-func (c *Collector) remove(ctx context.Context, files, kept []string) error {
-	if len(files) == 0 {
-		return nil
-	}
-	needed := map[string]bool{}
-	if err := c.addNamed(ctx, needed, kept); err != nil {
-		return err
-	}
-	return c.removeEach(ctx, taking(files), needed)
 }
 
 // taking returns a function that returns one digest after the other.
