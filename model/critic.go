@@ -5,11 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // CriticPolicy is the policy name of the critic. The critic's versions have the same
 // numbers as the versions of DefaultPolicy in the same run.
 const CriticPolicy = "critic"
+
+// CriticName returns the policy name of the critic of a policy: CriticPolicy for the only
+// policy of a run, and "NAME.critic" for one of several. No policy has a dot in its name.
+func CriticName(policy string) string {
+	if policy == DefaultPolicy {
+		return CriticPolicy
+	}
+	return policy + "." + CriticPolicy
+}
+
+// IsCritic reports whether a policy name is that of a critic.
+func IsCritic(name string) bool {
+	return name == CriticPolicy || strings.HasSuffix(name, "."+CriticPolicy)
+}
 
 // Critic estimates the remaining return of a sequence: a transformer with a value head.
 // It is a separate model with its own optimizer, and is used by one goroutine at a time.

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -201,7 +202,7 @@ func (b *binder) zeroOfPolicy(n node, key, name, rest string) {
 			return
 		}
 		remedy += fmt.Sprintf(" for its default, %v", standard)
-	case "optimizer", "credit", "loss":
+	case "optimizer", "credit", "critic", "loss":
 		remedy += " for the value of the run"
 	}
 	b.add(n.line, key, remedy, "%v is not possible", n.shown())
@@ -514,18 +515,23 @@ func (s *Spec) settable() map[string]settable {
 	s.Policies = maps.Clone(s.Policies)
 	for _, name := range sortedKeys(s.Policies) {
 		p := s.Policies[name]
-		if p.Optimizer == nil {
-			continue
+		o, c := *cmp.Or(p.Optimizer, &Optimizer{}), *cmp.Or(p.Critic, &Critic{}) // the caller's numbers do not change
+		if p.Optimizer != nil {
+			p.Optimizer = &o
 		}
-		o := *p.Optimizer // the caller's numbers do not change
-		p.Optimizer = &o
+		if p.Critic != nil {
+			p.Critic = &c
+		}
 		s.Policies[name] = p
 		for _, own := range []struct {
 			key   string
 			field *float64
-		}{{"learning_rate", &o.LearningRate}, {"weight_decay", &o.WeightDecay}, {"clip_norm", &o.ClipNorm}} {
+		}{
+			{"optimizer.learning_rate", &o.LearningRate}, {"optimizer.weight_decay", &o.WeightDecay}, {"optimizer.clip_norm", &o.ClipNorm},
+			{"critic.learning_rate", &c.LearningRate}, {"critic.clip", &c.Clip},
+		} {
 			if *own.field != 0 { // without it, that of the run counts
-				keys["policies."+name+".optimizer."+own.key] = number(own.field)
+				keys["policies."+name+"."+own.key] = number(own.field)
 			}
 		}
 	}

@@ -352,10 +352,15 @@ func (s Spec) checkCritic(f *Faults) {
 	if s.Critic == nil {
 		return // WithDefaults adds a critic if one is needed
 	}
-	f.unused("critic", !s.Credit.UsesCritic(), "neither credit.assignment nor credit.tokens asks for one")
+	f.unused("critic", !s.Credit.UsesCritic() && !s.hasPolicyWithCritic(), "neither credit.assignment nor credit.tokens asks for one")
 	f.number("critic.learning_rate", s.Critic.LearningRate, bounds.LearningRate())
 	f.whole("critic.passes", s.Critic.Passes, 1, 100)
 	f.number("critic.clip", s.Critic.Clip, bounds.Between(0, math.Inf(1)))
+}
+
+// hasPolicyWithCritic reports whether the credit of one of several policies needs a critic.
+func (s Spec) hasPolicyWithCritic() bool {
+	return len(s.Policies) > 0 && s.anyCredit(Credit.UsesCritic)
 }
 
 // mayBeNegative reports whether a program, the task's own tests or the agent decide on the number

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -41,9 +42,11 @@ type Policy struct {
 	WarmStart *WarmStart `json:"warm_start,omitempty"`
 	// Optimizer has the keys of training.optimizer that differ from it.
 	Optimizer *Optimizer `json:"optimizer,omitempty"`
-	// Credit has the keys of credit that differ from it. Not judge, kl_in_reward and what
-	// needs a critic.
+	// Credit has the keys of credit that differ from it. Not judge and train_agents.
 	Credit *Credit `json:"credit,omitempty"`
+	// Critic has the keys of critic that differ from it. Only if the credit of the policy
+	// needs a critic.
+	Critic *Critic `json:"critic,omitempty"`
 	// Loss has the keys of loss that differ from it.
 	Loss *Loss `json:"loss,omitempty"`
 }
@@ -89,6 +92,41 @@ func (s Spec) TrainedSpecs() []Spec {
 	return out
 }
 
+// CriticPolicies returns the names of those policies that are trained with a critic, sorted.
+// only is the name of the policy of a run that trains one.
+func (s Spec) CriticPolicies(only string) []string {
+	names := s.TrainedPolicies()
+	if len(s.Policies) == 0 {
+		names = []string{only}
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return s.ForPolicy(name).Critic == nil })
+}
+
+// HasCritic reports whether some policy is trained with a critic. s must have its defaults.
+func (s Spec) HasCritic() bool {
+	if len(s.Policies) == 0 {
+		return s.Critic != nil
+	}
+	return s.anyCredit(Credit.UsesCritic)
+}
+
+// HasKLInReward reports whether the rewards of some policy contain its divergence from its
+// version 0. s must have its defaults.
+func (s Spec) HasKLInReward() bool {
+	return s.anyCredit(func(c Credit) bool { return c.KLInReward != nil })
+}
+
+// anyCredit reports whether the credit of a policy that is trained has something. It does not
+// put the specs of the policies together, which takes milliseconds, if neither the run's
+// credit nor what the policies change has it.
+func (s Spec) anyCredit(has func(Credit) bool) bool {
+	some := has(s.Credit)
+	for _, name := range s.PolicyNames() {
+		some = some || s.Policies[name].Credit != nil && has(*s.Policies[name].Credit)
+	}
+	return some && slices.ContainsFunc(s.TrainedSpecs(), func(one Spec) bool { return has(one.Credit) })
+}
+
 // NamedRewards returns the names of the rewards that count in training, sorted: those in
 // credit.rewards or, with policies, in the credit of those that are trained.
 func (s Spec) NamedRewards() []string {
@@ -115,7 +153,7 @@ func (s Spec) WeighsFinal() bool {
 
 // PoliciesUntrained returns the policies without the keys that only training reads.
 func (s Spec) PoliciesUntrained() map[string]Policy {
-	return changed(s.Policies, func(p *Policy) { p.Frozen, p.Optimizer, p.Credit, p.Loss = false, nil, nil, nil })
+	return changed(s.Policies, func(p *Policy) { p.Frozen, p.Optimizer, p.Credit, p.Critic, p.Loss = false, nil, nil, nil, nil })
 }
 
 // PoliciesOfVersion returns the policies without the keys that describe a model, for a spec
@@ -167,7 +205,19 @@ func (s Spec) ForPolicy(name string) Spec {
 	overlay(&s, "training.optimizer", func(s *Spec) *Optimizer { return &s.Training.Optimizer }, p.Optimizer)
 	overlay(&s, "credit", func(s *Spec) *Credit { return &s.Credit }, p.Credit)
 	overlay(&s, "loss", func(s *Spec) *Loss { return &s.Loss }, p.Loss)
-	return s.WithDefaults()
+	overlay(&s, "critic", ownCritic, p.Critic)
+	if s = s.WithDefaults(); p.Critic == nil && !s.Credit.UsesCritic() {
+		s.Critic = nil // that of the run has no effect
+	}
+	return s
+}
+
+// ownCritic returns the critic of s, which it replaces by a copy: a spec shares it with its
+// copies.
+func ownCritic(s *Spec) *Critic {
+	c := *cmp.Or(s.Critic, &Critic{})
+	s.Critic = &c
+	return s.Critic
 }
 
 // policyPath returns the part of a policy that a key of the spec is in, such as "optimizer",
@@ -185,7 +235,7 @@ func policyPath(key string) (part, rest string, ok bool) {
 		rest = after[at+1:]
 		part, _, _ = strings.Cut(rest, ".")
 		part, _, _ = strings.Cut(part, "[")
-		if slices.Contains([]string{"match", "frozen", "lora", "warm_start", "optimizer", "credit", "loss"}, part) {
+		if slices.Contains([]string{"match", "frozen", "lora", "warm_start", "optimizer", "credit", "critic", "loss"}, part) {
 			return part, rest, true
 		}
 	}
@@ -338,6 +388,7 @@ func (s Spec) checkPolicies(f *Faults) {
 			const why = "a frozen policy is not trained"
 			f.unused(key+".optimizer", p.Optimizer != nil, why)
 			f.unused(key+".credit", p.Credit != nil, why)
+			f.unused(key+".critic", p.Critic != nil, why)
 			f.unused(key+".loss", p.Loss != nil, why)
 		}
 		s.checkPolicy(f, name)
@@ -401,20 +452,11 @@ func (m PolicyMatch) check(f *Faults, key string) {
 // checkWithPolicies reports keys of the run that don't work with several policies.
 func (s Spec) checkWithPolicies(f *Faults) {
 	const remedy = "leave it out, or leave policies out"
-	if s.Credit.UsesCritic() {
-		key, what := "credit", "an assignment"
-		if s.Algorithm != "" {
-			key, what = "algorithm", "one"
-		}
-		f.add(key, "give "+what+" without a critic, or leave policies out", "not with policies: it needs a critic, and a critic is of one policy")
-	}
 	for _, key := range []struct {
 		name string
 		used bool
 		why  string
 	}{
-		{"critic", s.Critic != nil && !s.Credit.UsesCritic(), "a critic is of one policy"},
-		{"credit.kl_in_reward", s.Credit.KLInReward != nil, "a reward with this term is of one policy"},
 		{"credit.train_agents", s.Credit.TrainAgents != "", "policies.NAME.match and policies.NAME.frozen say which calls are trained"},
 		{"optimizer", s.Optimizer != nil, "a search trains no policy"},
 		{"sampling.server.versions", s.Sampling.Server != nil && s.Sampling.Server.Versions == VersionsReload, "the server has one version at a time, and a step samples from one of each policy"},
@@ -427,13 +469,13 @@ func (s Spec) checkWithPolicies(f *Faults) {
 }
 
 // policyKeys are the keys of a policy by those of the run that they replace.
-var policyKeys = [][2]string{{"model.lora", "lora"}, {"model.warm_start", "warm_start"}, {"training.optimizer", "optimizer"}, {"credit", "credit"}, {"loss", "loss"}}
+var policyKeys = [][2]string{{"model.lora", "lora"}, {"model.warm_start", "warm_start"}, {"training.optimizer", "optimizer"}, {"credit", "credit"}, {"critic", "critic"}, {"loss", "loss"}}
 
 // checkPolicy reports what is wrong with the spec of a policy and not with that of the run.
 func (s Spec) checkPolicy(f *Faults, name string) {
 	key, p := "policies."+name, s.Policies[name]
 	if p.Frozen { // checkPolicies reports them
-		p.Optimizer, p.Credit, p.Loss = nil, nil, nil
+		p.Optimizer, p.Credit, p.Critic, p.Loss = nil, nil, nil, nil
 	}
 	if !p.finite(f, key) {
 		return
@@ -442,17 +484,12 @@ func (s Spec) checkPolicy(f *Faults, name string) {
 		c := *p.Credit // the caller's copy does not change
 		const why = "not of a single policy"
 		f.unused(key+".credit.judge", c.Judge != nil, why)
-		f.unused(key+".credit.kl_in_reward", c.KLInReward != nil, why)
 		f.unused(key+".credit.train_agents", c.TrainAgents != "", why)
-		switch {
-		case c.UsesCritic():
-			f.add(key+".credit", "give an assignment without a critic", "it needs a critic, and a critic is of one policy")
-			return
-		case c.Assignment == credit.Judge && s.Credit.Judge == nil:
+		if c.Assignment == credit.Judge && s.Credit.Judge == nil {
 			f.add(key+".credit.assignment", `give credit.assignment "judge" and credit.judge, or another one here`, "the judge is that of the run, which has none")
 			return
 		}
-		c.Judge, c.KLInReward, c.TrainAgents = nil, nil, ""
+		c.Judge, c.TrainAgents = nil, ""
 		p.Credit = &c
 	}
 	s.Policies = map[string]Policy{name: p}
@@ -476,7 +513,7 @@ func (p Policy) finite(f *Faults, key string) bool {
 	for _, section := range []struct {
 		name string
 		of   any
-	}{{"lora", p.LoRA}, {"warm_start", p.WarmStart}, {"optimizer", p.Optimizer}, {"credit", p.Credit}, {"loss", p.Loss}} {
+	}{{"lora", p.LoRA}, {"warm_start", p.WarmStart}, {"optimizer", p.Optimizer}, {"credit", p.Credit}, {"critic", p.Critic}, {"loss", p.Loss}} {
 		if _, err := json.Marshal(section.of); err != nil {
 			f.add(key+"."+section.name, "give finite numbers", "a number that is not finite")
 			all = false

@@ -164,16 +164,17 @@ func TestFaultsOfPoliciesAreReportedByTheirKeys(t *testing.T) {
 		"warm start":       "  a: {match: [{agent: a}], warm_start: {updates: 3}}\n  b:\n",
 		"optimizer":        "  a: {match: [{agent: a}], optimizer: {learning_rate: -1, schedule: slow, moments: int8}}\n  b:\n",
 		"credit":           "  a: {match: [{agent: a}], credit: {assignment: dicounted, discount: 2, rewards: {final: 0}}}\n  b:\n",
-		"credit of a run":  "  a: {match: [{agent: a}], credit: {train_agents: x, kl_in_reward: {weight: 1}, judge: {url: \"http://a/v1\", model: m}}}\n  b:\n",
+		"credit of a run":  "  a: {match: [{agent: a}], credit: {train_agents: x, judge: {url: \"http://a/v1\", model: m}}}\n  b:\n",
+		"kl in reward":     "  a: {match: [{agent: a}], credit: {kl_in_reward: {weight: -1, estimator: k9}}}\n  b: {credit: {kl_in_reward: {weight: 1}, combine: separate}}\n",
 		"judge":            "  a: {match: [{agent: a}], credit: {assignment: judge}}\n  b:\n",
-		"critic":           "  a: {match: [{agent: a}], credit: {tokens: gae}}\n  b: {credit: {assignment: turn_gae}}\n",
+		"critic":           "  a: {match: [{agent: a}], credit: {tokens: gae}, critic: {passes: 1000}}\n  b: {critic: {learning_rate: 1e-3}}\n",
+		"frozen critic":    "  a: {match: [{agent: a}], frozen: true, critic: {passes: 2}}\n  b: {credit: {tokens: gae}}\n",
+		"flat with critic": "  a: {match: [{agent: a}], credit: {tokens: gae}}\n  b:\ntraining: {steps: 1, dynamic_sampling: 1}\n",
 		"loss":             "  a: {match: [{agent: a}], loss: {type: importance_sampling, clip_low: 0.1}}\n  b:\n",
 		"another key":      "  a: {match: [{agent: a}], credit: {assignment: value_difference}}\n  b:\ntraining: {steps: 1, tasks_per_step: 1}\n",
 		"not finite":       "  a: {match: [{agent: a}], optimizer: {learning_rate: .nan}}\n  b: {loss: {entropy: .inf}}\n",
-		"run's critic":     "  a: {match: [{agent: a}]}\n  b:\ncredit: {tokens: gae}\n",
 		"written critic":   "  a: {match: [{agent: a}]}\n  b:\ncritic: {passes: 2}\n",
-		"algorithm":        "  a: {match: [{agent: a}]}\n  b:\nalgorithm: ppo\n",
-		"run's credit":     "  a: {match: [{agent: a}]}\n  b:\ncredit: {kl_in_reward: {weight: 1}, train_agents: x}\n",
+		"run's credit":     "  a: {match: [{agent: a}]}\n  b:\ncredit: {train_agents: x}\n",
 		"server":           "  a: {match: [{agent: a}]}\n  b:\nsampling: {server: {type: openai, urls: [\"http://a\"], model: m}}\n",
 		"of both":          "  a: {match: [{agent: a}]}\n  b:\ncredit: {discount: 2}\n",
 		"unknown keys":     "  a: {matches: [], match: [{agnet: a}], lora: {ranks: 2}, optimizer: {lr: 1}, credit: {per_agents: true}, loss: {types: a}, warm_start: {update: 1}}\n  b: {froze: true}\n",
@@ -200,6 +201,64 @@ func TestFaultsOfPoliciesAreReportedByTheirKeys(t *testing.T) {
 	s := parse(t, strings.ReplaceAll(inPhases, `"arithmetic:valid"`, `"arithmetic:test"`)+"policies:\n  a: {match: [{agent: a}]}\n  b:\n")
 	said["phases"] = s.Validate().Error()
 	golden.Table(t, "policies", said)
+}
+
+// A policy has a critic if its own credit needs one, whatever the run's needs.
+func TestAPolicyHasACriticIfItsCreditNeedsOne(t *testing.T) {
+	t.Parallel()
+	of := func(s spec.Spec, policy string) spec.Critic {
+		c := s.ForPolicy(policy).Critic
+		require.NotNil(t, c, policy)
+		return *c
+	}
+	s := parse(t, changed("  a: {match: [{agent: a}], critic: {passes: 7}}\n  b: {match: [{agent: b}], credit: {tokens: uniform}}\n  c: {frozen: true}\n")+
+		"credit: {tokens: gae, kl_in_reward: {weight: 0.1}}\ncritic: {learning_rate: 0.5, clip: 0.2}\n")
+	require.NoError(t, s.Validate())
+	require.Equal(t, spec.Critic{LearningRate: 0.5, Passes: 7, Clip: 0.2}, of(s, "a"))
+	require.Nil(t, s.ForPolicy("b").Critic)
+	require.Equal(t, credit.None, s.ForPolicy("b").Credit.Whiten)
+	require.Equal(t, []string{"a"}, s.CriticPolicies("main"), "c is frozen")
+	require.True(t, s.HasCritic())
+	require.True(t, s.HasKLInReward())
+	require.InDelta(t, 0.2, s.Critic.Clip, 0)
+	require.Zero(t, s.Critic.Passes, "the spec that was given does not change")
+	require.Equal(t, s.ForPolicy("a"), s.WithDefaults().ForPolicy("a"))
+	require.Equal(t, s.ForPolicy("a"), s.ForPolicy("a").ForPolicy("a"))
+	require.Equal(t, spec.Critic{Passes: 7}, *s.Policies["a"].Critic)
+
+	s = parse(t, changed("  a: {match: [{agent: a}], credit: {tokens: gae, kl_in_reward: {weight: 2, estimator: k2}}}\n  b:\n"))
+	require.NoError(t, s.Validate())
+	require.Equal(t, spec.Critic{LearningRate: 1e-3, Passes: 4}, of(s, "a"))
+	require.Equal(t, []string{"a"}, s.CriticPolicies("main"))
+	require.Equal(t, spec.KL{Weight: 2, Estimator: credit.KL2}, *s.ForPolicy("a").Credit.KLInReward)
+	require.Nil(t, s.ForPolicy("b").Credit.KLInReward)
+	require.True(t, s.HasKLInReward())
+	s.Critic = &spec.Critic{Passes: 9}
+	require.NoError(t, s.Validate(), "it is for the policy that needs one")
+	require.Equal(t, 9, of(s, "a").Passes)
+
+	one := parse(t, minimal)
+	require.False(t, one.HasCritic())
+	require.Empty(t, one.CriticPolicies("main"))
+	one.Credit.Tokens = credit.GAE
+	require.Equal(t, []string{"main"}, one.WithDefaults().CriticPolicies("main"))
+	preset := parse(t, changed("  a: {match: [{agent: a}]}\n  b:\n")+"algorithm: ppo\n")
+	require.NoError(t, preset.Validate())
+	require.Equal(t, []string{"a", "b"}, preset.CriticPolicies("main"))
+}
+
+func TestSetChangesTheCriticOfAPolicy(t *testing.T) {
+	t.Parallel()
+	s := parse(t, changed("  a: {match: [{agent: a}], critic: {learning_rate: 0.1}}\n  b:\n")+"credit: {tokens: gae}\n")
+	const rate = "policies.a.critic.learning_rate"
+	require.Subset(t, s.SettableKeys(), []string{rate, "critic.learning_rate"})
+	require.NotContains(t, s.SettableKeys(), "policies.a.critic.clip")
+	require.NotContains(t, s.SettableKeys(), "policies.b.critic.learning_rate")
+	set, err := s.Set(map[string]float64{rate: 0.2, "critic.learning_rate": 0.3})
+	require.NoError(t, err)
+	require.InDelta(t, 0.2, set.ForPolicy("a").Critic.LearningRate, 0)
+	require.InDelta(t, 0.3, set.ForPolicy("b").Critic.LearningRate, 0)
+	require.InDelta(t, 0.1, s.Policies["a"].Critic.LearningRate, 0, "the original stays")
 }
 
 func TestPathsOfPoliciesAreRelativeToTheSpec(t *testing.T) {
