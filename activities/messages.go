@@ -58,7 +58,8 @@ type InitPolicyResult = VersionResult
 // TrainStepResult is the version that TrainStep made.
 type TrainStepResult = VersionResult
 
-// TrainCriticResult is the critic's version that TrainCritic made.
+// TrainCriticResult is the critic's version that TrainCritic made; with several critics it
+// has their number and the metrics of all of them.
 type TrainCriticResult = VersionResult
 
 // PublishVersionInput names the version to make ready.

@@ -26,6 +26,7 @@ type entry struct {
 	reward  float64
 	open    bool  // never sealed
 	cut     []int // calls whose replies were cut off
+	byAgent bool  // each call was answered by the policy that is called as its agent
 }
 
 // moment returns a time of an attempt.
@@ -63,6 +64,9 @@ func (w *testEnv) put(id record.RolloutID, p entry) (attempt int) {
 	require.NoError(w.t, err)
 	for seq, said := range p.says {
 		c := callOf(a, seq, said)
+		if p.byAgent {
+			c.Policy = c.Agent
+		}
 		if slices.Contains(p.cut, seq) {
 			c.Finish = record.FinishLength
 		}

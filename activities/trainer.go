@@ -176,7 +176,8 @@ func (t *Trainer) run(ctx context.Context, name string) (update.Run, error) {
 // InitPolicy makes version 0: the base model, with a warm start on demonstrations if the
 // spec has one, or the version of another run that the spec names. A warm start that was
 // interrupted continues from its last saved update, with the same result to the bit. If
-// the spec has a critic, InitPolicy makes the critic's version 0, too.
+// the spec has a critic, InitPolicy makes the critic's version 0, too; with several
+// policies, that of each policy that has one.
 func (t *Trainer) InitPolicy(ctx context.Context, in InitPolicyInput) (_ InitPolicyResult, err error) {
 	defer temporalError(&err)
 	target := update.Target{ID: model.VersionID{Run: in.Run, Policy: in.Policy}, Parent: -1}
@@ -185,10 +186,15 @@ func (t *Trainer) InitPolicy(ctx context.Context, in InitPolicyInput) (_ InitPol
 		return InitPolicyResult{}, err
 	}
 	v, err := t.ofEach(ctx, target, s, t.first)
-	if err != nil || s.Critic == nil {
+	if err != nil {
 		return v, err
 	}
-	return v, t.initCritic(ctx, in)
+	for _, policy := range s.CriticPolicies(in.Policy) {
+		if err := t.initCritic(ctx, in.Run, policy); err != nil {
+			return v, err
+		}
+	}
+	return v, nil
 }
 
 // first makes version 0 of one policy, whose spec is s.
@@ -230,11 +236,11 @@ func (t *Trainer) ofEach(ctx context.Context, target update.Target, s spec.Spec,
 	})
 }
 
-// initCritic makes version 0 of the critic.
-func (t *Trainer) initCritic(ctx context.Context, in InitPolicyInput) error {
-	target := update.Target{ID: model.VersionID{Run: in.Run, Policy: model.CriticPolicy}, Parent: -1}
+// initCritic makes version 0 of the critic of a policy.
+func (t *Trainer) initCritic(ctx context.Context, run, policy string) error {
+	target := update.Target{ID: model.VersionID{Run: run, Policy: model.CriticName(policy)}, Parent: -1}
 	_, err := t.once(ctx, target, func(ctx context.Context, m *update.Maker, run update.Run) (model.Version, error) {
-		return m.FirstCritic(ctx, target, in.Policy, run)
+		return m.FirstCritic(ctx, target, policy, run)
 	})
 	return err
 }
@@ -271,15 +277,46 @@ func (t *Trainer) TrainStep(ctx context.Context, in TrainStepInput) (_ TrainStep
 
 // TrainCritic makes version Step of the critic from its version Step−1 and the returns in
 // the step's batch. Like TrainStep it is idempotent.
+//
+// With several policies in the spec, it makes the version of the critic of each that has
+// one, on the rows of that policy, in the order of their names. There is no joint version of
+// critics: the result has the metrics of all of them, and no weights.
 func (t *Trainer) TrainCritic(ctx context.Context, in TrainCriticInput) (_ TrainCriticResult, err error) {
 	defer temporalError(&err)
-	target := update.Target{ID: model.VersionID{Run: in.Run, Policy: model.CriticPolicy, Number: in.Step}, Parent: in.Step - 1, Batch: in.Batch}
+	_, s, err := readSpec(ctx, t.Runs, in.Run)
+	if err != nil {
+		return TrainCriticResult{}, err
+	}
+	policies := s.CriticPolicies(in.Policy)
+	if len(policies) == 0 {
+		return TrainCriticResult{}, invalid(fmt.Errorf("spec of run %s: it has no critic", in.Run))
+	}
+	if len(s.Policies) == 0 {
+		return t.trainCritic(ctx, in, in.Policy)
+	}
+	all := TrainCriticResult{Number: in.Step, Metrics: map[string]float64{}}
+	for _, policy := range policies {
+		v, err := t.trainCritic(ctx, in, policy)
+		if err != nil {
+			return TrainCriticResult{}, err
+		}
+		for name, value := range v.Metrics {
+			all.Metrics[update.PolicyMetric(policy, name)] = value
+		}
+	}
+	return all, nil
+}
+
+// trainCritic makes version Step of the critic of one policy.
+func (t *Trainer) trainCritic(ctx context.Context, in TrainCriticInput, policy string) (VersionResult, error) {
+	target := update.Target{ID: model.VersionID{Run: in.Run, Policy: model.CriticName(policy), Number: in.Step}, Parent: in.Step - 1, Batch: in.Batch}
 	return t.once(ctx, target, func(ctx context.Context, m *update.Maker, run update.Run) (model.Version, error) {
 		run, err := set(run, in.Set)
 		if err != nil {
 			return model.Version{}, err
 		}
-		return t.step(target, func() (model.Version, error) { return m.Critic(ctx, target, in.Policy, run) })
+		run.Spec = run.Spec.ForPolicy(policy)
+		return t.step(target, func() (model.Version, error) { return m.Critic(ctx, target, policy, run) })
 	})
 }
 
@@ -418,22 +455,28 @@ func (r *cachedRun) task(kind record.Kind, index int) (tasks.Task, error) {
 }
 
 // ScoreBatch lets version Step−1 of the critic estimate the return that is still to come,
-// before each sampled token of the step's attempts. A repeated call gives the same
+// before each sampled token of the step's attempts. With several policies in the spec, the
+// critic of each scores the calls that the policy answered. A repeated call gives the same
 // values, to the bit if the engine is deterministic.
 func (t *Trainer) ScoreBatch(ctx context.Context, in ScoreBatchInput) (_ ScoreBatchResult, err error) {
 	defer temporalError(&err)
 	id := model.VersionID{Run: in.Run, Policy: model.CriticPolicy, Number: in.Step - 1}
 	digest, err := t.score(ctx, "values", StepGroups{Run: in.Run, Step: in.Step, Groups: in.Groups}, id,
 		func(ctx context.Context, m *update.Maker, run update.Run, trajectories []record.Trajectory) ([]byte, error) {
-			return m.ScoreCritic(ctx, id, run, trajectories)
+			var policies []string
+			if len(run.Spec.Policies) > 0 {
+				policies = run.Spec.CriticPolicies("")
+			}
+			return m.ScoreCritic(ctx, id, policies, run, trajectories)
 		})
 	return ScoreBatchResult{Values: digest}, err
 }
 
 // ScoreReference computes the log-probabilities of the attempts' sampled tokens under
 // version 0 of a policy. They are part of the rewards if the spec has
-// credit.kl_in_reward. A repeated call gives the same values, to the bit if the engine is
-// deterministic.
+// credit.kl_in_reward. With several policies in the spec, version 0 of each whose rewards
+// contain them scores the calls that the policy answered. A repeated call gives the same
+// values, to the bit if the engine is deterministic.
 func (t *Trainer) ScoreReference(ctx context.Context, in ScoreReferenceInput) (_ ScoreReferenceResult, err error) {
 	defer temporalError(&err)
 	id := model.VersionID{Run: in.Run, Policy: in.Policy}
@@ -441,7 +484,13 @@ func (t *Trainer) ScoreReference(ctx context.Context, in ScoreReferenceInput) (_
 		func(ctx context.Context, m *update.Maker, run update.Run, trajectories []record.Trajectory) ([]byte, error) {
 			next := id
 			next.Number = in.Step
-			return m.ScoreReference(ctx, next, run, trajectories)
+			var policies []string
+			for _, policy := range run.Spec.TrainedPolicies() {
+				if run.Spec.ForPolicy(policy).Credit.KLInReward != nil {
+					policies = append(policies, policy)
+				}
+			}
+			return m.ScoreReference(ctx, next, policies, run, trajectories)
 		})
 	return ScoreReferenceResult{Reference: digest}, err
 }

@@ -14,8 +14,8 @@ import (
 )
 
 // Critic makes version t of a policy's critic from its parent and the returns in the
-// step's batch. Like Policy it continues a step that was cut off, with the same result to
-// the bit.
+// step's batch; for one of several policies, those of its rows. Like Policy it continues a
+// step that was cut off, with the same result to the bit.
 func (m *Maker) Critic(ctx context.Context, t Target, policy string, run Run) (model.Version, error) {
 	if run.Spec.Critic == nil {
 		return model.Version{}, Invalid(fmt.Errorf("spec of run %s: it has no critic", run.Name))
@@ -25,10 +25,15 @@ func (m *Maker) Critic(ctx context.Context, t Target, policy string, run Run) (m
 	if err != nil {
 		return model.Version{}, err
 	}
-	batch, err := m.batch(ctx, t, policy)
+	of := policy
+	if len(run.Spec.Policies) > 0 {
+		of = model.DefaultPolicy // the batch is of all policies
+	}
+	batch, err := m.batch(ctx, t, of)
 	if err != nil {
 		return model.Version{}, err
 	}
+	batch = batch.Of(policy)
 	p, u, err := m.criticPlan(t, run, parent, batch)
 	if err != nil {
 		return model.Version{}, err
@@ -150,44 +155,70 @@ func (c *criticUpdate) metrics(done tally) map[string]float64 {
 }
 
 // ScoreCritic estimates the remaining return of the next step's trajectories before each
-// token of the completions, by version id of the critic. The result is an encoded
-// model.Values.
-func (m *Maker) ScoreCritic(ctx context.Context, id model.VersionID, run Run, trajectories []record.Trajectory) ([]byte, error) {
-	v, err := m.Versions.Version(ctx, id)
-	if err != nil {
-		return nil, fmt.Errorf("read the critic: %w", err)
-	}
-	l, err := m.load(ctx, run, v)
-	if err != nil {
-		next := id
-		next.Number++
-		return nil, fmt.Errorf("load the critic: %w", unreadable(err, next))
-	}
-	var rows []model.Row
-	sequences := make([][]record.Sequence, len(trajectories))
-	for i, trajectory := range trajectories {
-		sequences[i] = record.Merge(trajectory.History)
-		for _, s := range sequences[i] {
-			rows = append(rows, model.Row{Tokens: s.Tokens})
-		}
-	}
-	values, err := m.values(ctx, l.critic, rows)
-	if err != nil {
-		return nil, err
-	}
+// token of the completions, by version id of the critic. policies are those of several
+// policies that have a critic: the critic of each, with the number of id, estimates the
+// returns of the calls that the policy answered. Other calls have zeros. policies is nil if
+// the run trains one. The result is an encoded model.Values.
+func (m *Maker) ScoreCritic(ctx context.Context, id model.VersionID, policies []string, run Run, trajectories []record.Trajectory) ([]byte, error) {
 	out := model.Values{Policy: id.Policy, Version: id.Number, Calls: make([][][]float32, len(trajectories))}
 	for i, trajectory := range trajectories {
-		n := len(sequences[i])
-		if out.Calls[i], err = callValues(trajectory.History, sequences[i], values[:n]); err != nil {
-			return nil, Invalid(fmt.Errorf("attempt %s: %w", trajectory.Address, err))
+		out.Calls[i] = make([][]float32, len(trajectory.History))
+		for k, c := range trajectory.History {
+			out.Calls[i][k] = make([]float32, len(c.Completion))
 		}
-		values = values[n:]
+	}
+	if policies == nil {
+		if err := m.estimate(ctx, id, "", run, trajectories, out.Calls); err != nil {
+			return nil, err
+		}
+	}
+	for _, policy := range policies {
+		critic, own := id, run
+		critic.Policy, own.Spec = model.CriticName(policy), run.Spec.ForPolicy(policy)
+		if err := m.estimate(ctx, critic, policy, own, trajectories, out.Calls); err != nil {
+			return nil, fmt.Errorf("policy %s: %w", policy, err)
+		}
 	}
 	data, err := hf.EncodeValues(out)
 	if err != nil {
 		return nil, Final(fmt.Errorf("%w: lower critic.learning_rate and start another run", err))
 	}
 	return data, nil
+}
+
+// estimate sets the values of the calls that a policy answered, by trajectory and call, to
+// those of version id of its critic. The empty policy has all calls.
+func (m *Maker) estimate(ctx context.Context, id model.VersionID, policy string, run Run, trajectories []record.Trajectory, calls [][][]float32) error {
+	v, err := m.Versions.Version(ctx, id)
+	if err != nil {
+		return fmt.Errorf("read the critic: %w", err)
+	}
+	l, err := m.load(ctx, run, v)
+	if err != nil {
+		next := id
+		next.Number++
+		return fmt.Errorf("load the critic: %w", unreadable(err, next))
+	}
+	var rows []model.Row
+	sequences := make([][]record.Sequence, len(trajectories))
+	for i, trajectory := range trajectories {
+		sequences[i] = slices.DeleteFunc(record.Merge(trajectory.History), func(s record.Sequence) bool { return policy != "" && s.Policy != policy })
+		for _, s := range sequences[i] {
+			rows = append(rows, model.Row{Tokens: s.Tokens})
+		}
+	}
+	values, err := m.values(ctx, l.critic, rows)
+	if err != nil {
+		return err
+	}
+	for i, trajectory := range trajectories {
+		n := len(sequences[i])
+		if err := setCallValues(calls[i], trajectory.History, policy, sequences[i], values[:n]); err != nil {
+			return Invalid(fmt.Errorf("attempt %s: %w", trajectory.Address, err))
+		}
+		values = values[n:]
+	}
+	return nil
 }
 
 // values returns a critic's values of rows.
@@ -201,20 +232,23 @@ func (m *Maker) values(ctx context.Context, critic model.Critic, rows []model.Ro
 	})
 }
 
-// callValues returns the values of each call's completion, taken from the values of the
-// sequences into which its trajectory was merged. A value depends only on the tokens
-// before it, so any sequence that begins with the call has the same values.
-func callValues(calls []record.Call, sequences []record.Sequence, values [][]float32) ([][]float32, error) {
-	out := make([][]float32, len(calls))
+// setCallValues sets the values of the completion of each call that a policy answered,
+// taken from the values of the sequences into which its calls were merged. A value depends
+// only on the tokens before it, so any sequence that begins with the call has the same
+// values. The empty policy has all calls.
+func setCallValues(out [][]float32, calls []record.Call, policy string, sequences []record.Sequence, values [][]float32) error {
 	for i, c := range calls {
+		if policy != "" && c.Policy != policy {
+			continue
+		}
 		from, to := len(c.Prompt), len(c.Prompt)+len(c.Completion)
 		at := slices.IndexFunc(sequences, func(s record.Sequence) bool {
 			return len(s.Tokens) >= to && slices.Equal(s.Tokens[:from], c.Prompt) && slices.Equal(s.Tokens[from:to], c.Completion)
 		})
 		if at < 0 || from == 0 {
-			return nil, fmt.Errorf("call %d has a prompt of %d tokens and is in no sequence", c.Seq, from)
+			return fmt.Errorf("call %d has a prompt of %d tokens and is in no sequence", c.Seq, from)
 		}
 		out[i] = values[at][from-1 : to-1] // value j is the value before token j+1
 	}
-	return out, nil
+	return nil
 }

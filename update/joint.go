@@ -26,7 +26,7 @@ func (m *Maker) Joint(ctx context.Context, t Target, run Run) (model.Version, er
 		parts[name] = v
 		manifest.Policies[name] = model.JointPart{Manifest: v.Manifest, Weights: v.Weights}
 		for metric, value := range v.Metrics {
-			out.Metrics[policyMetric(name, metric)] = value
+			out.Metrics[PolicyMetric(name, metric)] = value
 		}
 		out.Fingerprint = v.Fingerprint // all of them have the run's engine
 		addWork(&out, v)

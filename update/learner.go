@@ -123,7 +123,7 @@ func (m *Maker) use(run Run, id model.VersionID, c model.Checkpoint, manifest st
 	m.drop()
 	engine := run.Engine
 	c.Moments = run.moments()
-	critic := id.Policy == model.CriticPolicy
+	critic := model.IsCritic(id.Policy)
 	switch {
 	case c.Architecture.ValueHead != critic:
 		err = fmt.Errorf("%w: value_head is %t, which is another kind of model", model.ErrArchitecture, c.Architecture.ValueHead)

@@ -40,7 +40,7 @@ func batchMetrics(s spec.Spec, b model.Batch, groups [][]assign.Sample, g givenC
 			putNamed(out, one.Credit, g.trajectories)
 			putSignals(out, one.Credit, kept, g.trajectories)
 		}
-		putReference(out, s.Credit.Plan().KL, g.trajectories)
+		putReference(out, s, kept, g.trajectories)
 		for i, samples := range kept {
 			for j, one := range samples {
 				for k, c := range one.History {
@@ -85,12 +85,12 @@ func putPolicy(out map[string]float64, policy string, b model.Batch) {
 	own := map[string]float64{"batch/sequences": float64(len(b.Rows)), "batch/trained_tokens": float64(b.Denominators.Tokens)}
 	putAdvantages(own, b)
 	for name, v := range own {
-		out[policyMetric(policy, name)] = v
+		out[PolicyMetric(policy, name)] = v
 	}
 }
 
-// policyMetric returns the name of a metric of one of several policies.
-func policyMetric(policy, name string) string { return "policy/" + policy + "/" + name }
+// PolicyMetric returns the name of a metric of one of several policies.
+func PolicyMetric(policy, name string) string { return "policy/" + policy + "/" + name }
 
 // putAttempts counts what may be the reason that attempts teach nothing.
 func putAttempts(out map[string]float64, groups [][]assign.Sample) {
@@ -195,28 +195,55 @@ func putSignals(out map[string]float64, c spec.Credit, groups [][]assign.Sample,
 
 // putReference measures the divergence of the policy that sampled from version 0, if that
 // is part of rewards: the mean estimate per trained token, and the mean penalty per
-// rollout.
-func putReference(out map[string]float64, kl credit.KL, trajectories [][]credit.Trajectory) {
-	if kl.Weight == 0 {
-		return
+// rollout. With several policies it does so for each whose rewards contain it, and for all
+// of these together.
+func putReference(out map[string]float64, s spec.Spec, groups [][]assign.Sample, trajectories [][]credit.Trajectory) {
+	var all divergence
+	for _, one := range s.TrainedSpecs() {
+		kl, policy := one.Credit.Plan().KL, ""
+		if kl.Weight == 0 {
+			continue
+		}
+		if len(s.Policies) > 0 {
+			policy = one.PolicyNames()[0]
+		}
+		own := divergenceOf(kl, policy, groups, trajectories)
+		if policy != "" {
+			own.put(out, func(name string) string { return PolicyMetric(policy, name) })
+		}
+		all.sum, all.tokens, all.penalty, all.rollouts = all.sum+own.sum, all.tokens+own.tokens, all.penalty+own.penalty, own.rollouts
 	}
-	sum, tokens, rollouts := 0.0, 0.0, 0.0
-	for _, g := range trajectories {
-		for _, t := range g {
-			rollouts++
-			for _, c := range t.Calls {
-				if !c.Trains() {
+	if all.rollouts > 0 {
+		all.put(out, func(name string) string { return name })
+	}
+}
+
+// divergence sums up estimates of the divergence from version 0 over trained tokens.
+type divergence struct{ sum, tokens, penalty, rollouts float64 }
+
+// divergenceOf returns the divergence of the calls of a policy; "" is the only one.
+func divergenceOf(kl credit.KL, policy string, groups [][]assign.Sample, trajectories [][]credit.Trajectory) (d divergence) {
+	for g, samples := range trajectories {
+		for i, t := range samples {
+			d.rollouts++
+			for k, c := range t.Calls {
+				if !c.Trains() || policy != "" && groups[g][i].History[k].Policy != policy {
 					continue
 				}
 				for j := range c.Reference {
-					sum += kl.Estimate(c.Sampled[j], c.Reference[j])
-					tokens++
+					d.sum += kl.Estimate(c.Sampled[j], c.Reference[j])
+					d.tokens++
 				}
 			}
 		}
 	}
-	out["batch/kl_ref"] = sum / math.Max(1, tokens)
-	out["batch/kl_penalty"] = kl.Weight * sum / math.Max(1, rollouts)
+	d.penalty = kl.Weight * d.sum
+	return d
+}
+
+func (d divergence) put(out map[string]float64, named func(string) string) {
+	out[named("batch/kl_ref")] = d.sum / math.Max(1, d.tokens)
+	out[named("batch/kl_penalty")] = d.penalty / math.Max(1, d.rollouts)
 }
 
 // moments describes some numbers; the deviation is of the numbers themselves, not an

@@ -113,8 +113,10 @@ func unrowed(err error) error {
 
 // ScoreReference computes log-probabilities under version 0 of a policy, for the sampled
 // tokens of the step towards version id, with the temperature and the forms under which
-// they were sampled. The result is an encoded model.Values.
-func (m *Maker) ScoreReference(ctx context.Context, id model.VersionID, run Run, trajectories []record.Trajectory) ([]byte, error) {
+// they were sampled. policies are those of several policies whose rewards contain the
+// divergence: version 0 of each scores the calls that the policy answered. Other calls have
+// zeros. policies is nil if the run trains one. The result is an encoded model.Values.
+func (m *Maker) ScoreReference(ctx context.Context, id model.VersionID, policies []string, run Run, trajectories []record.Trajectory) ([]byte, error) {
 	b := model.Batch{Policy: id.Policy, Step: id.Number}
 	for i, trajectory := range trajectories {
 		all := shares{calls: make([]float64, len(trajectory.History)), skip: make([]bool, len(trajectory.History))}
@@ -127,16 +129,25 @@ func (m *Maker) ScoreReference(ctx context.Context, id model.VersionID, run Run,
 	if err := b.Restrict(m.Constrain); err != nil {
 		return nil, Invalid(err)
 	}
-	reference, err := m.loadReference(ctx, id, run.Engine)
-	if err != nil {
-		return nil, err
+	logprobs := make([][]float32, len(b.Rows))
+	for i, r := range b.Rows {
+		logprobs[i] = make([]float32, max(0, len(r.Tokens)-1))
 	}
-	logprobs, err := m.logprobs(ctx, reference, b)
-	if err != nil {
-		return nil, err
+	if policies == nil {
+		if err := m.scoreFirst(ctx, id, "", run, b, logprobs); err != nil {
+			return nil, err
+		}
+	}
+	for _, policy := range policies {
+		own := id
+		own.Policy = policy
+		if err := m.scoreFirst(ctx, own, policy, run, b, logprobs); err != nil {
+			return nil, fmt.Errorf("policy %s: %w", policy, err)
+		}
 	}
 	out := model.Values{Policy: id.Policy, Calls: make([][][]float32, len(trajectories))}
 	for i, trajectory := range trajectories {
+		var err error
 		if out.Calls[i], err = callLogprobs(trajectory, i, b.Rows, logprobs); err != nil {
 			return nil, Invalid(fmt.Errorf("attempt %s: %w", trajectory.Address, err))
 		}
@@ -146,6 +157,30 @@ func (m *Maker) ScoreReference(ctx context.Context, id model.VersionID, run Run,
 		return nil, Invalid(err)
 	}
 	return data, nil
+}
+
+// scoreFirst sets the log-probabilities of the rows that a policy sampled to those under its
+// version 0. The empty policy has all rows.
+func (m *Maker) scoreFirst(ctx context.Context, id model.VersionID, policy string, run Run, b model.Batch, logprobs [][]float32) error {
+	var own []model.Row
+	var at []int // the row of the batch
+	for i, r := range b.Rows {
+		if policy == "" || r.Policy == policy {
+			own, at = append(own, r.Row), append(at, i)
+		}
+	}
+	reference, err := m.loadReference(ctx, id, run.Engine)
+	if err != nil {
+		return err
+	}
+	scores, err := m.rowLogprobs(ctx, reference, own)
+	if err != nil {
+		return err
+	}
+	for i, row := range at {
+		logprobs[row] = scores[i]
+	}
+	return nil
 }
 
 // callLogprobs returns the log-probabilities of the completions of trajectory i, taken

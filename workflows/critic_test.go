@@ -94,3 +94,35 @@ func TestWithoutACriticNothingIsAskedOfOne(t *testing.T) {
 		require.Empty(t, batch.Values)
 	}
 }
+
+// The run's own credit needs neither a critic nor a reference: one of its policies does.
+func TestTheCreditOfOnePolicyAsksForItsCriticAndItsReference(t *testing.T) {
+	t.Parallel()
+	fake, _ := newFakeCriticActivities()
+	s := testSpec()
+	s.Policies = map[string]spec.Policy{
+		"a": {Match: []spec.PolicyMatch{{Agent: "a"}}, Credit: &spec.Credit{Tokens: credit.GAE, KLInReward: &spec.KL{Weight: 1}}}, "b": {},
+	}
+	env := fake.environment(s.WithDefaults())
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	require.NoError(t, env.GetWorkflowError())
+	require.Len(t, fake.batches, 4)
+	require.Len(t, fake.scored, 4)
+	require.Len(t, fake.references, 4)
+	require.Len(t, fake.learned, 4)
+	for i, batch := range fake.batches {
+		require.Equal(t, fmt.Sprintf("sha256:values%d", i+1), batch.Values)
+		require.Equal(t, fmt.Sprintf("sha256:reference%d", i+1), batch.Reference)
+	}
+
+	frozen := s.Policies["a"]
+	frozen.Frozen, frozen.Credit = true, nil
+	s.Policies["a"] = frozen
+	s.Credit = spec.Credit{}
+	fake, _ = newFakeCriticActivities()
+	env = fake.environment(s.WithDefaults())
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	require.NoError(t, env.GetWorkflowError())
+	require.Empty(t, fake.scored)
+	require.Empty(t, fake.references)
+}

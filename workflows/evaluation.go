@@ -173,7 +173,7 @@ func (t *trainingRun) closeRecord(ctx workflow.Context, out TrainingResult) (Tra
 // values lets the critic score the attempts of a step and returns the blob of the scores,
 // "" without a critic. The critic of step s is version s−1, whatever the lag.
 func (t *trainingRun) values(ctx workflow.Context, g *stepGroups) (string, error) {
-	if t.Spec.Critic == nil {
+	if !t.Spec.HasCritic() {
 		return "", nil
 	}
 	var trainer *activities.Trainer
@@ -187,7 +187,7 @@ func (t *trainingRun) values(ctx workflow.Context, g *stepGroups) (string, error
 // trainCritic makes the critic's version of a step. There is one trainer, so this follows
 // the policy's update and does not run at the same time.
 func (t *trainingRun) trainCritic(ctx workflow.Context, g *stepGroups, batch string) (map[string]float64, error) {
-	if t.Spec.Critic == nil {
+	if !t.Spec.HasCritic() {
 		return nil, nil
 	}
 	var trainer *activities.Trainer
@@ -202,7 +202,7 @@ func (t *trainingRun) trainCritic(ctx workflow.Context, g *stepGroups, batch str
 // rewards. Specs from before there was such a key do not ask for it, so old histories
 // need no version of the workflow.
 func (t *trainingRun) reference(ctx workflow.Context, g *stepGroups) (string, error) {
-	if t.Spec.Credit.KLInReward == nil {
+	if !t.Spec.HasKLInReward() {
 		return "", nil
 	}
 	var trainer *activities.Trainer

@@ -2,6 +2,7 @@ package assign
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/credit"
@@ -90,12 +91,31 @@ func (j *joined) add(trajectories [][]credit.Trajectory, given credit.Advantages
 		j.trajectories, j.given = trajectories, given
 		return
 	}
+	if given.Token != nil && j.given.Token == nil {
+		j.given.Token = eachToken(j.trajectories, j.given.Call)
+	}
+	if given.Returns != nil && j.given.Returns == nil {
+		j.given.Returns = eachToken(j.trajectories, nil)
+	}
+	if j.given.Token != nil && given.Token == nil {
+		given.Token = eachToken(trajectories, given.Call)
+	}
+	if j.given.Returns != nil && given.Returns == nil {
+		given.Returns = eachToken(trajectories, nil)
+	}
 	for g, samples := range trajectories {
 		for i, t := range samples {
 			j.given.Trajectory[g][i] += given.Trajectory[g][i]
 			for k, c := range t.Calls {
-				if !c.Skip {
-					j.trajectories[g][i].Calls[k], j.given.Call[g][i][k] = c, given.Call[g][i][k]
+				if c.Skip {
+					continue
+				}
+				j.trajectories[g][i].Calls[k], j.given.Call[g][i][k] = c, given.Call[g][i][k]
+				if j.given.Token != nil {
+					j.given.Token[g][i][k] = given.Token[g][i][k]
+				}
+				if j.given.Returns != nil {
+					j.given.Returns[g][i][k] = given.Returns[g][i][k]
 				}
 			}
 			for name, v := range t.Rewards { // names that only this policy weights
@@ -105,4 +125,25 @@ func (j *joined) add(trajectories [][]credit.Trajectory, given credit.Advantages
 			}
 		}
 	}
+}
+
+// eachToken returns, for each trained token, the number of its call; zeros if calls is nil. A
+// policy whose credit is by call has it so beside one whose credit is by token, and one
+// without a critic has no returns.
+func eachToken(trajectories [][]credit.Trajectory, calls [][][]float64) [][][][]float64 {
+	out := make([][][][]float64, len(trajectories))
+	for g, samples := range trajectories {
+		out[g] = make([][][]float64, len(samples))
+		for i, t := range samples {
+			out[g][i] = make([][]float64, len(t.Calls))
+			for k, c := range t.Calls {
+				number := 0.0
+				if calls != nil {
+					number = calls[g][i][k]
+				}
+				out[g][i][k] = slices.Repeat([]float64{number}, c.Tokens)
+			}
+		}
+	}
+	return out
 }

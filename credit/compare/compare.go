@@ -95,7 +95,7 @@ func (s *Step) Compare(settings []Setting) (Report, error) {
 			}
 		}
 		r.Settings = append(r.Settings, compare(own, o))
-		if one.Spec.Credit.UsesCritic() && !s.valued {
+		if s.lacksValues(one.Spec) {
 			r.Remarks = append(r.Remarks, one.Name+": the step has no values of a critic, so estimates learned from the run's calls are used instead")
 		}
 	}
@@ -318,7 +318,7 @@ func estimates(c spec.Credit) bool {
 // NeverTeaches reports whether the run's own setting gives no trained token of the step
 // an advantage, whatever rewards its attempts get.
 func (s *Step) NeverTeaches() (bool, error) {
-	if estimates(s.Spec.Credit) && s.learned != nil && !s.valued {
+	if estimates(s.Spec.Credit) && s.learned != nil && len(s.valued) == 0 {
 		return false, s.learned
 	}
 	return assign.NeverTeaches(s.Spec, s.groups)

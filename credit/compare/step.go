@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -47,8 +48,8 @@ type Step struct {
 	baselines map[string]float64
 	// learned says why no estimates could be learned. It is nil if they could be.
 	learned error
-	// valued is true if the critic's own values are on record.
-	valued bool
+	// valued are the policies whose critics' own values are on record; the only policy is "".
+	valued []string
 }
 
 // Open reads step number of a run. If number is 0, it reads the last step that has a
@@ -176,11 +177,14 @@ func (s *Step) setReference(ctx context.Context, blobs assign.Blobs) error {
 	return s.readValues(ctx, blobs, "the log-probabilities under version 0", s.batch.Reference, assign.SetReference)
 }
 
-// setValues sets the critic's values of each call or, if there are none, its estimate.
+// setValues sets the critic's values of each call or, if there are none, its estimate. One of
+// several policies may have a critic, and another none.
 func (s *Step) setValues(ctx context.Context, blobs assign.Blobs) error {
 	if s.batch.Values != "" {
-		s.valued = true
-		return s.readValues(ctx, blobs, "the critic's values", s.batch.Values, assign.SetValues)
+		s.valued = critics(s.Spec)
+		if err := s.readValues(ctx, blobs, "the critic's values", s.batch.Values, assign.SetValues); err != nil {
+			return err
+		}
 	}
 	if s.learned != nil {
 		return nil
@@ -188,8 +192,13 @@ func (s *Step) setValues(ctx context.Context, blobs assign.Blobs) error {
 	for _, samples := range s.groups {
 		for i := range samples {
 			one := &samples[i]
-			one.Values = make([][]float32, len(one.History))
+			if one.Values == nil {
+				one.Values = make([][]float32, len(one.History))
+			}
 			for k, c := range one.History {
+				if slices.Contains(s.valued, "") || slices.Contains(s.valued, c.Policy) {
+					continue
+				}
 				one.Values[k] = make([]float32, len(c.Completion))
 				for t := range one.Values[k] {
 					if before := one.Before[k]; !math.IsNaN(before) {
@@ -202,6 +211,26 @@ func (s *Step) setValues(ctx context.Context, blobs assign.Blobs) error {
 	return nil
 }
 
+// critics returns the policies whose credit needs a critic; the only policy of a run is "".
+func critics(s spec.Spec) []string {
+	var out []string
+	for _, one := range s.TrainedSpecs() {
+		if !one.Credit.UsesCritic() {
+			continue
+		}
+		if len(s.Policies) == 0 {
+			return []string{""}
+		}
+		out = append(out, one.PolicyNames()...)
+	}
+	return out
+}
+
+// lacksValues reports whether a setting needs values of a critic that are not on record.
+func (s *Step) lacksValues(of spec.Spec) bool {
+	return slices.ContainsFunc(critics(of), func(policy string) bool { return !slices.Contains(s.valued, policy) })
+}
+
 // outcome is the credit of one setting.
 type outcome struct {
 	Setting
@@ -211,7 +240,7 @@ type outcome struct {
 
 // assign assigns credit by a setting.
 func (s *Step) assign(one Setting) (outcome, error) {
-	own := s.valued && one.Spec.Credit.UsesCritic() // the critic's values are on record and used
+	own := len(critics(one.Spec)) > 0 && !s.lacksValues(one.Spec) // the critics' values are on record and used
 	if estimates(one.Spec.Credit) && s.learned != nil && !own {
 		return outcome{}, fmt.Errorf("%s: %w", one.Name, s.learned)
 	}

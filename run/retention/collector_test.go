@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/checkpoint"
 	"github.com/fulgurite/fulgurite/record"
@@ -316,8 +318,14 @@ func policies() []string { return []string{"checker", "writer"} }
 // pair creates a run that trains two policies, with versions 0 to newest.
 func (r records) pair(name string, keep *spec.Keep, newest int) {
 	r.t.Helper()
+	r.pairWith(name, keep, newest, nil)
+}
+
+// pairWith is like pair. The writer has its own credit.
+func (r records) pairWith(name string, keep *spec.Keep, newest int, writer *spec.Credit) {
+	r.t.Helper()
 	text, err := json.Marshal(spec.Spec{Training: spec.Training{Steps: 9, Keep: keep}, Policies: map[string]spec.Policy{
-		"checker": {}, "writer": {Match: []spec.PolicyMatch{{Agent: "writer"}}},
+		"checker": {}, "writer": {Match: []spec.PolicyMatch{{Agent: "writer"}}, Credit: writer},
 	}})
 	require.NoError(r.t, err)
 	_, _, err = r.store.CreateRun(r.t.Context(), record.Run{Name: name, Spec: text})
@@ -387,6 +395,29 @@ func TestTheJointVersionsDecideWhatEachPolicyKeeps(t *testing.T) {
 	_, _, err = r.Load(ctx, model.VersionID{Run: "pair", Policy: "writer", Number: 4})
 	require.ErrorIs(t, err, model.ErrCollected)
 	require.ErrorContains(t, err, "pair:writer@4")
+}
+
+func TestTheCriticOfAPolicyGivesUpItsOldFiles(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	ctx := t.Context()
+	r.pairWith("pair", &spec.Keep{Last: 1}, 4, &spec.Credit{Tokens: credit.GAE})
+	for n := range 5 {
+		v := r.version("pair", n, uint64(1000+n))
+		v.Policy = "writer.critic"
+		require.NoError(t, r.put(v))
+	}
+	require.NoError(t, r.collector().Collect(ctx, "pair"))
+	kept := r.jointLoads("pair", 4)
+	require.Less(t, len(kept), 5)
+	for n := range 5 {
+		_, _, err := r.Load(ctx, model.VersionID{Run: "pair", Policy: "writer.critic", Number: n})
+		if slices.Contains(kept, n) {
+			require.NoError(t, err)
+		} else {
+			require.ErrorIs(t, err, model.ErrCollected)
+		}
+	}
 }
 
 func TestAPolicyWithoutAJointVersionYetKeepsItsFiles(t *testing.T) {

@@ -279,7 +279,7 @@ func (f *Forgetter) planWeights(ctx context.Context, r record.Run, keep spec.Kee
 		unneeded := Unneeded(h, keep, s.Training.Lag)
 		if policy == model.DefaultPolicy {
 			out.Versions = append(out.Versions, unneeded...)
-		} else if policy != model.CriticPolicy {
+		} else if !model.IsCritic(policy) {
 			unneeded = out.Versions
 		}
 		versions, err := f.Store.Versions(ctx, r.Name, policy)

@@ -249,8 +249,10 @@ func (c *Collector) collectUnder(ctx context.Context, run string, s spec.Spec, k
 	if err := c.collectPolicy(ctx, run, model.DefaultPolicy, unneeded); err != nil {
 		return err
 	}
-	if s.Critic != nil {
-		return c.collectPolicy(ctx, run, model.CriticPolicy, unneeded)
+	for _, policy := range s.CriticPolicies(model.DefaultPolicy) {
+		if err := c.collectPolicy(ctx, run, model.CriticName(policy), unneeded); err != nil {
+			return err
+		}
 	}
 	if names := s.PolicyNames(); len(names) > 0 {
 		return c.collectParts(ctx, run, names)
@@ -265,8 +267,8 @@ func policiesOf(r record.Run) ([]string, error) {
 		return nil, fmt.Errorf("spec of run %s: %w", r.Name, err)
 	}
 	names := append([]string{model.DefaultPolicy}, s.PolicyNames()...)
-	if s.Critic != nil {
-		names = append(names, model.CriticPolicy)
+	for _, policy := range s.CriticPolicies(model.DefaultPolicy) {
+		names = append(names, model.CriticName(policy))
 	}
 	return names, nil
 }
