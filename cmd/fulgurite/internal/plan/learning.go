@@ -41,7 +41,7 @@ func learning(s spec.Spec) []planLine {
 			fmt.Sprintf("about %d requests a step, %d allowed", s.Training.TasksPerStep*s.Training.SamplesPerTask, j.Requests),
 			fmt.Sprintf("answers within %g s", j.Seconds), key)
 	}
-	if c := s.Critic; c != nil {
+	if c := s.Critic; c != nil && s.Credit.UsesCritic() { // that of a run may be for some of its policies
 		clip := ""
 		if c.Clip > 0 {
 			clip = fmt.Sprintf("estimates clipped at %g", c.Clip)

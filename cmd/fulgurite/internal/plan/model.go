@@ -96,7 +96,7 @@ func (p *Plan) checkAdapter(a model.Architecture, codec dialog.Codec) (err error
 // transformers knows.
 func (p *Plan) checkFiles(a model.Architecture) error {
 	s := p.Spec
-	if s.Critic != nil {
+	if s.HasCritic() {
 		return fmt.Errorf("model_type %q has no critic here: leave critic out, or take a model of type llama, mistral, qwen2 or qwen3", a.ModelType())
 	}
 	if s.Sampling.Server == nil && s.Sampling.Engine != spec.EngineTorch {

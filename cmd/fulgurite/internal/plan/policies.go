@@ -63,19 +63,27 @@ func (p *Plan) setSizes(files *hf.Files) {
 }
 
 // jointSizes returns the sizes of a run with several policies, given those of each. A version has
-// one of each policy. A frozen policy has the files of its version 0 alone. The trainer holds one
-// policy at a time, and the sampler all of them.
+// one of each policy, and of its critic if it has one. A frozen policy has the files of its version
+// 0 alone. The trainer holds one policy or critic at a time, and the sampler all policies.
 func jointSizes(s spec.Spec, all map[string]Sizes) Sizes {
 	var z Sizes
-	bases := map[string]bool{}
+	bases, critics := map[string]bool{}, map[string]bool{}
+	for _, name := range s.CriticPolicies("") {
+		critics[name] = true
+	}
 	for _, name := range s.PolicyNames() {
 		one := all[name]
-		z.Kept, z.Token, z.Cache = one.Kept, one.Token, max(z.Cache, one.Cache)
+		z.Token, z.Cache = one.Token, max(z.Cache, one.Cache)
 		z.Sampler += one.Sampler
 		if s.Policies[name].Frozen {
 			z.Frozen += one.Weights
 		} else {
 			z.Weights, z.Version, z.Trainer = z.Weights+one.Weights, z.Version+one.Version, max(z.Trainer, one.Trainer)
+			z.Kept = one.Kept
+			if critics[name] {
+				z.Kept /= 2 // a critic's versions are counted as parts of the policies'
+				z.Weights, z.Version, z.Critics = z.Weights+one.Weights, z.Version+one.Version, z.Critics+one.Version
+			}
 		}
 		if l := s.ForPolicy(name).Model.LoRA; l != nil && !bases[string(precisionOf(*l))] {
 			bases[string(precisionOf(*l))] = true

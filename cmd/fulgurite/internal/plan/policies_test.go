@@ -79,6 +79,41 @@ func TestAVersionOfSeveralPoliciesHasOneOfEach(t *testing.T) {
 	require.Equal(t, a.Disk+a.Weights, frozen.Sizes.Disk, "it has its version 0 alone")
 }
 
+func TestACriticTakesTheDiskOfItsPolicy(t *testing.T) {
+	t.Parallel()
+	s := newSetup(t)
+	const adapters = policiesRun + "model: {base: base, lora: {rank: 4}}\n"
+	sizes := func(rest string) plan.Sizes {
+		p, err := s.of(adapters + rest)
+		require.NoError(t, err)
+		return p.Sizes
+	}
+	files := func(z plan.Sizes) int64 { return z.Disk - z.Base - z.Packed }
+	plain := sizes("policies: {a: {match: [{agent: a}]}, b: {}}\n")
+	both := sizes("policies: {a: {match: [{agent: a}]}, b: {}}\ncredit: {tokens: gae}\n")
+	one := sizes("policies: {a: {match: [{agent: a}], credit: {tokens: gae}}, b: {}}\n")
+	frozen := sizes("policies: {a: {match: [{agent: a}], frozen: true}, b: {}}\ncredit: {tokens: gae}\n")
+	require.Equal(t, 2*files(plain), files(both))
+	require.Equal(t, 3*files(plain)/2, files(one))
+	require.Equal(t, files(plain)+frozen.Frozen, files(frozen), "b and its critic, and version 0 of a")
+	require.Equal(t, []int64{0, plain.Version, plain.Version / 2}, []int64{plain.Critics, both.Critics, one.Critics})
+	for _, z := range []plan.Sizes{both, one, frozen} {
+		require.Equal(t, []int64{plain.Trainer, int64(plain.Kept)}, []int64{z.Trainer, int64(z.Kept)}, "critics are trained in turns with the policies")
+		require.Equal(t, plain.Sampler, z.Sampler, "nothing samples from a critic")
+	}
+	referred := sizes("policies: {a: {match: [{agent: a}], credit: {kl_in_reward: {weight: 1}}}, b: {}}\n")
+	require.Equal(t, plain.Trainer+plain.Weights/2, referred.Trainer, "one version 0 at a time")
+
+	p, err := s.of(adapters + "policies: {a: {match: [{agent: a}], credit: {tokens: gae, kl_in_reward: {weight: 1}}, critic: {passes: 9}}, b: {}}\ncritic: {learning_rate: 0.01}\n")
+	require.NoError(t, err)
+	var out bytes.Buffer
+	p.Print(&terminal.Terminal{Out: &out})
+	require.Contains(t, out.String(), "a second model, AdamW at 0.01, 9 passes")
+	require.Contains(t, out.String(), "KL to version 0 × 1 less for every token (k1)")
+	require.Equal(t, 1, strings.Count(out.String(), "a second model"), "b has none")
+	require.Regexp(t, `with [0-9.]+ [kM]B a version for critics`, out.String())
+}
+
 func TestFaultsOfAnAdapterNameItsPolicy(t *testing.T) {
 	t.Parallel()
 	s := newSetup(t)

@@ -27,9 +27,12 @@ type Sizes struct {
 	Packed int64 `json:"packed_base,omitempty"`
 	// Version is the size of each later version on disk: weights and two moments.
 	Version int64 `json:"version"`
+	// Critics is the part of Version that is of the critics of several policies.
+	Critics int64 `json:"critics,omitempty"`
 	// Kept is the largest number of versions whose files are kept at the same time,
-	// including version 0 and the versions of a critic. Disk is the space of all their
-	// files, of the base and of the packed file.
+	// including version 0 and the versions of a critic; those of the critics of several
+	// policies are parts of the policies' versions. Disk is the space of all their files, of
+	// the base and of the packed file.
 	Kept int   `json:"versions_kept"`
 	Disk int64 `json:"disk"`
 	// Trainer is the memory that the trainer needs for weights, two moments, gradients
@@ -176,6 +179,9 @@ func (z Sizes) lines() []planLine {
 		size(z.Version), size(z.Weights), size(z.Version-z.Weights), z.Kept, size(z.Disk))
 	if z.Base > 0 {
 		disk += fmt.Sprintf(", with the base of %s that they share", size(z.Base))
+	}
+	if z.Critics > 0 {
+		disk += fmt.Sprintf(", with %s a version for critics", size(z.Critics))
 	}
 	if z.Frozen > 0 {
 		disk += fmt.Sprintf(", and %s of frozen policies", size(z.Frozen))
