@@ -3,6 +3,7 @@ package testsuite_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/fulgurite/fulgurite/agent"
+	"github.com/fulgurite/fulgurite/credit"
 	"github.com/fulgurite/fulgurite/examples/calc/calculator"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/files/hf"
@@ -47,6 +49,16 @@ func paired(lag, steps int) spec.Spec {
 		"checker": {Optimizer: &spec.Optimizer{LearningRate: 1e-3}},
 		"writer":  {Match: []spec.PolicyMatch{{Agent: "writer"}}},
 	}
+	return s.WithDefaults()
+}
+
+// criticized returns paired with a critic for each policy and the divergence in rewards.
+func criticized(lag, steps int) spec.Spec {
+	s := paired(lag, steps)
+	s.Credit = spec.Credit{Tokens: credit.GAE, KLInReward: &spec.KL{Weight: 0.05}}
+	checker := s.Policies["checker"]
+	checker.Critic, checker.Credit = &spec.Critic{Passes: 2}, &spec.Credit{KLInReward: &spec.KL{Weight: 0.1}}
+	s.Policies["checker"] = checker
 	return s.WithDefaults()
 }
 
@@ -148,26 +160,60 @@ func TestEachPolicyIsTrainedOnItsOwnCalls(t *testing.T) {
 func TestARunOfTwoPoliciesResetAnywhereEndsInTheSameWeights(t *testing.T) {
 	t.Parallel()
 	skipShort(t, "TestEachPolicyIsTrainedOnItsOwnCalls runs two policies")
+	requireResets(t, "pair-reset", paired(0, 2), "InitPolicy", "AssignCredit", "TrainStep", "PromoteVersion")
+}
+
+func TestARunOfTwoPoliciesWithCriticsResetAnywhereEndsInTheSameWeights(t *testing.T) {
+	t.Parallel()
+	skipShort(t, "TestEachPolicyIsTrainedOnItsOwnCalls runs two policies")
+	critics := map[string][]model.Version{}
+	requireResets(t, "pair-critics", criticized(0, 2), "InitPolicy", "ScoreBatch", "ScoreReference", "TrainCritic")
+	ctx, st := t.Context(), sharedStack(t)
+	for _, policy := range []string{"writer", "checker"} {
+		critics[policy] = versionsOf(ctx, t, st, "pair-critics", policy+".critic", 3)
+		require.NotEqual(t, critics[policy][0].Weights, critics[policy][2].Weights, policy)
+	}
+	require.NotEqual(t, critics["writer"][2].Weights, critics["checker"][2].Weights)
+	mustTrain(ctx, t, st, "pair-critics-again", criticized(0, 2))
+	for policy, want := range critics {
+		for i, v := range versionsOf(ctx, t, st, "pair-critics-again", policy+".critic", 3) {
+			require.Equal(t, want[i].Weights, v.Weights, "%s, under another name", policy)
+		}
+	}
+	steps, err := st.Store.Steps(ctx, "pair-critics", model.DefaultPolicy)
+	require.NoError(t, err)
+	for _, name := range []string{"policy/writer/critic/loss", "policy/checker/critic/loss", "policy/writer/batch/kl_ref", "policy/checker/batch/kl_ref"} {
+		require.Contains(t, steps[1].Metrics, name)
+	}
+	accounted(ctx, t, st, "pair-critics")
+}
+
+// requireResets trains a run and resets it to the first task before each of some activities. It
+// checks that each of these ends as the run did.
+func requireResets(t *testing.T, name string, s spec.Spec, before ...string) {
+	t.Helper()
 	ctx := t.Context()
 	st := sharedStack(t)
-	want := mustTrain(ctx, t, st, "pair-reset", paired(0, 2))
-	first := firstExecution(ctx, t, st.Client, "pair-reset")
-	ids, kinds := points(eventsOf(ctx, t, st.Client, "pair-reset"))
+	want := mustTrain(ctx, t, st, name, s)
+	first := firstExecution(ctx, t, st.Client, name)
+	ids, kinds := points(eventsOf(ctx, t, st.Client, name))
 	seen := map[string]bool{}
 	for _, event := range ids {
 		kind := kinds[event]
-		if wanted := kind == "InitPolicy" || kind == "AssignCredit" || kind == "TrainStep" || kind == "PromoteVersion"; (seen[kind] || !wanted) && !*everyReset {
+		if (seen[kind] || !slices.Contains(before, kind)) && !*everyReset {
 			continue
 		}
 		seen[kind] = true
-		run, err := reset(ctx, st.Client, "pair-reset", first, event)
+		run, err := reset(ctx, st.Client, name, first, event)
 		require.NoError(t, err)
 		var got workflows.TrainingResult
-		require.NoError(t, st.Client.GetWorkflow(ctx, "pair-reset", run).Get(ctx, &got), "reset to event %d: %s", event, kind)
+		require.NoError(t, st.Client.GetWorkflow(ctx, name, run).Get(ctx, &got), "reset to event %d: %s", event, kind)
 		require.Equal(t, want, got, "reset to event %d: %s", event, kind)
-		requireWhole(ctx, t, st, "pair-reset")
+		requireWhole(ctx, t, st, name)
 	}
-	require.Len(t, seen, 4)
+	for _, kind := range before {
+		require.True(t, seen[kind], kind)
+	}
 }
 
 func TestAFrozenPolicyStaysAsItBegan(t *testing.T) {
