@@ -75,6 +75,9 @@ type RunAgentInput struct {
 	// Prompts is the digest of the prompts that the attempt is served. Empty means the
 	// spec's.
 	Prompts string `json:"prompts,omitempty"`
+	// Versions has the version of each of several policies by its name, if they differ. Nil
+	// means that all have the number Version.
+	Versions map[string]int `json:"versions,omitempty"`
 }
 
 // RunAgentResult is the attempt that counts.

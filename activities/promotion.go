@@ -37,6 +37,10 @@ func (c *Coordinator) DecidePromotion(ctx context.Context, in DecidePromotionInp
 	if s, err = s.Set(in.Set); err != nil {
 		return DecidePromotionResult{}, invalid(fmt.Errorf("spec of run %s: %w", in.Run, err))
 	}
+	if s.Promotion.Alone {
+		d, err := c.decideAlone(ctx, in, run, s)
+		return DecidePromotionResult{Decision: d}, err
+	}
 	promoted, err := c.Ledger.Promoted(ctx, in.Run, in.Policy)
 	if errors.Is(err, record.ErrNotFound) {
 		return DecidePromotionResult{Decision: model.Unpaired(in.Candidate, -1, "no version is promoted to compare it with")}, nil
@@ -48,11 +52,11 @@ func (c *Coordinator) DecidePromotion(ctx context.Context, in DecidePromotionInp
 		return DecidePromotionResult{Decision: model.Unpaired(in.Candidate, promoted.Version, "it is promoted already")}, nil
 	}
 	g := gate{tasks: run.Splits[record.Gate].Count, samples: s.Evaluation.Samples}
-	rewards, obstacle, err := c.gateRewards(ctx, in, g, in.Candidate)
+	rewards, obstacle, err := c.gateRewards(ctx, in, g, policyBlock{kind: record.Gate, version: in.Candidate})
 	if err != nil {
 		return DecidePromotionResult{}, err
 	}
-	baseline, other, err := c.gateRewards(ctx, in, g, promoted.Version)
+	baseline, other, err := c.gateRewards(ctx, in, g, policyBlock{kind: record.Gate, version: promoted.Version})
 	if err != nil {
 		return DecidePromotionResult{}, err
 	}
@@ -69,16 +73,14 @@ func (c *Coordinator) DecidePromotion(ctx context.Context, in DecidePromotionInp
 // gate has the numbers of tasks and samples of a complete evaluation on the gate split.
 type gate struct{ tasks, samples int }
 
-// gateRewards returns the mean rewards of a version by task, or in obstacle the reason
+// gateRewards returns the mean rewards of an evaluation by task, or in obstacle the reason
 // why there are none.
-func (c *Coordinator) gateRewards(ctx context.Context, in DecidePromotionInput, g gate, version int) (means []float64, obstacle string, err error) {
-	policy := in.Policy
-	if policy == record.PromptsPolicy { // prompts sample nothing: their attempts have those of the weights
-		policy = model.DefaultPolicy
-	}
-	scores, err := c.Ledger.Scores(ctx, in.Run, policy, record.Gate, version)
+func (c *Coordinator) gateRewards(ctx context.Context, in DecidePromotionInput, g gate, of policyBlock) (means []float64, obstacle string, err error) {
+	// Prompts sample nothing, and a policy that is promoted alone samples with others: their
+	// attempts have the policy of the run.
+	scores, err := c.Ledger.Scores(ctx, in.Run, model.DefaultPolicy, of.kind, of.version)
 	if err != nil {
-		return nil, "", fmt.Errorf("read the gate rewards of version %d: %w", version, err)
+		return nil, "", fmt.Errorf("read the gate rewards of version %d: %w", of.version, err)
 	}
 	if g.tasks == 0 {
 		return nil, "the run has no gate split", nil
@@ -86,13 +88,13 @@ func (c *Coordinator) gateRewards(ctx context.Context, in DecidePromotionInput, 
 	means = make([]float64, g.tasks)
 	found := 0
 	for _, s := range scores {
-		if s.Task < g.tasks && s.Sample < g.samples {
-			means[s.Task] += s.Reward / float64(g.samples)
+		if task := s.Task - of.first; task >= 0 && task < g.tasks && s.Sample < g.samples {
+			means[task] += s.Reward / float64(g.samples)
 			found++
 		}
 	}
 	if want := g.tasks * g.samples; found != want {
-		return nil, fmt.Sprintf("the gate evaluation of version %d has %d rewards of %d", version, found, want), nil
+		return nil, fmt.Sprintf("the gate evaluation of version %d has %d rewards of %d", of.version, found, want), nil
 	}
 	return means, "", nil
 }

@@ -320,6 +320,9 @@ func terms(s spec.Spec, in RunAgentInput) record.Terms {
 		for _, m := range s.Policies[name].Match {
 			rule.Match = append(rule.Match, record.PolicyMatch(m))
 		}
+		if v, ok := in.Versions[name]; ok {
+			rule.Version = &v
+		}
 		t.Policies = append(t.Policies, rule)
 	}
 	return t

@@ -34,7 +34,7 @@ func (g *Gateway) attemptModels(w http.ResponseWriter, r *http.Request, c *conve
 	}
 	var names []string
 	for _, p := range policies {
-		names = append(names, model.VersionID{Run: c.Address().Run, Policy: p.Policy, Number: terms.Version}.String())
+		names = append(names, model.VersionID{Run: c.Address().Run, Policy: p.Policy, Number: terms.VersionOf(p.Policy)}.String())
 	}
 	_ = write(w, http.StatusOK, shapeOf(r).Models(names)) // an error means that the client has left
 	return nil

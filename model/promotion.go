@@ -31,6 +31,11 @@ type Decision struct {
 	// Shadow is how the candidate replied to recorded prompts after the gate; nil if it was
 	// not asked.
 	Shadow *Shadow `json:"shadow,omitempty"`
+	// Policy is the policy that Candidate and Promoted are versions of, if each of several is
+	// promoted alone. Versions has what was promoted of each policy before; the candidate was
+	// evaluated with the versions of the others.
+	Policy   string         `json:"policy,omitempty"`
+	Versions map[string]int `json:"versions,omitempty"`
 }
 
 // rounding is the largest difference of two rewards, relative to their size, that counts

@@ -163,6 +163,8 @@ type PolicyRule struct {
 	// Match lists the requests: those that agree with one of its elements. Nil is all
 	// requests that no other rule answers.
 	Match []PolicyMatch `json:"match,omitempty"`
+	// Version is the number of the policy's version. Nil is the version of the terms.
+	Version *int `json:"version,omitempty"`
 }
 
 // PolicyMatch finds requests. All fields that are given have to agree.
@@ -188,12 +190,37 @@ func (t Terms) Grades(name string) bool {
 // finalReward is the name of an attempt's final reward.
 const finalReward = "final"
 
-// SamePolicies reports whether both terms have the same policies under the same rules.
+// VersionOf returns the number of the version that answers the requests of a policy.
+func (t Terms) VersionOf(policy string) int {
+	for _, rule := range t.Policies {
+		if rule.Policy == policy && rule.Version != nil {
+			return *rule.Version
+		}
+	}
+	return t.Version
+}
+
+// Versions returns the version of each policy by its name, if the run has several.
+func (t Terms) Versions() map[string]int {
+	if len(t.Policies) == 0 {
+		return nil
+	}
+	out := make(map[string]int, len(t.Policies))
+	for _, rule := range t.Policies {
+		out[rule.Policy] = t.VersionOf(rule.Policy)
+	}
+	return out
+}
+
+// SamePolicies reports whether both terms have the same policies under the same rules, with
+// the same versions where rules name them. It does not compare Version.
 func (t Terms) SamePolicies(o Terms) bool {
 	return t.Policy == o.Policy && slices.EqualFunc(t.Policies, o.Policies, func(a, b PolicyRule) bool {
-		return a.Policy == b.Policy && slices.EqualFunc(a.Match, b.Match, PolicyMatch.equal)
+		return a.Policy == b.Policy && sameNumber(a.Version, b.Version) && slices.EqualFunc(a.Match, b.Match, PolicyMatch.equal)
 	})
 }
+
+func sameNumber(a, b *int) bool { return a == b || a != nil && b != nil && *a == *b }
 
 func (m PolicyMatch) equal(o PolicyMatch) bool {
 	if m.Position != nil && o.Position != nil && *m.Position == *o.Position {

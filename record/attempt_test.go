@@ -185,13 +185,27 @@ func TestTermsHaveTheSamePoliciesIfTheirRulesAreEqual(t *testing.T) {
 		"no match":    func(r *record.PolicyRule) { r.Match = nil },
 		"position":    func(r *record.PolicyRule) { r.Match[1].Position = new(2) },
 		"no position": func(r *record.PolicyRule) { r.Match[1].Position = nil },
+		"version":     func(r *record.PolicyRule) { r.Version = new(1) },
 	} {
 		require.False(t, one.SamePolicies(terms(change)), name)
 	}
-	other := terms(same)
+	numbered, other := terms(func(r *record.PolicyRule) { r.Version = new(1) }), terms(func(r *record.PolicyRule) { r.Version = new(2) })
+	require.False(t, numbered.SamePolicies(other))
+	require.True(t, numbered.SamePolicies(terms(func(r *record.PolicyRule) { r.Version = new(1) })))
+	other = terms(same)
 	other.Policy = "other"
 	require.False(t, one.SamePolicies(other))
 	other = terms(same)
 	other.Policies = other.Policies[:1]
 	require.False(t, one.SamePolicies(other))
+}
+
+func TestTermsHaveOneVersionOfEachPolicy(t *testing.T) {
+	t.Parallel()
+	one := record.Terms{Policy: "main", Version: 4}
+	require.Equal(t, 4, one.VersionOf("main"))
+	require.Nil(t, one.Versions())
+	one.Policies = []record.PolicyRule{{Policy: "checker", Version: new(0)}, {Policy: "writer"}}
+	require.Equal(t, 0, one.VersionOf("checker"))
+	require.Equal(t, map[string]int{"checker": 0, "writer": 4}, one.Versions())
 }

@@ -79,6 +79,22 @@ func (s Spec) TrainedPolicies() []string {
 	return slices.DeleteFunc(s.PolicyNames(), func(name string) bool { return s.Policies[name].Frozen })
 }
 
+// FirstTask returns the ordinal of the first task of an evaluation of a policy's version on a
+// split of that many tasks. Policies that are promoted alone are evaluated under the same
+// step, so each has ordinals of its own; all other evaluations begin with 0.
+func (s Spec) FirstTask(policy string, tasks int) int {
+	if !s.Promotion.Alone {
+		return 0
+	}
+	return max(0, slices.Index(s.TrainedPolicies(), policy)) * tasks
+}
+
+// FirstBaselineTask returns the same for the evaluation of what was promoted before, with which
+// the version of a policy is compared, if no other evaluation was of these versions.
+func (s Spec) FirstBaselineTask(policy string, tasks int) int {
+	return s.FirstTask(policy, tasks) + len(s.TrainedPolicies())*tasks
+}
+
 // TrainedSpecs returns the spec of each policy that is trained, by ForPolicy, in the order of
 // their names. It returns s itself if it names no policies.
 func (s Spec) TrainedSpecs() []Spec {

@@ -397,6 +397,10 @@ type Promotion struct {
 	// ApprovalHours is the time, in hours, after which a version that nobody decided on is
 	// refused. Only with promotion.approval.
 	ApprovalHours float64 `json:"approval_hours,omitempty"`
+	// Alone promotes each of several policies by itself: its version is evaluated together with
+	// the promoted versions of the others. Absent or false means that all policies are
+	// promoted together. Only with policies.
+	Alone bool `json:"alone,omitempty"`
 }
 
 // Replay says what may differ between two attempts that make the same call.

@@ -491,7 +491,7 @@ func (s Spec) checkPromotion(f *Faults) {
 			given bool
 		}{
 			{"margin", p.Margin != 0}, {"significance", p.Significance != 0},
-			{"approval", p.Approval}, {"approval_hours", p.ApprovalHours != 0},
+			{"approval", p.Approval}, {"approval_hours", p.ApprovalHours != 0}, {"alone", p.Alone},
 		} {
 			if key.given {
 				f.add("promotion."+key.name, "give tasks.gate", without)
@@ -499,12 +499,27 @@ func (s Spec) checkPromotion(f *Faults) {
 		}
 		return
 	}
+	s.checkAlone(f)
 	f.number("promotion.margin", p.Margin, bounds.Between(0, math.Inf(1)))
 	f.number("promotion.significance", p.Significance, bounds.Positive(1))
 	if p.Approval {
 		f.number("promotion.approval_hours", p.ApprovalHours, bounds.Positive(24*365))
 	} else {
 		f.unused("promotion.approval_hours", p.ApprovalHours != 0, "promotion.approval is off")
+	}
+}
+
+// checkAlone reports why policies can't be promoted one by one.
+func (s Spec) checkAlone(f *Faults) {
+	const key = "promotion.alone"
+	switch p := s.Promotion; {
+	case !p.Alone:
+	case len(s.Policies) == 0:
+		f.add(key, "leave it out, or give policies", "the run has one policy")
+	case len(s.TrainedPolicies()) == 1:
+		f.add(key, "leave it out", "only policies.%s is trained, so it is promoted alone anyway", s.TrainedPolicies()[0])
+	case p.Approval:
+		f.add(key, "leave promotion.approval or promotion.alone out", "not with promotion.approval: one version at a time waits for approval, and an evaluation may accept one of each policy")
 	}
 }
 

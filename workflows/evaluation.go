@@ -28,8 +28,18 @@ type EvaluationInput struct {
 	Version int         `json:"version"`
 	// Of is the policy whose version it is, if that is not the one that samples: attempts
 	// then have version 0 of Policy, and Prompts is the digest of what they are served.
-	Of      string      `json:"of,omitempty"`
-	Prompts string      `json:"prompts,omitempty"`
+	Of      string `json:"of,omitempty"`
+	Prompts string `json:"prompts,omitempty"`
+	// Alone is the policy whose version it is, if each of several is promoted alone. Versions
+	// has the version of each policy that attempts sample from, and First is the ordinal of
+	// the first task.
+	Alone    string         `json:"alone,omitempty"`
+	Versions map[string]int `json:"versions,omitempty"`
+	First    int            `json:"first,omitempty"`
+	// Baseline is true for the evaluation of what is promoted, which a version of Alone is
+	// compared with. Only its attempts are put on record.
+	Baseline bool `json:"baseline,omitempty"`
+
 	Tasks   int         `json:"tasks"`
 	Samples int         `json:"samples"`          // per task, at the spec's temperature
 	Greedy  bool        `json:"greedy,omitempty"` // one more per task, at temperature 0
@@ -74,9 +84,12 @@ func EvaluationWorkflow(ctx workflow.Context, in EvaluationInput) (activities.Ev
 		return activities.Evaluation{}, workflow.NewContinueAsNewError(ctx, EvaluationWorkflow, in)
 	}
 	e := in.Done.evaluation(in)
+	if in.Baseline {
+		return e, nil
+	}
 	var c *activities.Coordinator
 	err := workflow.ExecuteActivity(coordination(ctx, "record"), c.RecordEvaluation, activities.RecordEvaluationInput{
-		Run: in.Run, Policy: cmp.Or(in.Of, in.Policy), Evaluation: e,
+		Run: in.Run, Policy: cmp.Or(in.Alone, in.Of, in.Policy), Evaluation: e,
 	}).Get(ctx, nil)
 	return e, err
 }
@@ -92,8 +105,8 @@ func evaluateRange(ctx workflow.Context, in EvaluationInput, perTask, from int, 
 		}
 		r, err := runAgent(ctx, sampleInput{
 			RunAgentInput: activities.RunAgentInput{
-				Rollout: record.RolloutID{Run: in.Run, Kind: in.Kind, Step: in.Version, Task: task, Sample: sample},
-				Index:   task, Policy: in.Policy, Version: sampled, Greedy: sample == in.Samples, Prompts: in.Prompts,
+				Rollout: record.RolloutID{Run: in.Run, Kind: in.Kind, Step: in.Version, Task: in.First + task, Sample: sample},
+				Index:   task, Policy: in.Policy, Version: sampled, Greedy: sample == in.Samples, Prompts: in.Prompts, Versions: in.Versions,
 			},
 			Agent: in.Agent, Grader: in.Grader,
 		})
@@ -155,7 +168,7 @@ func (t *trainingRun) evaluateOnly(ctx workflow.Context) (TrainingResult, error)
 
 // closeRecord records the outcome of the run.
 func (t *trainingRun) closeRecord(ctx workflow.Context, out TrainingResult) (TrainingResult, error) {
-	t.enter(ctx, PhaseFinished, fmt.Sprintf("version %d is promoted", t.Promoted))
+	t.enter(ctx, PhaseFinished, t.promotedText()+" is promoted")
 	status := record.Completed
 	if out.Stopped != nil {
 		status = record.Stopped

@@ -23,6 +23,9 @@ type Approval struct {
 // asks a person to. An evaluation that fails promotes nothing.
 func (t *trainingRun) gate(ctx workflow.Context, v int) (*float64, error) {
 	t.Evaluated = v
+	if t.Spec.Promotion.Alone {
+		return t.gateEach(ctx, v)
+	}
 	e, err := t.evaluate(ctx, record.Gate, v)
 	if evaluationFailed(err) {
 		workflow.GetLogger(ctx).Warn("version not promoted", "version", v, "error", err)
@@ -31,21 +34,21 @@ func (t *trainingRun) gate(ctx workflow.Context, v int) (*float64, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := t.settle(ctx, v)
+	d, err := t.settle(ctx, t.policy(), v)
 	if err == nil && d != nil {
 		err = t.shadow(ctx, *d)
 	}
 	return &e.Mean, err
 }
 
-// settle decides about version v by its evaluation, and does what follows. If v is to reply in
-// the shadow first, it only returns the decision.
-func (t *trainingRun) settle(ctx workflow.Context, v int) (*model.Decision, error) {
+// settle decides about version v of a policy by its evaluation, and does what follows. If v is
+// to reply in the shadow first, it only returns the decision.
+func (t *trainingRun) settle(ctx workflow.Context, policy string, v int) (*model.Decision, error) {
 	if err := t.pointer.Lock(ctx); err != nil {
 		return nil, err
 	}
 	defer t.pointer.Unlock()
-	r, err := t.decide(ctx, v)
+	r, err := t.decide(ctx, policy, v)
 	if err != nil {
 		return nil, err
 	}
@@ -78,13 +81,16 @@ func (t *trainingRun) accept(ctx workflow.Context, d model.Decision) error {
 	return t.promote(ctx, d)
 }
 
-// decide compares version v with the promoted one.
-func (t *trainingRun) decide(ctx workflow.Context, v int) (activities.DecidePromotionResult, error) {
+// decide compares version v of a policy with the promoted one.
+func (t *trainingRun) decide(ctx workflow.Context, policy string, v int) (activities.DecidePromotionResult, error) {
 	var c *activities.Coordinator
 	var r activities.DecidePromotionResult
 	err := workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("version %d", v)), c.DecidePromotion, activities.DecidePromotionInput{
-		Run: t.Run, Policy: t.policy(), Candidate: v, Set: t.settingsOf(v),
+		Run: t.Run, Policy: policy, Candidate: v, Set: t.settingsOf(v),
 	}).Get(ctx, &r)
+	if t.Spec.Promotion.Alone {
+		r.Decision.Policy = policy
+	}
 	return r, err
 }
 
@@ -103,18 +109,18 @@ func (t *trainingRun) recordDecision(ctx workflow.Context, d model.Decision, ver
 	var c *activities.Coordinator
 	var r activities.RecordDecisionResult
 	err := workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("version %d", d.Candidate)), c.RecordDecision, activities.RecordDecisionInput{
-		Run: t.Run, Policy: t.policy(), Decision: d, Verdict: verdict,
+		Run: t.Run, Policy: t.policyOf(d), Decision: d, Verdict: verdict,
 	}).Get(ctx, &r)
 	if r.Verdict != "" {
 		workflow.GetLogger(ctx).Warn("version was decided on before", "version", d.Candidate, "verdict", r.Verdict)
-		t.Promoted = r.Promoted
+		t.setPromoted(t.policyOf(d), r.Promoted)
 	}
 	return err
 }
 
 // promote moves the promoted pointer, unless it was moved or pinned since the decision.
 func (t *trainingRun) promote(ctx workflow.Context, d model.Decision) error {
-	return t.promoteAs(ctx, t.policy(), d)
+	return t.promoteAs(ctx, t.policyOf(d), d)
 }
 
 // promoteAs does so for a version of any policy.
@@ -129,7 +135,7 @@ func (t *trainingRun) promoteAs(ctx workflow.Context, policy string, d model.Dec
 	if err != nil {
 		return err
 	}
-	t.Promoted = r.Promoted
+	t.setPromoted(policy, r.Promoted)
 	if r.Moved {
 		t.Gate = d.Reward
 	} else {

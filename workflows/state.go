@@ -75,6 +75,9 @@ type TrainingState struct {
 	Cursor   int    `json:"cursor"`
 	Weights  string `json:"weights,omitempty"` // of version Step
 	Promoted int    `json:"promoted"`
+	// Policies has the promoted version of each policy by its name, if each is promoted alone.
+	// Promoted is then 0, the version with which all began.
+	Policies map[string]int `json:"policies,omitempty"`
 	// Evaluated is the last version that was evaluated on the gate split.
 	Evaluated int `json:"evaluated,omitempty"`
 	// Gate is the promoted version's mean reward on the gate split.
@@ -121,9 +124,11 @@ type Quarantine struct {
 
 // CurvePoint is one finished step.
 type CurvePoint struct {
-	Step   int      `json:"step"`
-	Reward float64  `json:"reward"` // mean over the step's rollouts
-	Gate   *float64 `json:"gate,omitempty"`
+	Step   int     `json:"step"`
+	Reward float64 `json:"reward"` // mean over the step's rollouts
+	// Gate is the mean reward of version Step on the gate split. If each policy is promoted
+	// alone, it is that of what is promoted after the step.
+	Gate *float64 `json:"gate,omitempty"`
 }
 
 // Progress answers the query "progress".
@@ -136,6 +141,9 @@ type Progress struct {
 	// Stop is the request to end the run before the last of them; nil if there is none.
 	Stop     *record.Stop `json:"stop,omitempty"`
 	Promoted int          `json:"promoted"`
+	// Policies has the promoted version of each policy by its name, if each is promoted alone.
+	// Promoted is then 0.
+	Policies map[string]int `json:"policies,omitempty"`
 	// Budget is what the run may use from the next step on; nil if there is no limit.
 	Budget *spec.Budget `json:"budget,omitempty"`
 	// Rollouts counts those of the step under way, or of the evaluation under way: those of an
@@ -181,9 +189,12 @@ type Count struct {
 
 // TrainingResult is the outcome of a run.
 type TrainingResult struct {
-	Run      string                 `json:"run"`
-	Steps    int                    `json:"steps"`
-	Promoted int                    `json:"promoted"`
+	Run      string `json:"run"`
+	Steps    int    `json:"steps"`
+	Promoted int    `json:"promoted"`
+	// Policies has the promoted version of each policy by its name, if each is promoted alone.
+	// Promoted is then 0.
+	Policies map[string]int         `json:"policies,omitempty"`
 	Weights  string                 `json:"weights"` // digest of the last version's weights
 	Before   *activities.Evaluation `json:"before,omitempty"`
 	After    *activities.Evaluation `json:"after,omitempty"`
@@ -293,7 +304,7 @@ func (t *trainingRun) enter(ctx workflow.Context, phase Phase, subject string) {
 
 func (t *trainingRun) progress() (Progress, error) {
 	p := Progress{
-		Run: t.Run, Phase: t.phase, Subject: t.subject, Step: t.Step, Steps: t.steps(), Stop: t.stop(), Promoted: t.Promoted,
+		Run: t.Run, Phase: t.phase, Subject: t.subject, Step: t.Step, Steps: t.steps(), Stop: t.stop(), Promoted: t.Promoted, Policies: t.Policies,
 		Before: t.Before, After: t.After, Curve: t.Curve, Failed: t.Failed, Calls: t.Calls, Tokens: t.Tokens,
 		Warnings: t.warnings(), Started: t.started(), Paused: t.Paused, Pending: t.Pending, Quarantined: len(t.Quarantined),
 		Search: t.Search, SearchEnd: t.SearchEnd, Budget: t.specAt(t.started() + 1).Budget,
@@ -387,7 +398,7 @@ func (t *trainingRun) details() string {
 		fmt.Fprintf(&b, "Version %d of the prompts is promoted.\n\n", t.Promoted)
 		b.WriteString(t.searchDetails())
 	} else {
-		fmt.Fprintf(&b, "Step %d of %d, promoted version %d.\n\n", t.Step, t.steps(), t.Promoted)
+		fmt.Fprintf(&b, "Step %d of %d, promoted %s.\n\n", t.Step, t.steps(), t.promotedText())
 	}
 	if stop := t.stop(); stop != nil && !t.optimizes {
 		fmt.Fprintf(&b, "Stops after step %d, %s.\n\n", stop.After, stop.Text())

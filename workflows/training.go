@@ -205,6 +205,11 @@ func (t *trainingRun) start(ctx workflow.Context) error {
 			decision.Reward = e.Mean
 		}
 	}
+	if t.Spec.Promotion.Alone {
+		if err := t.promoteEach(ctx, decision); err != nil {
+			return err
+		}
+	}
 	if err := t.promote(ctx, decision); err != nil {
 		return err
 	}
@@ -253,14 +258,18 @@ func (t *trainingRun) finish(ctx workflow.Context) (TrainingResult, error) {
 	if !t.has(record.Gate) {
 		final = t.Step
 	}
-	if t.has(record.Test) && final != 0 {
+	if t.Spec.Promotion.Alone {
+		if err := t.reportEach(ctx); err != nil {
+			return TrainingResult{}, err
+		}
+	} else if t.has(record.Test) && final != 0 {
 		e, err := t.report(ctx, final)
 		if err != nil {
 			return TrainingResult{}, err
 		}
 		t.After = e
 	}
-	out := TrainingResult{Run: t.Run, Steps: t.Step, Promoted: t.Promoted, Weights: t.Weights, Stopped: t.stop(), Before: t.Before, After: t.After}
+	out := TrainingResult{Run: t.Run, Steps: t.Step, Promoted: t.Promoted, Policies: t.Policies, Weights: t.Weights, Stopped: t.stop(), Before: t.Before, After: t.After}
 	return t.closeRecord(ctx, out)
 }
 

@@ -66,7 +66,7 @@ func (c *Conversation) alike(ctx context.Context, records []record.Exchange) ([]
 	alike := map[int]bool{} // by attempt
 	var out []record.Exchange
 	for _, r := range records {
-		if r.Version != terms.Version || r.Temperature != terms.Temperature ||
+		if r.Version != terms.VersionOf(r.Policy) || r.Temperature != terms.Temperature ||
 			r.Seed != seedOf(terms.RunSeed, c.address.RolloutID, r.Key, r.Occurrence) {
 			continue
 		}

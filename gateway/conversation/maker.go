@@ -299,7 +299,7 @@ func (c *Conversation) start(ctx context.Context, p *pendingCall) (wait func()) 
 func (c *Conversation) sampleAndRecord(ctx context.Context, p *pendingCall) {
 	r, terms := p.request, c.begun.Terms
 	exchange := &record.Exchange{Call: record.Call{
-		Address: c.address, Agent: r.Agent, Policy: p.policy, Version: terms.Version, API: recordedAPI(r.API),
+		Address: c.address, Agent: r.Agent, Policy: p.policy, Version: terms.VersionOf(p.policy), API: recordedAPI(r.API),
 		Key: p.form.key, Occurrence: p.occurrence, Prompt: p.history.prompt, Parent: p.history.parent, Seed: p.seed, Temperature: terms.Temperature,
 		ID: r.API.ReplyID(p.stem), RequestName: p.name, Started: c.maker.config.Now().UTC(),
 	}, Request: r.Body}
