@@ -146,6 +146,9 @@ type ActionInput struct {
 	// Version is the version meant. If nil, the action decides: the version that waits
 	// for approval, or the one promoted before.
 	Version *int `json:"version,omitempty"`
+	// Policy is the policy that the version is of, if the run promotes each of several alone,
+	// and for an export of one of several. Empty is the run's own.
+	Policy string `json:"policy,omitempty"`
 	// Moves is how often the promoted pointer had moved when the person saw it. An action
 	// that moves the pointer is refused if it has moved since. nil acts on any.
 	Moves *int `json:"moves,omitempty"`

@@ -6,7 +6,8 @@
 //
 // If a run trains several policies, these names mean its joint versions, which have no
 // weights of their own. "demo:writer@12" is the version of one policy, and
-// "demo:writer@promoted" is the one in the promoted joint version.
+// "demo:writer@promoted" is the one in the promoted joint version. If each policy is promoted
+// alone, it is the promoted version of that policy, and no joint version is promoted.
 //
 // The package only reads. The weights of a version that it loads have the digest that is
 // in the version's row.
@@ -64,14 +65,37 @@ func (c Catalog) Find(ctx context.Context, reference string) (model.Version, err
 	return v, err
 }
 
-// promoted finds the version that is promoted at the moment.
-func (c Catalog) promoted(ctx context.Context, run string) (model.Version, error) {
-	p, err := c.Store.Promoted(ctx, run, model.DefaultPolicy)
+// promoted finds the version of a policy that is promoted at the moment: that of the joint
+// version, unless the run promotes each policy alone.
+func (c Catalog) promoted(ctx context.Context, run, policy string) (model.Version, error) {
+	s, err := c.Spec(ctx, run)
+	if err != nil {
+		return model.Version{}, fmt.Errorf("find the promoted version of run %q: %w", run, err)
+	}
+	of := model.DefaultPolicy
+	if s.Promotion.Alone {
+		if of = policy; policy == model.DefaultPolicy {
+			return model.Version{}, &aloneError{run, s.PolicyNames()}
+		}
+	}
+	p, err := c.Store.Promoted(ctx, run, of)
 	if err != nil {
 		return model.Version{}, fmt.Errorf("find the promoted version of run %q: %w", run, c.forgotten(ctx, run, err))
 	}
-	return c.version(ctx, run, model.DefaultPolicy, p.Version)
+	return c.version(ctx, run, of, p.Version)
 }
+
+// aloneError says that no joint version is promoted. It wraps model.ErrJoint.
+type aloneError struct {
+	run      string
+	policies []string
+}
+
+func (e *aloneError) Error() string {
+	return fmt.Sprintf("the policies of run %s are promoted one by one: name one, such as %s:%s@%s, or a number, such as %s@0", e.run, e.run, e.policies[0], promoted, e.run)
+}
+
+func (*aloneError) Unwrap() error { return model.ErrJoint }
 
 // numbered finds the version of a number.
 func (c Catalog) numbered(ctx context.Context, reference, run, policy, number string) (model.Version, error) {
@@ -390,7 +414,7 @@ func (c Catalog) choose(ctx context.Context, reference, run, policy, number stri
 		v, err := c.newest(ctx, run)
 		return v, NewestUnevaluated, err
 	}
-	v, err := c.promoted(ctx, run)
+	v, err := c.promoted(ctx, run, policy)
 	if unevaluated {
 		return v, PromotedUnevaluated, err
 	}

@@ -58,9 +58,11 @@ type Comparison struct {
 
 // Side is one of the evaluations.
 type Side struct {
-	Run     string      `json:"run"`
-	Version int         `json:"version"`
-	Split   record.Kind `json:"split"`
+	Run     string `json:"run"`
+	Version int    `json:"version"`
+	// Policy is the policy whose version it is, if the run promotes each of several alone.
+	Policy string      `json:"policy,omitempty"`
+	Split  record.Kind `json:"split"`
 	// Estimate is the mean reward with its interval of the comparison's Level, by cluster.
 	Estimate
 	// Model is the evaluated version or server, if it is not a version of the run itself.
@@ -145,8 +147,12 @@ func (s Set) side(by Clusters) Side {
 	if mean.Mean = s.Mean; s.Greedy { // as it was recorded, to the bit
 		mean.Mean = *s.Evaluation.Greedy
 	}
+	policy := s.Policy
+	if isOwn(policy) {
+		policy = ""
+	}
 	return Side{
-		Run: s.Run, Version: s.Version, Split: s.Kind, Estimate: mean, Model: ModelOf(s.Spec),
+		Run: s.Run, Version: s.Version, Policy: policy, Split: s.Kind, Estimate: mean, Model: ModelOf(s.Spec),
 		Pass: PassesOf(s.Rewards, s.Spec.Evaluation.SuccessThreshold()),
 	}
 }
@@ -230,6 +236,14 @@ func remarks(a, b Set) []string {
 	say("seed", a.Spec.Seed, b.Spec.Seed)
 	say("agent.limits", a.Spec.Agent.Limits, b.Spec.Agent.Limits)
 	say("evaluation.success", a.Spec.Evaluation.SuccessThreshold(), b.Spec.Evaluation.SuccessThreshold())
+	for _, name := range a.Spec.PolicyNames() {
+		if a.Policy != name || b.Policy != name {
+			v, ok := a.Versions[name]
+			if w, both := b.Versions[name]; ok && both && a.Run == b.Run {
+				say("version of "+name, v, w)
+			}
+		}
+	}
 	x, y := a.Spec.Agent, b.Spec.Agent
 	x.Limits, y.Limits = spec.AgentLimits{}, spec.AgentLimits{}
 	if !reflect.DeepEqual(x, y) {

@@ -41,6 +41,7 @@ type Scores interface {
 type Store interface {
 	Run(ctx context.Context, name string) (record.Run, error)
 	Evaluations(ctx context.Context, run string) ([]record.Evaluation, error)
+	Attempt(ctx context.Context, a record.Address) (record.Attempt, error)
 	Scores
 }
 
@@ -56,47 +57,72 @@ type Set struct {
 	Tasks   []tasks.Task
 	Rewards [][]float64 // by task and sample
 	Greedy  bool        // whether Rewards are those at temperature 0; otherwise those are left out
+	// Versions has the version of each policy by its name, if the run promotes each of several
+	// alone. It is nil for other runs.
+	Versions map[string]int
 }
 
 // Name returns how users write the evaluation, such as "demo@12 on test".
-func (s Set) Name() string { return fmt.Sprintf("%s@%d on %s", s.Run, s.Version, s.Kind) }
+func (s Set) Name() string { return nameOf(s.Evaluation) }
+
+// nameOf returns the name of an evaluation. That of one of several policies has its name.
+func nameOf(e record.Evaluation) string {
+	return fmt.Sprintf("%s@%d on %s", ofPolicy(e.Run, e.Policy), e.Version, e.Kind)
+}
+
+// ofPolicy returns RUN:POLICY for one of several policies, else RUN.
+func ofPolicy(run, policy string) string {
+	if isOwn(policy) {
+		return run
+	}
+	return run + ":" + policy
+}
+
+// isOwn reports whether evaluations under this policy are of the run's own versions.
+func isOwn(policy string) bool {
+	return policy == "" || policy == model.DefaultPolicy || policy == record.PromptsPolicy
+}
 
 // Rewards reads the rewards of an evaluation by task and sample, without those at
-// temperature 0. If rewards are missing, it returns an error that says which.
-func Rewards(ctx context.Context, s Scores, e record.Evaluation) ([][]float64, error) {
+// temperature 0. of is the spec of the run. If rewards are missing, it returns an error that
+// says which.
+func Rewards(ctx context.Context, s Scores, e record.Evaluation, of spec.Spec) ([][]float64, error) {
 	samples, err := samplesOf(e)
 	if err != nil {
 		return nil, err
 	}
-	return rewards(ctx, s, e, 0, samples)
+	return rewards(ctx, s, e, of, 0, samples)
 }
 
 // greedyRewards reads the rewards of the attempts at temperature 0, one of each task.
-func greedyRewards(ctx context.Context, s Scores, e record.Evaluation) ([][]float64, error) {
+func greedyRewards(ctx context.Context, s Scores, e record.Evaluation, of spec.Spec) ([][]float64, error) {
 	if e.Greedy == nil {
-		return nil, fmt.Errorf("evaluation of %s@%d on %s: %w: it has no attempts at temperature 0; those on the test split do", e.Run, e.Version, e.Kind, ErrIncomplete)
+		return nil, fmt.Errorf("evaluation of %s: %w: it has no attempts at temperature 0; those on the test split do", nameOf(e), ErrIncomplete)
 	}
 	samples, err := samplesOf(e)
 	if err != nil {
 		return nil, err
 	}
-	return rewards(ctx, s, e, samples, 1)
+	return rewards(ctx, s, e, of, samples, 1)
 }
 
 // samplesOf returns how many samples each task has, without the one at temperature 0.
 func samplesOf(e record.Evaluation) (int, error) {
 	if e.Tasks < 1 || e.Rollouts < e.Tasks || e.Rollouts%e.Tasks != 0 {
-		return 0, fmt.Errorf("evaluation of %s@%d on %s: %w: %d rollouts of %d tasks", e.Run, e.Version, e.Kind, ErrIncomplete, e.Rollouts, e.Tasks)
+		return 0, fmt.Errorf("evaluation of %s: %w: %d rollouts of %d tasks", nameOf(e), ErrIncomplete, e.Rollouts, e.Tasks)
 	}
 	return e.Rollouts / e.Tasks, nil
 }
 
 // rewards reads the rewards of n samples of each task, the first of which has that number.
-func rewards(ctx context.Context, s Scores, e record.Evaluation, first, n int) ([][]float64, error) {
+func rewards(ctx context.Context, s Scores, e record.Evaluation, of spec.Spec, first, n int) ([][]float64, error) {
+	// Prompts sample nothing, and a policy that is promoted alone samples with others: their
+	// attempts have the policy of the run.
 	policy := e.Policy
-	if policy == record.PromptsPolicy { // prompts sample nothing: their attempts have the policy of the weights
+	if !isOwn(policy) || policy == record.PromptsPolicy {
 		policy = model.DefaultPolicy
 	}
+	firstTask := of.FirstTask(e.Policy, e.Tasks)
 	scores, err := s.Scores(ctx, e.Run, policy, e.Kind, e.Version)
 	if err != nil {
 		return nil, err
@@ -106,29 +132,32 @@ func rewards(ctx context.Context, s Scores, e record.Evaluation, first, n int) (
 		out[i] = make([]float64, n)
 	}
 	for _, r := range scores {
-		if r.Task < e.Tasks && r.Sample >= first && r.Sample < first+n {
-			out[r.Task][r.Sample-first] = r.Reward
+		if task := r.Task - firstTask; task >= 0 && task < e.Tasks && r.Sample >= first && r.Sample < first+n {
+			out[task][r.Sample-first] = r.Reward
 			found++
 		}
 	}
 	if found != n*e.Tasks {
-		return nil, fmt.Errorf("evaluation of %s@%d on %s: %w: %d of %d are on record", e.Run, e.Version, e.Kind, ErrIncomplete, found, n*e.Tasks)
+		return nil, fmt.Errorf("evaluation of %s: %w: %d of %d are on record", nameOf(e), ErrIncomplete, found, n*e.Tasks)
 	}
 	return out, nil
 }
 
 // Find returns the evaluation that a reference means, of the default policy or, if the run
 // searches for better ones, of the prompts: RUN@NUMBER means that of a version, and RUN alone
-// the only evaluation of the run. If there are several, split selects one; it may be empty.
+// the only evaluation of the run. RUN:POLICY@NUMBER means that of one of several policies, if
+// the run promotes each alone. If there are several, split selects one; it may be empty.
 func Find(ctx context.Context, s Store, reference string, split record.Kind) (record.Evaluation, error) {
 	run, number, numbered := strings.Cut(reference, "@")
-	if whole, policy, ok := strings.Cut(run, ":"); ok {
-		return record.Evaluation{}, fmt.Errorf("%w %s: the policies of a run are evaluated together: leave :%s out, as in %s", ErrNoEvaluation, reference, policy, whole+strings.TrimPrefix(reference, run))
-	}
-	all, err := s.Evaluations(ctx, run)
+	whole, policy, named := strings.Cut(run, ":")
+	all, err := s.Evaluations(ctx, whole)
 	if err != nil {
 		return record.Evaluation{}, err
 	}
+	if named && !slices.ContainsFunc(all, func(e record.Evaluation) bool { return !isOwn(e.Policy) }) {
+		return record.Evaluation{}, fmt.Errorf("%w %s: the policies of a run are evaluated together: leave :%s out, as in %s", ErrNoEvaluation, reference, policy, whole+strings.TrimPrefix(reference, run))
+	}
+	run = whole
 	version := -1
 	if numbered {
 		if version, err = strconv.Atoi(number); err != nil || version < 0 {
@@ -136,7 +165,7 @@ func Find(ctx context.Context, s Store, reference string, split record.Kind) (re
 		}
 	}
 	found := slices.DeleteFunc(slices.Clone(all), func(e record.Evaluation) bool {
-		return e.Policy != model.DefaultPolicy && e.Policy != record.PromptsPolicy || version >= 0 && e.Version != version || split != "" && e.Kind != split
+		return named && e.Policy != policy || !named && !isOwn(e.Policy) || version >= 0 && e.Version != version || split != "" && e.Kind != split
 	})
 	switch {
 	case len(found) == 1:
@@ -164,7 +193,7 @@ func list(all []record.Evaluation) string {
 	const most = 8
 	var names []string
 	for _, e := range all[:min(most, len(all))] {
-		names = append(names, fmt.Sprintf("%s@%d on %s", e.Run, e.Version, e.Kind))
+		names = append(names, nameOf(e))
 	}
 	if len(all) > most {
 		names = append(names, fmt.Sprintf("%d more", len(all)-most))
@@ -194,11 +223,36 @@ func Load(ctx context.Context, s Store, blobs Blobs, e record.Evaluation, greedy
 		return out, fmt.Errorf("%s has %d tasks, its split has %d", out.Name(), e.Tasks, len(out.Tasks))
 	}
 	if greedy {
-		out.Rewards, err = greedyRewards(ctx, s, e)
+		out.Rewards, err = greedyRewards(ctx, s, e, out.Spec)
 	} else {
-		out.Rewards, err = Rewards(ctx, s, e)
+		out.Rewards, err = Rewards(ctx, s, e, out.Spec)
+	}
+	if err == nil && out.Spec.Promotion.Alone {
+		out.Versions, err = versionsOf(ctx, s, e, out.Spec)
 	}
 	return out, err
+}
+
+// versionsOf returns the versions that the attempts of an evaluation sampled from, by policy.
+func versionsOf(ctx context.Context, s Store, e record.Evaluation, of spec.Spec) (map[string]int, error) {
+	scores, err := s.Scores(ctx, e.Run, model.DefaultPolicy, e.Kind, e.Version)
+	if err != nil {
+		return nil, err
+	}
+	first := of.FirstTask(e.Policy, e.Tasks)
+	for _, r := range scores {
+		if r.Task != first {
+			continue
+		}
+		a, err := s.Attempt(ctx, record.Address{
+			RolloutID: record.RolloutID{Run: e.Run, Kind: e.Kind, Step: e.Version, Task: r.Task, Sample: r.Sample}, Attempt: r.Attempt,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read what %s sampled from: %w", nameOf(e), err)
+		}
+		return a.Terms.Versions(), nil
+	}
+	return nil, nil
 }
 
 // Passes says how often tasks are solved by several samples. The keys of its JSON are a
@@ -356,7 +410,7 @@ func (c Comparison) over() string {
 
 // String names the side and its mean with its interval.
 func (s Side) String() string {
-	text := fmt.Sprintf("%s@%d on %s: %.3f [%.3f, %.3f]", s.Run, s.Version, s.Split, s.Mean, s.Low, s.High)
+	text := fmt.Sprintf("%s@%d on %s: %.3f [%.3f, %.3f]", ofPolicy(s.Run, s.Policy), s.Version, s.Split, s.Mean, s.Low, s.High)
 	if s.Model != "" {
 		text += " (" + s.Model + ")"
 	}

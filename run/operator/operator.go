@@ -357,18 +357,35 @@ func (o Operator) retryWith(ctx context.Context, retrier runstate.Retrier, run r
 	return record.ActionResult{Message: fmt.Sprintf("it goes on with step %d, set and retried by %s", step, a.By), Step: step, Execution: execution}, err
 }
 
-// policy returns the policy whose versions a run promotes.
-func (o Operator) policy(ctx context.Context, run string) (string, error) {
-	r, err := o.Store.Run(ctx, run)
+// policy returns the policy whose versions an action moves the promoted pointer of. One of
+// several policies has a pointer if each is promoted alone.
+func (o Operator) policy(ctx context.Context, a record.Action) (string, error) {
+	r, err := o.Store.Run(ctx, a.Run)
 	if err != nil {
 		return "", err
 	}
-	return promptsearch.PolicyOf(r), nil
+	s, err := spec.Stored(r.Spec)
+	names := s.PolicyNames()
+	switch of := a.Input.Policy; {
+	case of == "" && err == nil && s.Promotion.Alone:
+		return "", Refuse("its policies are promoted one by one: name one, as in %s:%s", a.Run, names[0])
+	case of == "":
+		return promptsearch.PolicyOf(r), nil
+	case err != nil:
+		return "", fmt.Errorf("decode the spec of run %s: %w", a.Run, err)
+	case !slices.Contains(names, of) && len(names) > 0:
+		return "", Refuse("it has no policy %q: it has %s", of, strings.Join(names, ", "))
+	case !slices.Contains(names, of):
+		return "", Refuse("it has no policy %q, since it trains only one: leave :%s out", of, of)
+	case !s.Promotion.Alone:
+		return "", Refuse("its policies are promoted together: leave :%s out", of)
+	}
+	return a.Input.Policy, nil
 }
 
 // move moves the promoted pointer, even if the run has ended.
 func (o Operator) move(ctx context.Context, a record.Action) (out record.ActionResult, err error) {
-	policy, err := o.policy(ctx, a.Run)
+	policy, err := o.policy(ctx, a)
 	if errors.Is(err, record.ErrNotFound) {
 		return out, Refuse("there is no run of that name")
 	}

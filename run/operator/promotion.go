@@ -225,7 +225,8 @@ func (m mover) check(ctx context.Context, version int) error {
 		return err
 	}
 	if !slices.ContainsFunc(evaluations, func(e record.Evaluation) bool {
-		return e.Policy == m.Policy && e.Kind == record.Gate && e.Version == version
+		// All of several policies begin together, with a version 0 that is evaluated once.
+		return (e.Policy == m.Policy || version == 0 && e.Policy == model.DefaultPolicy) && e.Kind == record.Gate && e.Version == version
 	}) {
 		return Refuse("version %d of run %s was not evaluated on the gate split: choose one that `%s` shows a gate reward for", version, m.Run, m.listing())
 	}

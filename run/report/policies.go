@@ -18,6 +18,10 @@ type Policy struct {
 	Tokens int `json:"tokens"`
 	// Trained counts the tokens that it was trained on, in the batches of finished steps.
 	Trained int `json:"trained_tokens"`
+	// Promoted is the promoted version, and Pinned whether it is held, if each policy is
+	// promoted alone; absent if all are promoted together.
+	Promoted *int `json:"promoted,omitempty"`
+	Pinned   bool `json:"pinned,omitempty"`
 	// Version is the last version that updates made, and Metrics describes these updates;
 	// null and absent if there is none.
 	Version *int               `json:"version"`
@@ -40,6 +44,13 @@ func policiesOf(m records, trained map[string]int) []Policy {
 			if p.Metrics = ofUpdates(v.Metrics, name); p.Metrics != nil {
 				p.Version = &v.Number
 				break
+			}
+		}
+		if m.spec.Promotion.Alone {
+			for _, move := range m.promotions {
+				if move.Policy == name {
+					p.Promoted, p.Pinned = &move.Version, move.Pinned()
+				}
 			}
 		}
 		out = append(out, p)
@@ -70,7 +81,12 @@ func (p *page) writePolicies(all []Policy) {
 	for _, one := range all {
 		width = max(width, len(one.Policy)+2)
 	}
-	p.Line("\n%-*s %8s %10s %10s %8s %14s %10s %10s", width, "Policies", "calls", "sampled", "trained", "version", "gradient norm", "mismatch", "entropy")
+	alone := all[0].Promoted != nil
+	heading := ""
+	if alone {
+		heading = " promoted"
+	}
+	p.Line("\n%-*s %8s %10s %10s %8s %14s %10s %10s%s", width, "Policies", "calls", "sampled", "trained", "version", "gradient norm", "mismatch", "entropy", heading)
 	for _, one := range all {
 		trained, version := fmt.Sprint(one.Trained), "-"
 		if one.Frozen {
@@ -79,8 +95,12 @@ func (p *page) writePolicies(all []Policy) {
 		if one.Version != nil {
 			version = fmt.Sprint(*one.Version)
 		}
-		p.Line("%-*s %8d %10d %10s %8s %14s %10s %10s", width, "  "+one.Policy, one.Calls, one.Tokens, trained, version,
-			one.shown("train/gradient_norm"), one.shown("train/mismatch"), one.shown("train/entropy"))
+		promoted := ""
+		if one.Promoted != nil {
+			promoted = fmt.Sprintf(" %8d", *one.Promoted)
+		}
+		p.Line("%-*s %8d %10d %10s %8s %14s %10s %10s%s", width, "  "+one.Policy, one.Calls, one.Tokens, trained, version,
+			one.shown("train/gradient_norm"), one.shown("train/mismatch"), one.shown("train/entropy"), promoted)
 	}
 }
 

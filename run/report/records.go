@@ -112,8 +112,7 @@ func readRecords(ctx context.Context, s Store, blobs Blobs, run, policy string) 
 		func() error { batches, err = s.Batches(ctx, run, policy); return err },
 		func() error { m.versions, err = s.Versions(ctx, run, policy); return err },
 		func() error { m.evaluations, err = s.Evaluations(ctx, run); return err },
-		func() error { m.promotions, err = s.Promotions(ctx, run, pointer); return err },
-		func() error { m.decisions, err = s.Decisions(ctx, run, pointer); return err },
+		func() error { m.promotions, m.decisions, err = pointersOf(ctx, s, m.spec, run, pointer); return err },
 		func() error { m.quarantines, err = s.Quarantines(ctx, run, policy); return err },
 		func() error { m.actions, err = s.Actions(ctx, run, MaxActions); return err },
 		func() error { choices, err = s.Choices(ctx, run, policy); return err },
@@ -151,6 +150,33 @@ func readRecords(ctx context.Context, s Store, blobs Blobs, run, policy string) 
 	return m, nil
 }
 
+// Pointers has the moves of promoted pointers, and the decisions about them.
+type Pointers interface {
+	Promotions(ctx context.Context, run, policy string) ([]record.Promotion, error)
+	Decisions(ctx context.Context, run, policy string) ([]record.Decision, error)
+}
+
+// pointersOf returns the moves of the promoted pointer of a policy of the run, and the
+// decisions about it; those of all policies, if each is promoted alone.
+func pointersOf(ctx context.Context, s Pointers, of spec.Spec, run, policy string) (moves []record.Promotion, decisions []record.Decision, err error) {
+	policies := []string{policy}
+	if of.Promotion.Alone {
+		policies = of.PolicyNames()
+	}
+	for _, name := range policies {
+		m, err := s.Promotions(ctx, run, name)
+		if err != nil {
+			return nil, nil, err
+		}
+		d, err := s.Decisions(ctx, run, name)
+		if err != nil {
+			return nil, nil, err
+		}
+		moves, decisions = append(moves, m...), append(decisions, d...)
+	}
+	return moves, decisions, nil
+}
+
 // PlannedSteps returns how many steps a run has in all: of its spec or, if it went on for
 // more once it had ended, of the last such action. Actions come with the newest first.
 func PlannedSteps(ofSpec int, actions []record.Action) int {
@@ -180,10 +206,19 @@ func History(moves []record.Promotion, decisions []record.Decision) []Line {
 		if !strings.HasPrefix(text, fmt.Sprintf("version %d %s: ", d.Candidate, d.Verdict)) { // otherwise the reason already contains the verdict
 			text = d.Verdict + ": " + text
 		}
-		lines = append(lines, Line{d.At, text})
+		lines = append(lines, Line{d.At, ofPolicy(d.Policy) + text})
 	}
 	slices.SortStableFunc(lines, func(a, b Line) int { return a.At.Compare(b.At) })
 	return lines
+}
+
+// ofPolicy returns the beginning of a sentence about a version of one of several policies. It is
+// empty for the versions of a run.
+func ofPolicy(policy string) string {
+	if policy == "" || policy == model.DefaultPolicy || policy == record.PromptsPolicy {
+		return ""
+	}
+	return policy + ", "
 }
 
 // Move describes a move of the promoted pointer in a sentence.
@@ -195,7 +230,7 @@ func Move(p record.Promotion) string {
 	case p.Previous == p.Version:
 		what = fmt.Sprintf("version %d, as before", p.Version)
 	}
-	text := fmt.Sprintf("%s: %s", p.Source, what)
+	text := fmt.Sprintf("%s: %s%s", p.Source, ofPolicy(p.Policy), what)
 	if p.By != "" {
 		text += " by " + p.By
 	}

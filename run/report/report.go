@@ -67,7 +67,7 @@ type Report struct {
 	Refusals    []Refusal             `json:"refusals"` // of model calls, by code
 	Versions    int                   `json:"versions"`
 	Collected   []int                 `json:"collected"` // versions whose files were deleted
-	Promoted    *int                  `json:"promoted"`  // null before the first promotion
+	Promoted    *int                  `json:"promoted"`  // null before the first promotion, and if Policies has those of each
 	Pinned      bool                  `json:"pinned"`
 	Pointer     map[record.Source]int `json:"pointer_moves"` // number of moves by what moved the pointer
 	Promotions  []record.Promotion    `json:"promotions"`
@@ -153,7 +153,9 @@ func Of(ctx context.Context, s Store, blobs Blobs, run, policy string) (Report, 
 	}
 	for _, p := range m.promotions {
 		r.Pointer[p.Source]++
-		r.Promoted, r.Pinned = &p.Version, p.Pinned()
+		if !m.spec.Promotion.Alone { // otherwise Policies has it
+			r.Promoted, r.Pinned = &p.Version, p.Pinned()
+		}
 	}
 	for _, d := range m.divergences {
 		r.Divergences = append(r.Divergences, Divergence{d.Address.String(), d.Seq, d})
@@ -179,7 +181,7 @@ func Evaluations(ctx context.Context, s Scores, all []record.Evaluation, of spec
 	for _, e := range all {
 		one := Evaluation{Evaluation: e}
 		if e.Rollouts > e.Tasks {
-			rewards, err := evaluation.Rewards(ctx, s, e)
+			rewards, err := evaluation.Rewards(ctx, s, e, of)
 			if err != nil && !errors.Is(err, evaluation.ErrIncomplete) {
 				return nil, err
 			}
@@ -405,6 +407,11 @@ func (p *page) writePointer(r Report) {
 	p.lines(len(lines), func(i int) { p.Line("  %s  %s", readable.Time(lines[i].At), lines[i].Text) })
 	if r.Pinned {
 		p.Line("  version %d is pinned", *r.Promoted)
+	}
+	for _, one := range r.Policies {
+		if one.Pinned {
+			p.Line("  %s, version %d is pinned", one.Policy, *one.Promoted)
+		}
 	}
 }
 

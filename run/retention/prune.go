@@ -280,7 +280,8 @@ func (f *Forgetter) planWeights(ctx context.Context, r record.Run, keep spec.Kee
 		if policy == model.DefaultPolicy {
 			out.Versions = append(out.Versions, unneeded...)
 		} else if !model.IsCritic(policy) {
-			unneeded = out.Versions
+			promoted := promotedVersions(h.Promotions, keep.Promoted) // none, unless it is promoted alone
+			unneeded = slices.DeleteFunc(slices.Clone(out.Versions), func(n int) bool { return promoted[n] })
 		}
 		versions, err := f.Store.Versions(ctx, r.Name, policy)
 		if err != nil {

@@ -22,7 +22,8 @@
 //
 // If a run trains several policies, attempts, evaluations and promotions are recorded for
 // the joint version. So the joint versions decide which numbers are needed, and each policy
-// keeps the files of these numbers.
+// keeps the files of these numbers. If each policy is promoted alone, it also keeps its own
+// promoted versions.
 //
 // # Why it is safe
 //
@@ -255,7 +256,7 @@ func (c *Collector) collectUnder(ctx context.Context, run string, s spec.Spec, k
 		}
 	}
 	if names := s.PolicyNames(); len(names) > 0 {
-		return c.collectParts(ctx, run, names)
+		return c.collectParts(ctx, run, names, keep)
 	}
 	return nil
 }
@@ -274,8 +275,9 @@ func policiesOf(r record.Run) ([]string, error) {
 }
 
 // collectParts deletes files of the policies' versions with the numbers of the collected
-// joint versions. A policy's version for which there is no joint version yet is needed.
-func (c *Collector) collectParts(ctx context.Context, run string, policies []string) error {
+// joint versions. A policy's version for which there is no joint version yet is needed, and so
+// is one that is promoted alone.
+func (c *Collector) collectParts(ctx context.Context, run string, policies []string, keep spec.Keep) error {
 	joint, err := c.Store.Versions(ctx, run, model.DefaultPolicy)
 	if err != nil {
 		return err
@@ -286,7 +288,8 @@ func (c *Collector) collectParts(ctx context.Context, run string, policies []str
 	}
 	for _, policy := range policies {
 		err := c.collectPolicy(ctx, run, policy, func(h record.Holdings) []int {
-			return slices.DeleteFunc(h.Versions, func(n int) bool { return !collected[n] })
+			promoted := promotedVersions(h.Promotions, keep.Promoted) // none, unless it is promoted alone
+			return slices.DeleteFunc(h.Versions, func(n int) bool { return !collected[n] || promoted[n] })
 		})
 		if err != nil {
 			return err

@@ -243,7 +243,7 @@ type mover struct {
 
 // Promote is `fulgurite promote`.
 type Promote struct {
-	Run_    string `arg:"" name:"run" help:"Name of the run."`
+	Run_    string `arg:"" name:"run" help:"Name of the run, or RUN:POLICY if each of several policies is promoted alone."`
 	Version int    `arg:"" help:"Version to promote."`
 	Reason  string `help:"Why; it stays on record." placeholder:"TEXT"`
 	Mover   mover  `embed:""`
@@ -256,7 +256,7 @@ func (c *Promote) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 
 // Rollback is `fulgurite rollback`.
 type Rollback struct {
-	Run_   string `arg:"" name:"run" help:"Name of the run."`
+	Run_   string `arg:"" name:"run" help:"Name of the run, or RUN:POLICY if each of several policies is promoted alone."`
 	To     *int   `help:"Version to promote (default: the one promoted before)." placeholder:"VERSION"`
 	Reason string `help:"Why; it stays on record." placeholder:"TEXT"`
 	Mover  mover  `embed:""`
@@ -269,7 +269,7 @@ func (c *Rollback) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal
 
 // Pin is `fulgurite pin`.
 type Pin struct {
-	Run_    string `arg:"" name:"run" help:"Name of the run."`
+	Run_    string `arg:"" name:"run" help:"Name of the run, or RUN:POLICY if each of several policies is promoted alone."`
 	Version int    `arg:"" help:"Version to promote and hold."`
 	Reason  string `help:"Why; it stays on record." placeholder:"TEXT"`
 	Mover   mover  `embed:""`
@@ -282,7 +282,7 @@ func (c *Pin) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) err
 
 // Unpin is `fulgurite unpin`.
 type Unpin struct {
-	Run_   string `arg:"" name:"run" help:"Name of the run."`
+	Run_   string `arg:"" name:"run" help:"Name of the run, or RUN:POLICY if each of several policies is promoted alone."`
 	Reason string `help:"Why; it stays on record." placeholder:"TEXT"`
 	Mover  mover  `embed:""`
 }
@@ -299,6 +299,7 @@ func (m mover) move(ctx context.Context, s *state.Flags, t *terminal.Terminal, a
 	}
 	defer records.Close()
 	a.ID, a.By = operator.NewID(), cmp.Or(m.By, state.Person())
+	a.Run, a.Input.Policy, _ = strings.Cut(a.Run, ":")
 	a, err = operator.Operator{Store: records.Store}.Act(ctx, a)
 	if errors.Is(err, operator.ErrRefused) {
 		return terminal.Usagef("run %s: %s", a.Run, a.Result.Message)
