@@ -238,3 +238,112 @@ func TestAFrozenPolicyStaysAsItBegan(t *testing.T) {
 		require.Equal(t, "checker", r.Policy, "the calls of a frozen policy are not trained")
 	}
 }
+
+// requirePromotedAlone checks, for a run that promotes each policy alone, that each candidate
+// was evaluated with what was promoted of the other then, and that decisions follow from rewards
+// of these evaluations. It returns what is promoted at the end.
+func requirePromotedAlone(ctx context.Context, t *testing.T, st *stack.Stack, run string, steps int) map[string]int {
+	t.Helper()
+	promoted, decided := map[string]int{}, 0
+	row, err := st.Store.Run(ctx, run)
+	require.NoError(t, err)
+	tasks := row.Splits[record.Gate].Count
+	for step := 1; step <= steps; step++ {
+		attempts, err := st.Store.Attempts(ctx, run, record.Gate, step)
+		require.NoError(t, err)
+		for i, policy := range []string{"checker", "writer"} {
+			want := map[string]int{"checker": promoted["checker"], "writer": promoted["writer"]}
+			want[policy] = step
+			found := 0
+			for _, a := range attempts {
+				if a.Task < i*tasks || a.Task >= (i+1)*tasks {
+					continue
+				}
+				found++
+				require.Equal(t, want, a.Terms.Versions(), a.Address)
+				calls, err := st.Store.Calls(ctx, a.Address)
+				require.NoError(t, err)
+				for _, c := range calls {
+					require.Equal(t, want[c.Policy], c.Version, "call %d of %s", c.Seq, a.Address)
+				}
+			}
+			require.GreaterOrEqual(t, found, tasks)
+			id := fmt.Sprintf("gate-%d", step)
+			if p, err := st.Store.Promotion(ctx, run, policy, id); err == nil {
+				require.Equal(t, promoted[policy], p.Previous)
+				promoted[policy] = step
+			} else {
+				d, err := st.Store.Decision(ctx, run, policy, id)
+				require.NoError(t, err)
+				require.Equal(t, "refused", d.Verdict)
+				require.Contains(t, d.Reason, "gate reward", "it was compared")
+			}
+			decided++
+		}
+		require.Len(t, gateTasks(attempts), 2*tasks, "no baseline had to be evaluated")
+	}
+	require.Equal(t, 2*steps, decided)
+	for policy, version := range promoted {
+		p, err := st.Store.Promoted(ctx, run, policy)
+		require.NoError(t, err)
+		require.Equal(t, version, p.Version)
+	}
+	return promoted
+}
+
+func gateTasks(attempts []record.Attempt) map[int]bool {
+	out := map[int]bool{}
+	for _, a := range attempts {
+		out[a.Task] = true
+	}
+	return out
+}
+
+// alone returns the spec of a run of two policies, each of which is promoted alone.
+func alone(steps int) spec.Spec {
+	s := paired(0, steps)
+	s.Promotion.Alone, s.Promotion.Significance = true, 1
+	s.Evaluation.Every = 1
+	return s.WithDefaults()
+}
+
+func TestEachPolicyIsPromotedAlone(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	st := sharedStack(t)
+	got := mustTrain(ctx, t, st, "pair-alone", alone(3))
+	promoted := requirePromotedAlone(ctx, t, st, "pair-alone", 3)
+	t.Log(promoted)
+	for _, policy := range []string{"checker", "writer"} {
+		require.Equal(t, promoted[policy], got.Policies[policy], policy)
+	}
+	require.Zero(t, got.Promoted)
+	accounted(ctx, t, st, "pair-alone")
+}
+
+func TestARunThatPromotesPoliciesAloneResetAnywhereEndsTheSame(t *testing.T) {
+	t.Parallel()
+	skipShort(t, "TestEachPolicyIsPromotedAlone promotes two policies")
+	ctx := t.Context()
+	st := sharedStack(t)
+	want := mustTrain(ctx, t, st, "alone-reset", alone(2))
+	first := firstExecution(ctx, t, st.Client, "alone-reset")
+	ids, kinds := points(eventsOf(ctx, t, st.Client, "alone-reset"))
+	seen := map[string]int{}
+	for _, event := range ids {
+		kind := kinds[event]
+		// The first PlanEvaluation is that of a policy with which another is promoted later.
+		if wanted := kind == "PlanEvaluation" || kind == "DecidePromotion" || kind == "PromoteVersion"; (seen[kind] > 1 || !wanted) && !*everyReset {
+			continue
+		}
+		seen[kind]++
+		run, err := reset(ctx, st.Client, "alone-reset", first, event)
+		require.NoError(t, err)
+		var got workflows.TrainingResult
+		require.NoError(t, st.Client.GetWorkflow(ctx, "alone-reset", run).Get(ctx, &got), "reset to event %d: %s", event, kind)
+		require.Equal(t, want, got, "reset to event %d: %s", event, kind)
+		requireWhole(ctx, t, st, "alone-reset")
+	}
+	require.Len(t, seen, 3)
+	requirePromotedAlone(ctx, t, st, "alone-reset", 2)
+}
