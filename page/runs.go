@@ -49,10 +49,12 @@ type runRow struct {
 	Spark         template.HTML
 	Promoted      *int
 	Pinned        bool
-	Took          time.Duration
-	Notes         []note // what keeps it from going on, or why it ended
-	Doing         string
-	AllFailed     bool // every attempt of its steps, or of its evaluation, failed
+	// PromotedPolicies names the promoted version of each policy, if each is promoted alone.
+	PromotedPolicies []string
+	Took             time.Duration
+	Notes            []note // what keeps it from going on, or why it ended
+	Doing            string
+	AllFailed        bool // every attempt of its steps, or of its evaluation, failed
 	// Only says that the run has no steps; Reward is then the mean of its evaluation.
 	Only bool
 	// Searches says that the run searches for better prompts. It has no steps; Reward is then
@@ -227,6 +229,9 @@ func (s *Server) runRow(ctx context.Context, run record.Run) (runRow, error) {
 	if row.Promoted, row.Pinned, err = s.promoted(ctx, run.Name, promptsearch.PolicyOf(run)); err != nil {
 		return row, err
 	}
+	if row.PromotedPolicies, err = s.promotedPolicies(ctx, run); err != nil {
+		return row, err
+	}
 	if row.Searches {
 		row.Planned = 0
 		if row.Reward, err = s.gateReward(ctx, run, row.Promoted); err != nil {
@@ -316,6 +321,27 @@ func (s *Server) promoted(ctx context.Context, run, policy string) (*int, bool, 
 		return nil, false, nil
 	}
 	return &p.Version, p.Pinned(), err
+}
+
+// promotedPolicies names the promoted version of each policy of a run that promotes each alone.
+func (s *Server) promotedPolicies(ctx context.Context, run record.Run) ([]string, error) {
+	of := specOf(run)
+	if !of.Promotion.Alone {
+		return nil, nil
+	}
+	var out []string
+	for _, name := range of.PolicyNames() {
+		version, pinned, err := s.promoted(ctx, run.Name, name)
+		if err != nil || version == nil {
+			return nil, err
+		}
+		text := fmt.Sprintf("%s@%d", name, *version)
+		if pinned {
+			text += ", pinned"
+		}
+		out = append(out, text)
+	}
+	return out, nil
 }
 
 // text describes the state of a run.

@@ -115,6 +115,9 @@ func (s Spec) checkPhases(f *Faults) {
 	if s.Optimizer == nil && s.hasPhase(PhasePrompts) {
 		f.add("optimizer", `give it, or leave out the phases of type "prompts"`, "missing, and they search as it says")
 	}
+	if s.Promotion.Alone {
+		f.add("promotion.alone", "leave it out, or leave phases out", "not with phases: the next phase starts from one version of all policies")
+	}
 	f.unused("optimizer", s.Optimizer != nil && !s.hasPhase(PhasePrompts), `there is no phase of type "prompts"`)
 	for i, p := range s.Phases {
 		p.check(f, fmt.Sprintf("phases[%d]", i), s)

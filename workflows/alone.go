@@ -19,7 +19,7 @@ func (t *trainingRun) policyOf(d model.Decision) string { return cmp.Or(d.Policy
 
 // setPromoted takes in which version of a policy is promoted.
 func (t *trainingRun) setPromoted(policy string, version int) {
-	if !t.Spec.Promotion.Alone || policy == model.DefaultPolicy {
+	if !t.Spec.Promotion.Alone {
 		t.Promoted = version
 		return
 	}
@@ -61,7 +61,8 @@ func promotedText(promoted int, policies map[string]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// promoteEach promotes version 0 of each policy, also of those that are frozen.
+// promoteEach promotes version 0 of each policy, also of those that are frozen. No joint version
+// is ever promoted.
 func (t *trainingRun) promoteEach(ctx workflow.Context, d model.Decision) error {
 	for _, name := range t.Spec.PolicyNames() {
 		d.Policy = name

@@ -205,12 +205,11 @@ func (t *trainingRun) start(ctx workflow.Context) error {
 			decision.Reward = e.Mean
 		}
 	}
+	promote := t.promote
 	if t.Spec.Promotion.Alone {
-		if err := t.promoteEach(ctx, decision); err != nil {
-			return err
-		}
+		promote = t.promoteEach
 	}
-	if err := t.promote(ctx, decision); err != nil {
+	if err := promote(ctx, decision); err != nil {
 		return err
 	}
 	t.Started = true

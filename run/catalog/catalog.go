@@ -273,7 +273,7 @@ func (c Catalog) List(ctx context.Context) ([]string, error) {
 		if r.Status == record.Forgetting {
 			continue
 		}
-		switch _, err := c.Store.Promoted(ctx, r.Name, model.DefaultPolicy); {
+		switch _, err := c.Store.Promoted(ctx, r.Name, pointerOf(r)); {
 		case err == nil:
 			unevaluated, err := c.Unevaluated(ctx, r.Name)
 			if err != nil {
@@ -290,6 +290,16 @@ func (c Catalog) List(ctx context.Context) ([]string, error) {
 		}
 	}
 	return names, nil
+}
+
+// pointerOf returns a policy that has a promoted version as soon as the run has one.
+func pointerOf(r record.Run) string {
+	s, err := spec.Stored(r.Spec)
+	if err != nil || !s.Promotion.Alone {
+		return model.DefaultPolicy
+	}
+	names := s.PolicyNames()
+	return names[len(names)-1] // each is promoted alone, and this one last
 }
 
 // policiesOf returns what references to versions with weights begin with: RUN, or

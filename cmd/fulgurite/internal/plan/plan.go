@@ -198,6 +198,9 @@ func Read(ctx context.Context, sp spec.Spec) (Plan, error) {
 		p.Gates = gatesOfSearch
 	case p.Tasks[record.Gate] > 0 && sp.Evaluation.Only == "":
 		p.Gates = 1 + (p.Steps+sp.Evaluation.Every-1)/sp.Evaluation.Every
+		if sp.Promotion.Alone {
+			p.Gates = 1 + (p.Gates-1)*len(sp.TrainedPolicies())
+		}
 	}
 	p.architecture, p.codec = architecture, codec
 	if files != nil {
@@ -368,7 +371,10 @@ func (p Plan) trainingLines() []planLine {
 	}
 	out = append(out, learning(s)...)
 	line("optimizer", "%s", optimizerOf(tr.Optimizer))
-	if p.Gates > 0 {
+	if names := s.TrainedPolicies(); p.Gates > 0 && s.Promotion.Alone {
+		line("promotion", "each policy alone: %d evaluations of the gate split, %d each time, and one more for each policy whose promoted versions were not evaluated together; a version must be better by more than %g%s",
+			p.Gates, len(names), s.Promotion.Margin, p.evidence())
+	} else if p.Gates > 0 {
 		line("promotion", "%d evaluations of the gate split; a version must be better by more than %g%s", p.Gates, s.Promotion.Margin, p.evidence())
 	} else {
 		line("promotion", "none: without tasks.gate nothing is evaluated, and version 0 stays promoted")

@@ -3,6 +3,7 @@ package results
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
@@ -96,7 +97,14 @@ func (c *Versions) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal
 	if unevaluated && len(lines) > 1 {
 		t.Printf("\nNothing was evaluated, since the spec has no tasks.gate: %s alone means the newest version, %s@promoted the start.\n", c.Run_, c.Run_)
 	}
-	return printHistory(ctx, t, records.Store, run, model.DefaultPolicy)
+	if !sp.Promotion.Alone {
+		return printHistory(ctx, t, records.Store, run, model.DefaultPolicy)
+	}
+	if policy != model.DefaultPolicy {
+		return printHistory(ctx, t, records.Store, run, policy)
+	}
+	t.Printf("Each policy is promoted alone, so no joint version is promoted.\n")
+	return nil
 }
 
 // hasWeights returns an error for a run whose versions are prompts.
@@ -112,7 +120,8 @@ func hasWeights(ctx context.Context, s *state.Flags, records fleet.Records, run 
 }
 
 // versionLines returns the versions of a policy. What is evaluated and promoted are versions
-// of the run: one of several policies has what the joint version of its number has.
+// of the run: one of several policies has what the joint version of its number has, unless
+// each is promoted alone.
 func versionLines(ctx context.Context, db *store.Store, run, policy string, of spec.Spec) ([]versionLine, error) {
 	versions, err := db.Versions(ctx, run, policy)
 	if err != nil {
@@ -126,7 +135,14 @@ func versionLines(ctx context.Context, db *store.Store, run, policy string, of s
 	if err != nil {
 		return nil, err
 	}
-	history, err := db.Promotions(ctx, run, model.DefaultPolicy)
+	pointer := model.DefaultPolicy
+	if of.Promotion.Alone {
+		pointer = policy
+		evaluated = slices.DeleteFunc(evaluated, func(e report.Evaluation) bool {
+			return e.Policy != policy && (e.Policy != model.DefaultPolicy || e.Version != 0) // all begin together
+		})
+	}
+	history, err := db.Promotions(ctx, run, pointer)
 	if err != nil {
 		return nil, err
 	}

@@ -389,12 +389,14 @@ func ended(ctx context.Context, db *store.Store, run record.Run, sp spec.Spec, s
 		progress := found.Progress()
 		p.Search = &progress
 	}
-	moved, err := db.Promoted(ctx, run.Name, promptsearch.PolicyOf(run))
-	switch {
-	case err == nil:
-		p.Promoted = moved.Version
-	case !errors.Is(err, record.ErrNotFound):
-		return nil, fmt.Errorf("read the promoted version: %w", err)
+	var err error
+	if sp.Promotion.Alone {
+		p.Policies, err = PromotedPolicies(ctx, db, run.Name, sp)
+	} else {
+		p.Promoted, err = promotedOf(ctx, db, run.Name, promptsearch.PolicyOf(run))
+	}
+	if err != nil {
+		return nil, err
 	}
 	switch {
 	case run.Status == record.Running:
@@ -402,13 +404,36 @@ func ended(ctx context.Context, db *store.Store, run record.Run, sp spec.Spec, s
 	case run.Failure().Error != "":
 		p.Subject = run.Failure().Error
 	default:
-		p.Subject = fmt.Sprintf("version %d is promoted", p.Promoted)
+		p.Subject = p.PromotedText() + " is promoted"
 	}
 	if err := addCurve(ctx, db, &p, steps); err != nil {
 		return nil, err
 	}
 	p.Started = p.Step
 	return &p, addTotals(ctx, db, &p)
+}
+
+// promotedOf returns the promoted version of a policy, 0 if there is none.
+func promotedOf(ctx context.Context, db *store.Store, run, policy string) (int, error) {
+	moved, err := db.Promoted(ctx, run, policy)
+	if err != nil && !errors.Is(err, record.ErrNotFound) {
+		return 0, fmt.Errorf("read the promoted version: %w", err)
+	}
+	return moved.Version, nil
+}
+
+// PromotedPolicies returns the promoted version of each policy of a run that promotes each
+// alone.
+func PromotedPolicies(ctx context.Context, db *store.Store, run string, of spec.Spec) (map[string]int, error) {
+	out := map[string]int{}
+	for _, name := range of.PolicyNames() {
+		version, err := promotedOf(ctx, db, run, name)
+		if err != nil {
+			return nil, err
+		}
+		out[name] = version
+	}
+	return out, nil
 }
 
 // stepsOf returns how many steps a run has. A search for prompts has none.
@@ -563,7 +588,7 @@ func (s Status) headline() string {
 
 func (s Status) printProgress(t *terminal.Terminal, place shell.Place) {
 	p := s.Progress
-	step := fmt.Sprintf("step %d of %d, version %d is promoted", p.Step, p.Steps, p.Promoted)
+	step := fmt.Sprintf("step %d of %d, %s is promoted", p.Step, p.Steps, p.PromotedText())
 	switch {
 	case s.Budget != nil:
 		s.printSearch(t)

@@ -209,7 +209,7 @@ func summarize(s *state.Flags, t *terminal.Terminal, r workflows.TrainingResult,
 		steps = fmt.Sprintf("stopped at %d of %d, %s", r.Stopped.After, r.Stopped.Of, terminal.Escape(r.Stopped.Text()))
 	}
 	if sp.Tasks.Gate != "" {
-		t.Printf("Run %s: %s, version %d is promoted.\n", r.Run, steps, r.Promoted)
+		t.Printf("Run %s: %s, %s is promoted.\n", r.Run, steps, r.PromotedText())
 	} else {
 		t.Printf("Run %s: %s. Nothing was evaluated, since the spec has no tasks.gate: version %d is the newest, and version %d stays promoted.\n",
 			r.Run, steps, r.Steps, r.Promoted)
