@@ -325,3 +325,43 @@ func TestAPhaseThatBeginsWithAVersionKeepsNoModelsOfPolicies(t *testing.T) {
 	require.NotEmpty(t, second.Policies["writer"].Match)
 	require.NotNil(t, s.Policies["writer"].LoRA, "the caller's copy does not change")
 }
+
+func TestPoliciesArePromotedAloneOnlyIfThatDiffers(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		change func(*spec.Spec)
+		fault  string
+	}{
+		"two":         {func(*spec.Spec) {}, ""},
+		"no policies": {func(s *spec.Spec) { s.Policies = nil }, "promotion.alone: the run has one policy"},
+		"one trained": {func(s *spec.Spec) {
+			writer := s.Policies["writer"]
+			writer.Frozen = true
+			s.Policies["writer"] = writer
+		}, "promotion.alone: only policies.checker is trained"},
+		"approval": {func(s *spec.Spec) { s.Promotion.Approval = true }, "promotion.alone: not with promotion.approval"},
+		"no gate": {func(s *spec.Spec) { s.Tasks.Gate, s.Evaluation.Every = "", 0 }, "promotion.alone: promotion has no split to compare on"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := paired()
+			s.Tasks.Gate, s.Promotion.Alone = "arithmetic:gate:5", true
+			test.change(&s)
+			err := s.WithDefaults().Validate()
+			if test.fault == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, test.fault)
+		})
+	}
+}
+
+func TestEvaluationsOfPoliciesShareNoTask(t *testing.T) {
+	t.Parallel()
+	s := paired()
+	require.Equal(t, 0, s.FirstTask("writer", 5), "promoted together, all begin with 0")
+	s.Promotion.Alone = true
+	require.Equal(t, []int{0, 5, 10, 15}, []int{s.FirstTask("checker", 5), s.FirstTask("writer", 5), s.FirstBaselineTask("checker", 5), s.FirstBaselineTask("writer", 5)})
+	require.Equal(t, 0, s.FirstTask("main", 5), "version 0 of all together")
+}
