@@ -326,6 +326,13 @@ func TestAPhaseThatBeginsWithAVersionKeepsNoModelsOfPolicies(t *testing.T) {
 	require.NotNil(t, s.Policies["writer"].LoRA, "the caller's copy does not change")
 }
 
+// paired returns a spec with two policies.
+func paired() spec.Spec {
+	s := valid()
+	s.Policies = map[string]spec.Policy{"checker": {}, "writer": {Match: []spec.PolicyMatch{{Agent: "writer"}}}}
+	return s
+}
+
 func TestPoliciesArePromotedAloneOnlyIfThatDiffers(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -1,11 +1,15 @@
 package workflows_test
 
 import (
+	"context"
+	"fmt"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/workflows"
@@ -127,4 +131,47 @@ func TestAReportThatFailsIsLeftOut(t *testing.T) {
 	require.Equal(t, 4, out.Promoted)
 	require.Nil(t, out.Before)
 	require.Nil(t, out.After)
+}
+
+func TestEachPolicyIsPromotedInTheOrderOfNames(t *testing.T) {
+	t.Parallel()
+	s := testSpec()
+	s.Policies = map[string]spec.Policy{"b": {}, "a": {Match: []spec.PolicyMatch{{Agent: "a"}}}, "rest": {Match: []spec.PolicyMatch{{Agent: "r"}}, Frozen: true}}
+	s.Promotion.Alone = true
+	fake := &fakeActivities{score: risingScore}
+	env := fake.environment(s)
+	var c *activities.Coordinator
+	var planned []string
+	env.OnActivity(c.PlanEvaluation, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.PlanEvaluationInput) (activities.PlanEvaluationResult, error) {
+		fake.mu.Lock()
+		defer fake.mu.Unlock()
+		planned = append(planned, fmt.Sprintf("%s@%d", in.Policy, in.Version))
+		out := activities.PlanEvaluationResult{Promoted: map[string]int{"a": 0, "b": 0, "rest": 0}, Baseline: in.Kind == record.Gate && in.Policy == "b" && in.Version == 2}
+		for _, p := range fake.promoted {
+			out.Promoted[p.Policy] = p.Version
+		}
+		return out, nil
+	})
+	env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+	var out workflows.TrainingResult
+	require.NoError(t, env.GetWorkflowResult(&out))
+	require.Equal(t, []string{"a@2", "b@2", "a@4", "b@4", "a@4"}, planned, "and what is promoted is tested at the end")
+	var moves []string
+	for _, p := range fake.promoted {
+		moves = append(moves, fmt.Sprintf("%s@%d", p.Policy, p.Version))
+	}
+	require.Equal(t, []string{"a@0", "b@0", "rest@0", "a@2"}, moves[:4])
+	require.NotContains(t, moves, "main@0", "no joint version is promoted")
+	first := map[int]map[string]int{} // versions by the ordinal of a task, of step 2
+	for _, r := range fake.rollouts {
+		if r.Rollout.Kind == record.Gate && r.Rollout.Step == 2 {
+			first[r.Rollout.Task] = r.Versions
+			require.Equal(t, r.Rollout.Task%10, r.Index)
+		}
+	}
+	require.Len(t, first, 30, "two candidates, and the baseline of the second")
+	require.Equal(t, map[string]int{"a": 2, "b": 0, "rest": 0}, first[0])
+	require.Equal(t, map[string]int{"a": 2, "b": 2, "rest": 0}, first[10])
+	require.Equal(t, map[string]int{"a": 2, "b": 0, "rest": 0}, first[39], "what is promoted, without the candidate")
+	require.Equal(t, 4, out.Policies["a"])
 }

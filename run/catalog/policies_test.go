@@ -134,3 +134,42 @@ func TestTheVersionsOfEachPolicyAreListed(t *testing.T) {
 		}
 	}
 }
+
+func TestAPolicyThatIsPromotedAloneHasItsOwnPromotedVersion(t *testing.T) {
+	t.Parallel()
+	s := newFakeRecords(t)
+	paired(t, s, 4)
+	ctx := t.Context()
+	_, _, err := s.store.CreateRun(ctx, record.Run{
+		Name: "alone", Spec: []byte(`{"model":{"codec":"compact"},"promotion":{"alone":true},"policies":{"writer":{"match":[{"agent":"writer"}]},"checker":{}}}`),
+		Splits: map[record.Kind]record.Split{record.Gate: {Digest: "sha256:g", Count: 4}},
+	})
+	require.NoError(t, err)
+	for _, policy := range []string{"main", "checker", "writer"} {
+		for n := range 3 {
+			v, err := s.store.Version(ctx, ofPair(policy, n))
+			require.NoError(t, err)
+			v.Run = "alone"
+			s.put(t, v)
+		}
+	}
+	listed, err := s.List(ctx)
+	require.NoError(t, err)
+	require.NotContains(t, listed, "alone:writer@promoted", "nothing is promoted yet")
+	for policy, version := range map[string]int{"checker": 2, "writer": 1} {
+		require.NoError(t, s.store.Promote(ctx, record.Promotion{Run: "alone", Policy: policy, DecisionID: "d", Version: version, Previous: -1, Source: record.SourceGate}))
+	}
+	for reference, want := range map[string]int{"alone:writer@promoted": 1, "alone:writer": 1, "alone:checker": 2, "alone:writer@newest": 2, "alone:writer@0": 0, "alone@1": 1} {
+		v, err := s.Find(ctx, reference)
+		require.NoError(t, err, reference)
+		require.Equal(t, want, v.Number, reference)
+	}
+	for _, reference := range []string{"alone", "alone@promoted"} {
+		_, err := s.Find(ctx, reference)
+		require.ErrorIs(t, err, model.ErrJoint)
+		require.EqualError(t, err, "the policies of run alone are promoted one by one: name one, such as alone:checker@promoted, or a number, such as alone@0")
+	}
+	listed, err = s.List(ctx)
+	require.NoError(t, err)
+	require.Subset(t, listed, []string{"alone:checker@promoted", "alone:writer@promoted"})
+}

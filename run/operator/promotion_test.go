@@ -163,3 +163,53 @@ func TestAVersionIsPromotedByHand(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 0, back.Version, "a rollback leads to what a person promoted")
 }
+
+func TestOneOfSeveralPoliciesIsMovedByHandOnlyIfEachIsPromotedAlone(t *testing.T) {
+	t.Parallel()
+	o, s := newOperator(t)
+	ctx := t.Context()
+	const policies = `"policies":{"checker":{},"writer":{"match":[{"agent":"w"}]}}`
+	for name, text := range map[string]string{"alone": `{"promotion":{"alone":true},` + policies + `}`, "together": `{` + policies + `}`, "single": `{}`} {
+		_, _, err := s.CreateRun(ctx, record.Run{Name: name, Spec: []byte(text), Splits: map[record.Kind]record.Split{record.Gate: {Digest: "sha256:g", Count: 4}}})
+		require.NoError(t, err)
+	}
+	for v := range 3 {
+		for _, policy := range []string{"checker", "writer"} {
+			_, _, err := s.PutVersion(ctx, model.Version{VersionID: model.VersionID{Run: "alone", Policy: policy, Number: v}})
+			require.NoError(t, err)
+		}
+	}
+	for i, e := range []record.Evaluation{{Policy: "main"}, {Policy: "writer", EvaluationResult: record.EvaluationResult{Version: 2}}} {
+		e.Run, e.Kind = "alone", record.Gate
+		require.NoError(t, s.PutEvaluation(ctx, e), i)
+	}
+	for _, policy := range []string{"checker", "writer"} {
+		require.NoError(t, s.Promote(ctx, record.Promotion{Run: "alone", Policy: policy, DecisionID: "a", Previous: -1}))
+	}
+	move := func(run, policy string, name record.ActionName, version *int) (string, error) {
+		a, err := o.Act(ctx, record.Action{ID: operator.NewID(), Run: run, Name: name, By: "ada@host", Input: record.ActionInput{Policy: policy, Version: version}})
+		return a.Result.Message, err
+	}
+	message, err := move("alone", "writer", record.ActionPromote, new(2))
+	require.NoError(t, err)
+	require.Contains(t, message, "writer, version 0 → 2")
+	p, err := s.Promoted(ctx, "alone", "checker")
+	require.NoError(t, err)
+	require.Equal(t, 0, p.Version, "the other stays")
+	_, err = move("alone", "writer", record.ActionRollback, nil)
+	require.NoError(t, err, "version 0 was evaluated with all others")
+	for _, test := range []struct {
+		run, policy, want string
+		version           int
+	}{
+		{"alone", "", "its policies are promoted one by one: name one, as in alone:checker", 2},
+		{"alone", "author", `it has no policy "author": it has checker, writer`, 2},
+		{"alone", "checker", "version 2 of run alone was not evaluated on the gate split", 2},
+		{"together", "writer", "its policies are promoted together: leave :writer out", 0},
+		{"single", "writer", `it has no policy "writer", since it trains only one: leave :writer out`, 0},
+	} {
+		message, err := move(test.run, test.policy, record.ActionPromote, &test.version)
+		require.ErrorIs(t, err, operator.ErrRefused)
+		require.Contains(t, message, test.want)
+	}
+}
