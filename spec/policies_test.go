@@ -347,7 +347,7 @@ func TestPoliciesArePromotedAloneOnlyIfThatDiffers(t *testing.T) {
 			s.Policies["writer"] = writer
 		}, "promotion.alone: only policies.checker is trained"},
 		"approval": {func(s *spec.Spec) { s.Promotion.Approval = true }, "promotion.alone: not with promotion.approval"},
-		"no gate": {func(s *spec.Spec) { s.Tasks.Gate, s.Evaluation.Every = "", 0 }, "promotion.alone: promotion has no split to compare on"},
+		"no gate":  {func(s *spec.Spec) { s.Tasks.Gate, s.Evaluation.Every = "", 0 }, "promotion.alone: promotion has no split to compare on"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -247,6 +247,8 @@ type formBody struct {
 	Seen     string // the state that the form shows
 	Version  string
 	Format   string
+	Policy   string   // the one of several whose files are exported
+	Policies []string // from which it is chosen
 	Values   string
 	Why      string // the reason
 	Promoted *int
@@ -292,6 +294,9 @@ func (p *Pages) ask(w http.ResponseWriter, r *http.Request, run record.Run, b fo
 			p.Fail(w, r, http.StatusInternalServerError, err)
 			return
 		}
+	}
+	if s, err := spec.Stored(run.Spec); k.TakesFormat && err == nil { // the exporter says what is wrong with the spec
+		b.Policies = s.PolicyNames()
 	}
 	if k.TakesNumbers {
 		var err error

@@ -259,6 +259,9 @@ func rowOf(a record.Action) row {
 	if a.Input.Version != nil {
 		what += " version " + strconv.Itoa(*a.Input.Version)
 	}
+	if a.Input.Policy != "" {
+		what += " of " + a.Input.Policy
+	}
 	if a.Input.Format != "" {
 		what += " as " + a.Input.Format
 	}
@@ -409,7 +412,7 @@ func (p *Pages) export(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	person := access.Of(r.Context())
-	sent := formBody{ID: r.PostForm.Get("id"), Version: r.PostForm.Get("version"), Format: r.PostForm.Get("format"), Why: strings.TrimSpace(r.PostForm.Get("reason"))}
+	sent := formBody{ID: r.PostForm.Get("id"), Version: r.PostForm.Get("version"), Format: r.PostForm.Get("format"), Policy: r.PostForm.Get("policy"), Why: strings.TrimSpace(r.PostForm.Get("reason"))}
 	again := func(code int, problem string) {
 		sent.Problem = problem
 		p.ask(w, r, run, sent, code)
@@ -423,7 +426,7 @@ func (p *Pages) export(w http.ResponseWriter, r *http.Request) {
 		again(http.StatusUnprocessableEntity, err.Error())
 		return
 	}
-	a.By, a.Input.Format = person.Name, sent.Format
+	a.By, a.Input.Format, a.Input.Policy = person.Name, sent.Format, sent.Policy
 	ctx, cancel := context.WithTimeout(r.Context(), exportTimeout)
 	defer cancel()
 	dir, done, a, err := p.Exporter.Export(ctx, a)
@@ -438,6 +441,9 @@ func (p *Pages) export(w http.ResponseWriter, r *http.Request) {
 	}
 	defer func() { _ = done() }() // what stays is in the folder of temporary files
 	name := fmt.Sprintf("%s-%d.tar", run.Name, *a.Input.Version)
+	if sent.Policy != "" {
+		name = fmt.Sprintf("%s-%s-%d.tar", run.Name, sent.Policy, *a.Input.Version)
+	}
 	w.Header().Set("Content-Type", "application/x-tar")
 	w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
 	archive := tar.NewWriter(w)

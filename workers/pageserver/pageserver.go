@@ -327,7 +327,11 @@ func (e *exporter) Export(ctx context.Context, a record.Action) (dir string, don
 		if errors.Is(err, export.ErrFormat) || errors.Is(err, record.ErrNotFound) || errors.Is(err, operator.ErrRefused) {
 			return record.ActionResult{}, operator.Refuse("%s", err)
 		}
-		return record.ActionResult{Message: fmt.Sprintf("version %d was given out as %s", *a.Input.Version, a.Input.Format)}, err
+		of := ""
+		if a.Input.Policy != "" {
+			of = " of " + a.Input.Policy
+		}
+		return record.ActionResult{Message: fmt.Sprintf("version %d%s was given out as %s", *a.Input.Version, of, a.Input.Format)}, err
 	})
 	if err == nil && dir == "" { // it was sent twice, and is on record once
 		err = write()
@@ -335,8 +339,20 @@ func (e *exporter) Export(ctx context.Context, a record.Action) (dir string, don
 	return dir, func() error { return os.RemoveAll(dir) }, out, err
 }
 
+// policyName returns how references name the policy of an action: RUN, or RUN:POLICY.
+func policyName(a record.Action) string {
+	if a.Input.Policy == "" {
+		return a.Run
+	}
+	return a.Run + ":" + a.Input.Policy
+}
+
 func (e *exporter) write(ctx context.Context, a record.Action, dir string) error {
-	id := model.VersionID{Run: a.Run, Policy: model.DefaultPolicy, Number: *a.Input.Version}
+	_, policy, err := e.records.Catalog.Policy(ctx, policyName(a))
+	if err != nil {
+		return err
+	}
+	id := model.VersionID{Run: a.Run, Policy: policy, Number: *a.Input.Version}
 	if !slices.Contains([]string{export.HF, export.PEFT}, a.Input.Format) {
 		return operator.Refuse("format: %q: want hf or peft; `%s` writes the other formats", a.Input.Format, shell.Command("export", id.String(), "FILE.gguf"))
 	}
@@ -357,7 +373,7 @@ func (e *exporter) write(ctx context.Context, a record.Action, dir string) error
 	if a.Input.Format == export.PEFT && k.Adapter == nil {
 		return operator.Refuse("format: the model was trained as a whole, and has no adapter: take hf")
 	}
-	_, err = export.Version{Name: id.String(), Model: sp.Model, Checkpoint: k, Blobs: e.records.Blobs}.Write(ctx, dir, a.Input.Format, "")
+	_, err = export.Version{Name: id.String(), Model: sp.ForPolicy(policy).Model, Checkpoint: k, Blobs: e.records.Blobs}.Write(ctx, dir, a.Input.Format, "")
 	return err
 }
 
