@@ -165,8 +165,54 @@ func TestTheFleetsPageGivesVersionsOut(t *testing.T) {
 	require.Equal(t, 1, done)
 	_, body, _ = reader.ask(http.MethodGet, "/runs/fleet-run/actions", nil)
 	require.Contains(t, body, "Export version 0 as hf")
+	requireOnePolicyIsGivenOut(t, s, flags[3], operator)
 	r.stop()
 	require.Zero(t, <-r.code, r.log.String())
+}
+
+// requireOnePolicyIsGivenOut puts a run with two policies on record, and exports one of them.
+func requireOnePolicyIsGivenOut(t *testing.T, s *store.Store, folder string, operator *tab) {
+	t.Helper()
+	blobs, err := blob.Open(folder)
+	require.NoError(t, err)
+	text, err := json.Marshal(spec.Spec{
+		Agent: spec.Agent{Command: []string{"agent"}}, Model: spec.Model{Codec: dialog.CompactName},
+		Policies: map[string]spec.Policy{"checker": {}, "writer": {Match: []spec.PolicyMatch{{Agent: "writer"}}}},
+	}.WithDefaults())
+	require.NoError(t, err)
+	_, _, err = s.CreateRun(t.Context(), record.Run{Name: "pair", WorkflowID: "pair", Spec: text})
+	require.NoError(t, err)
+	a := model.Architecture{VocabSize: dialog.Compact().VocabSize(), HiddenSize: 8, Layers: 1, Heads: 2, KVHeads: 1, HeadDim: 4, FeedForward: 8, MaxPositions: 256, RopeTheta: 10000, NormEpsilon: 1e-6}
+	weights := map[string]model.Weights{}
+	for i, policy := range []string{"checker", "writer"} {
+		c := model.Checkpoint{Architecture: a, Weights: a.Init(uint64(i + 2))}
+		manifest, digest, err := checkpoint.Save(t.Context(), blobs, c, model.Manifest{Policy: policy, Parent: -1, Codec: dialog.CompactName})
+		require.NoError(t, err)
+		_, _, err = s.PutVersion(t.Context(), model.Version{VersionID: model.VersionID{Run: "pair", Policy: policy}, Parent: -1, Manifest: manifest, Weights: digest})
+		require.NoError(t, err)
+		weights[policy] = c.Weights
+	}
+	const form = "/runs/pair/actions/export"
+	code, body, _ := operator.ask(http.MethodGet, form+"?version=0", nil)
+	require.Equal(t, http.StatusOK, code)
+	require.Contains(t, body, "<option>writer</option>")
+	sent := url.Values{"version": {"0"}, "format": {"hf"}, "policy": {"writer"}}
+	for _, m := range regexp.MustCompile(`name="(token|id)" value="([^"]*)"`).FindAllStringSubmatch(body, -1) {
+		sent.Set(m[1], html.UnescapeString(m[2]))
+	}
+	for policy, want := range map[string]string{"": "has several policies", "author": "no policy"} {
+		wrong := url.Values{"id": {"other-" + policy}, "token": sent["token"], "version": {"0"}, "format": {"hf"}, "policy": {policy}}
+		code, body, _ = operator.ask(http.MethodPost, form, wrong)
+		require.Equal(t, http.StatusUnprocessableEntity, code, want)
+		require.Contains(t, body, want)
+	}
+	code, body, _ = operator.ask(http.MethodPost, form, sent)
+	require.Equal(t, http.StatusOK, code, body)
+	directory := t.TempDir()
+	untar(t, strings.NewReader(body), directory)
+	_, written, err := hf.ReadDirectory(directory)
+	require.NoError(t, err)
+	require.Equal(t, weights["writer"], written)
 }
 
 // untar writes the files of an archive into a folder.
