@@ -182,10 +182,71 @@ func TestRewardsAreCompleteAndWithoutGreedyOnes(t *testing.T) {
 	var e record.Evaluation
 	e.Run, e.Kind, e.Tasks, e.Rollouts = "a", record.Test, 2, 4
 	all := scores{{Task: 0, Sample: 0, Reward: 1}, {Task: 0, Sample: 1}, {Task: 0, Sample: 2, Reward: 9}, {Task: 1, Sample: 0}, {Task: 1, Sample: 1, Reward: 1}}
-	rewards, err := evaluation.Rewards(t.Context(), all, e)
+	rewards, err := evaluation.Rewards(t.Context(), all, e, spec.Spec{})
 	require.NoError(t, err)
 	require.Equal(t, [][]float64{{1, 0}, {0, 1}}, rewards)
-	_, err = evaluation.Rewards(t.Context(), all[:4], e)
+	_, err = evaluation.Rewards(t.Context(), all[:4], e, spec.Spec{})
 	require.ErrorIs(t, err, evaluation.ErrIncomplete)
 	require.ErrorContains(t, err, "3 of 4 are on record")
+}
+
+func TestRewardsOfAPolicyThatIsPromotedAloneAreItsOwn(t *testing.T) {
+	t.Parallel()
+	of := spec.Spec{Promotion: spec.Promotion{Alone: true}, Policies: map[string]spec.Policy{"checker": {}, "frozen": {Frozen: true}, "writer": {}}}
+	all := scores{{Task: 0, Reward: 1}, {Task: 1, Reward: 2}, {Task: 2, Reward: 3}, {Task: 3, Reward: 4}}
+	e := record.Evaluation{Run: "a"}
+	e.Kind, e.Version, e.Tasks, e.Rollouts = record.Gate, 4, 2, 2
+	for policy, want := range map[string][][]float64{"checker": {{1}, {2}}, "writer": {{3}, {4}}, "main": {{1}, {2}}} {
+		e.Policy = policy
+		rewards, err := evaluation.Rewards(t.Context(), all, e, of)
+		require.NoError(t, err)
+		require.Equal(t, want, rewards, policy)
+	}
+	e.Policy = "writer"
+	_, err := evaluation.Rewards(t.Context(), all[:3], e, of)
+	require.ErrorContains(t, err, "evaluation of a:writer@4 on gate")
+}
+
+func TestAComparisonOfAPolicySaysIfTheOthersDiffer(t *testing.T) {
+	t.Parallel()
+	a, b := set("a", []float64{0}), set("a", []float64{1})
+	for i, s := range []*evaluation.Set{&a, &b} {
+		s.Spec.Policies = map[string]spec.Policy{"checker": {}, "writer": {}}
+		s.Policy, s.Version, s.Versions = "writer", i+1, map[string]int{"checker": 3 * i, "writer": i + 1}
+	}
+	c, err := evaluation.Compare(a, b, "")
+	require.NoError(t, err)
+	require.Equal(t, []string{"version of checker: 0 against 3"}, c.Remarks)
+	require.Equal(t, "writer", c.B.Policy)
+	require.Contains(t, c.B.String(), "a:writer@2 on test")
+}
+
+// evaluated is a store with evaluations of one run.
+type evaluated struct {
+	evaluation.Store
+	all []record.Evaluation
+}
+
+func (e evaluated) Evaluations(context.Context, string) ([]record.Evaluation, error) { return e.all, nil }
+
+func TestAnEvaluationOfAPolicyIsFoundByItsName(t *testing.T) {
+	t.Parallel()
+	var s evaluated
+	for policy, version := range map[string]int{"main": 0, "checker": 4, "writer": 4} {
+		e := record.Evaluation{Run: "a", Policy: policy}
+		e.Kind, e.Version = record.Gate, version
+		s.all = append(s.all, e)
+	}
+	for reference, want := range map[string]string{"a:writer@4": "writer", "a:checker": "checker", "a@0": "main", "a": "main"} {
+		e, err := evaluation.Find(t.Context(), s, reference, "")
+		require.NoError(t, err, reference)
+		require.Equal(t, want, e.Policy, reference)
+	}
+	_, err := evaluation.Find(t.Context(), s, "a@4", "")
+	require.ErrorContains(t, err, "a:writer@4 on gate")
+	_, err = evaluation.Find(t.Context(), s, "a:writer@3", "")
+	require.ErrorIs(t, err, evaluation.ErrNoEvaluation)
+	s.all = s.all[:0]
+	_, err = evaluation.Find(t.Context(), s, "a:writer@4", "")
+	require.ErrorContains(t, err, "leave :writer out")
 }
