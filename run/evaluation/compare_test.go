@@ -227,7 +227,9 @@ type evaluated struct {
 	all []record.Evaluation
 }
 
-func (e evaluated) Evaluations(context.Context, string) ([]record.Evaluation, error) { return e.all, nil }
+func (e evaluated) Evaluations(context.Context, string) ([]record.Evaluation, error) {
+	return e.all, nil
+}
 
 func TestAnEvaluationOfAPolicyIsFoundByItsName(t *testing.T) {
 	t.Parallel()
