@@ -53,7 +53,7 @@ func (w *testEnv) recorded(policy string, version int) {
 	}))
 }
 
-// plan returns with what version 4 of a policy is evaluated.
+// planOf returns with what version 4 of a policy is evaluated.
 func (w *testEnv) planOf(policy string) activities.PlanEvaluationResult {
 	w.t.Helper()
 	out, err := do[activities.PlanEvaluationResult](w.t, w.coordinator.PlanEvaluation, activities.PlanEvaluationInput{Run: "demo", Kind: record.Gate, Policy: policy, Version: 4})
