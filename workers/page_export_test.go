@@ -201,7 +201,7 @@ func requireOnePolicyIsGivenOut(t *testing.T, s *store.Store, folder string, ope
 		sent.Set(m[1], html.UnescapeString(m[2]))
 	}
 	for policy, want := range map[string]string{"": "has several policies", "author": "no policy"} {
-		wrong := url.Values{"id": {"other-" + policy}, "token": sent["token"], "version": {"0"}, "format": {"hf"}, "policy": {policy}}
+		wrong := url.Values{"id": {"refused-" + policy}, "token": sent["token"], "version": {"0"}, "format": {"hf"}, "policy": {policy}}
 		code, body, _ = operator.ask(http.MethodPost, form, wrong)
 		require.Equal(t, http.StatusUnprocessableEntity, code, want)
 		require.Contains(t, body, want)
