@@ -124,10 +124,11 @@ func TestOnlyAnArchiveThatNothingNamesIsSwept(t *testing.T) {
 		ctx := t.Context()
 		run := endedRun(t, s, "demo")
 		swept := func() (digests []string) {
-			require.NoError(t, s.CollectAbandoned(ctx, time.Now().Add(time.Hour), func(abandoned, _, _ []string) error {
+			_, err := s.CollectAbandoned(ctx, time.Now().Add(time.Hour), nil, func(abandoned, _, _ []string) ([]string, error) {
 				digests = abandoned
-				return nil
-			}))
+				return abandoned, nil
+			})
+			require.NoError(t, err)
 			return digests
 		}
 		drop := func(digest string) (removed bool) {
