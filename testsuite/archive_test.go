@@ -79,7 +79,7 @@ func archived(ctx context.Context, t *testing.T, st *stack.Stack, name string, a
 // noTemporal fails if an extraction asks for Temporal.
 func noTemporal() (archive.Temporal, error) {
 	return archive.Temporal{}, errors.New("Temporal was asked")
-} //nolint:staticcheck // a name
+}
 
 // deleteHistories removes all that Temporal has of a run.
 func deleteHistories(ctx context.Context, t *testing.T, st *stack.Stack, run record.Run) {

@@ -96,7 +96,7 @@ type Temporal struct {
 }
 
 // errGone means that Temporal has deleted an execution since it was listed.
-var errGone = errors.New("Temporal has deleted it") //nolint:staticcheck // a name
+var errGone = errors.New("Temporal has deleted it")
 
 // Write writes the histories of a run to files, the manifest last. before is an archive of the
 // same run, nil if there is none: its histories are taken from there. closedOnly leaves out
