@@ -41,18 +41,18 @@ func (c *Coordinator) PlanEvaluation(ctx context.Context, in PlanEvaluationInput
 	if err != nil {
 		return out, err
 	}
-	if in.Kind == record.Gate {
-		before, ok, err := c.recordedDecision(ctx, in.Run, in.Policy, in.Version)
-		if err != nil {
-			return out, err
-		}
-		if ok && before.Decision.Versions != nil {
-			out.Promoted = before.Decision.Versions
-			return out, nil
-		}
-	}
 	if out.Promoted, err = c.promotedOf(ctx, in.Run, s); err != nil {
 		return out, err
+	}
+	var before DecidePromotionResult
+	decided := false
+	if in.Kind == record.Gate {
+		if before, decided, err = c.recordedDecision(ctx, in.Run, in.Policy, in.Version); err != nil {
+			return out, err
+		}
+		if decided && before.Decision.Versions != nil {
+			out.Promoted = before.Decision.Versions
+		}
 	}
 	evaluations, err := c.Ledger.Evaluations(ctx, in.Run)
 	if err != nil {
@@ -62,6 +62,7 @@ func (c *Coordinator) PlanEvaluation(ctx context.Context, in PlanEvaluationInput
 	if slices.ContainsFunc(evaluations, func(e record.Evaluation) bool {
 		return e.Kind == in.Kind && e.Policy == in.Policy && e.Version == in.Version
 	}) {
+		// A decision that was refused because another policy moved has what is promoted since.
 		versions, err := c.versionsOf(ctx, in.Run, b)
 		if err != nil {
 			return out, err
@@ -70,6 +71,9 @@ func (c *Coordinator) PlanEvaluation(ctx context.Context, in PlanEvaluationInput
 			versions[in.Policy] = out.Promoted[in.Policy]
 			out.Promoted = versions
 		}
+	}
+	if decided {
+		return out, nil
 	}
 	if in.Kind == record.Gate {
 		_, found, err := c.findBlock(ctx, run, s, evaluations, out.Promoted)

@@ -57,7 +57,7 @@ type Coordinator struct {
 	// WhyNotIsolated returns why this machine can't isolate an agent that is a command, or ""
 	// if it can. An error means that it could not find out. It is asked for runs whose
 	// specs leave agent.sandbox out.
-	WhyNotIsolated func(ctx context.Context) (string, error)
+	WhyNotIsolated func(ctx context.Context, a spec.Agent) (string, error)
 	// Directory is the working directory of commands if a workflow's input sets none.
 	Directory string
 
@@ -153,7 +153,7 @@ func (c *Coordinator) create(ctx context.Context, in PrepareRunInput) (record.Ru
 // decideSandbox writes into a spec whether its agents are isolated, so that all attempts of
 // a run are alike, whatever the machine of each worker.
 func (c *Coordinator) decideSandbox(ctx context.Context, s spec.Spec) (spec.Spec, error) {
-	decided, err := s.DecideSandbox(func() (string, error) { return c.WhyNotIsolated(ctx) })
+	decided, err := s.DecideSandbox(func() (string, error) { return c.WhyNotIsolated(ctx, s.Agent) })
 	var faults *spec.Faults
 	switch {
 	case errors.As(err, &faults):

@@ -18,7 +18,7 @@ type isolating struct {
 	err    error
 }
 
-func (i isolating) why(context.Context) (string, error) { return i.reason, i.err }
+func (i isolating) why(context.Context, spec.Agent) (string, error) { return i.reason, i.err }
 
 // preparedOn prepares a run of a command on a machine and returns its row with its agent.
 func preparedOn(t *testing.T, machine isolating, change func(*spec.Agent)) (record.Run, spec.Agent, error) {

@@ -60,7 +60,7 @@ func newTestEnv(t testing.TB) *testEnv {
 	w.catalog = catalog.Catalog{Store: w.store, Blobs: w.blobs}
 	w.coordinator = &activities.Coordinator{
 		Runs: w.store, Ledger: w.store, Attempts: w.store, Blobs: w.blobs, Cluster: cluster(true), Codecs: dialog.Named, Directory: w.dir,
-		WhyNotIsolated: func(context.Context) (string, error) { return "", nil },
+		WhyNotIsolated: func(context.Context, spec.Agent) (string, error) { return "", nil },
 	}
 	w.write("tasks.jsonl", `{"id":"a","input":"6*7","answer":"42"}`+"\n"+`{"id":"b","input":"2-5","answer":"-3"}`+"\n")
 	small := model.Architecture{

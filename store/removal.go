@@ -49,7 +49,7 @@ func (s *Store) changeRows(ctx context.Context, change, table, where string, arg
 				return err
 			}
 			// The commit takes about as long as the statements.
-			for ended = false; !ended && changed < rows && time.Since(began) < removalTarget/2; {
+			for ended = false; !ended && changed < rows && (changed == 0 || time.Since(began) < removalTarget/2); {
 				some := min(rowsAtOnce, rows-changed)
 				n, err := t.Exec(bySQLite, append(slices.Clone(args), some)...)
 				if err != nil {

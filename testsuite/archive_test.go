@@ -42,7 +42,8 @@ func archivesOn(t *testing.T, claim func(t *testing.T, st *stack.Stack)) {
 			t.Parallel()
 			skipShort(t, "starts a Temporal server")
 			st, err := stack.Start(t.Context(), stack.Options{
-				Dir: t.TempDir(), Store: url(t), Agents: agent.Registry{"calculator": calculate}, Log: zap.NewNop(), Reconcile: 100 * time.Millisecond,
+				Archive: 24 * time.Hour, // the test archives by itself
+				Dir:     t.TempDir(), Store: url(t), Agents: agent.Registry{"calculator": calculate}, Log: zap.NewNop(), Reconcile: 100 * time.Millisecond,
 			})
 			require.NoError(t, err)
 			t.Cleanup(func() { require.NoError(t, st.Close()) })
@@ -211,7 +212,7 @@ func TestTheArchiveOfARunThatWentOnHasWhatItHadBefore(t *testing.T) {
 		ids, _ := points(eventsOf(ctx, t, st.Client, "demo"))
 		_, err = runstate.Histories{Client: st.Client, Namespace: st.Namespace()}.Delete(ctx, run, func(id string) bool { return strings.Contains(id, "/") })
 		require.NoError(t, err)
-		_, err = reset(ctx, st.Client, "demo", "", ids[len(ids)-1])
+		_, err = reset(ctx, st.Client, "demo", "", ids[0])
 		require.NoError(t, err)
 		require.Eventually(t, func() bool {
 			now, err := st.Store.Run(ctx, "demo")
@@ -236,7 +237,8 @@ func TestTheArchiveGoesWithAForgottenTaskAndWithTheRun(t *testing.T) {
 	t.Parallel()
 	skipShort(t, "starts a Temporal server")
 	ctx := t.Context()
-	st := start(ctx, t, t.TempDir())
+	st, err := stack.Start(ctx, stack.Options{Dir: t.TempDir(), Agents: agent.Registry{"calculator": calculate}, Log: zap.NewNop(), Reconcile: 100 * time.Millisecond, Archive: 24 * time.Hour})
+	require.NoError(t, err)
 	defer func() { require.NoError(t, st.Close()) }()
 	const gone, kept = "zanzibar7931", "quokkas4410"
 	plantedRun(ctx, t, st, "demo", "", gone, kept)

@@ -43,14 +43,21 @@ func TestAnAgentCannotReadTheStoreUnlessTheSpecTurnsIsolationOff(t *testing.T) {
 	s.Model.Version, s.Tasks.Gate, s.Evaluation.Samples = "", tasks, 1
 	s.Agent = spec.Agent{Command: []string{program}, Environment: map[string]string{agentVariable: lookingAgent, lookedAt: shared.dir}}
 
+	if err := sandbox.Check(ctx); err != nil {
+		t.Skip(err)
+	}
 	isolation, want := spec.SandboxProcess, 1.0
-	if sandbox.Check(ctx) != nil {
+	if sandbox.Unfit(filepath.Dir(program), []string{program}, nil) != "" { // it lies below /tmp
 		isolation, want = spec.SandboxNone, 0
 	}
 	for _, c := range []struct {
 		run, sandbox, isolation string
 		reward                  float64
-	}{{"left-out", "", isolation, want}, {"turned-off", spec.SandboxNone, spec.SandboxNone, 0}} {
+	}{
+		{"isolated", spec.SandboxProcess, spec.SandboxProcess, 1},
+		{"turned-off", spec.SandboxNone, spec.SandboxNone, 0},
+		{"left-out", "", isolation, want},
+	} {
 		s.Agent.Sandbox = c.sandbox
 		result := mustTrain(ctx, t, st, c.run, s.WithDefaults())
 		require.Equal(t, 1, result.Evaluation.Rollouts)

@@ -30,10 +30,13 @@ func (t *trainingRun) checkBudget(ctx workflow.Context) error {
 			continue // a person has changed it in the meantime
 		}
 		last, err := t.begun(ctx)
-		if err != nil || t.Stop != nil {
+		switch {
+		case err != nil || t.Stop != nil:
 			return err
+		case *t.specAt(t.started() + 1).Budget != *budget:
+			continue
 		}
-		t.Stop = &record.Stop{By: stoppedByBudget, Reason: r.UsedUp, After: last}
+		t.Stop, t.Paused = &record.Stop{By: stoppedByBudget, Reason: r.UsedUp, After: last}, false
 		workflow.SetCurrentDetails(ctx, t.details())
 		return nil
 	}

@@ -139,7 +139,7 @@ func (t *trainingRun) stopAfterSteps(ctx workflow.Context, in ControlInput) (Upd
 	if err != nil {
 		return UpdateResult{}, err
 	}
-	t.Stop = &record.Stop{By: in.By, Reason: shortReason(in.Reason), After: last}
+	t.Stop, t.Paused = &record.Stop{By: in.By, Reason: shortReason(in.Reason), After: last}, false
 	workflow.SetCurrentDetails(ctx, t.details())
 	if t.optimizes {
 		return UpdateResult{Message: "the search ends with the best prompts so far, asked by " + in.By}, nil
@@ -221,24 +221,17 @@ func checkSearchKeys(values map[string]float64) error {
 	return nil
 }
 
-// set changes keys of the spec from the first step that has not yet begun. Of two changes,
-// the one that came first is made first.
+// set changes keys of the spec from the first step that has not yet begun. After a reset that
+// may be a step on record, whose result stays as it is.
 func (t *trainingRun) set(ctx workflow.Context, in SetInput) (UpdateResult, error) {
-	if err := t.settings.Lock(ctx); err != nil {
-		return UpdateResult{}, err
-	}
-	defer t.settings.Unlock()
-	if err := t.awaitPrepared(ctx); err != nil {
-		return UpdateResult{}, err
-	}
-	last, err := t.begun(ctx)
+	err := t.awaitPrepared(ctx)
 	if err == nil {
 		err = t.checkSet(in)
 	}
 	if err != nil {
 		return UpdateResult{}, err
 	}
-	s := Setting{From: last + 1, By: in.By, Values: in.Values}
+	s := Setting{From: t.started() + 1, By: in.By, Values: in.Values}
 	t.Settings = append(t.Settings, s)
 	if t.optimizes {
 		return UpdateResult{s.From, "set by " + in.By}, nil

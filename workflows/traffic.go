@@ -168,6 +168,8 @@ func (t *trainingRun) segment(ctx workflow.Context) (UpdateResult, error) {
 	t.enter(ctx, PhaseUpdate, fmt.Sprintf("step %d", step))
 	var c *activities.Coordinator
 	in := activities.ChooseSegmentInput{Run: t.Run, Policy: model.DefaultPolicy, Step: step}
+	t.learning = true // since what is chosen is used
+	defer func() { t.learning = false }()
 	var chosen activities.ChooseSegmentResult
 	err := workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("segment of step %d", step)), c.ChooseSegment, in).Get(ctx, &chosen)
 	if err != nil {
@@ -176,8 +178,6 @@ func (t *trainingRun) segment(ctx workflow.Context) (UpdateResult, error) {
 	if chosen.Reason != "" {
 		return UpdateResult{Message: "no step: " + chosen.Reason}, nil
 	}
-	t.learning = true
-	defer func() { t.learning = false }()
 	var batch activities.SegmentBatchResult
 	if err := workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("batch of step %d", step)), c.SegmentBatch, in).Get(ctx, &batch); err != nil {
 		return UpdateResult{}, err

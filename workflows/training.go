@@ -53,8 +53,6 @@ type trainingRun struct {
 	children workflow.Semaphore // bounds the children of all steps in flight
 	// pointer guards the promoted version while a decision about it is made.
 	pointer workflow.Mutex
-	// settings guards the order of what is set.
-	settings workflow.Mutex
 	// lookups counts the Updates for which the last step on record is being looked up.
 	lookups int
 	// deciding counts the candidates about which a decision is being put on record, since
@@ -79,7 +77,7 @@ func newTrainingRun(ctx workflow.Context, state *TrainingState) *trainingRun {
 	if state == nil {
 		state = &TrainingState{Run: workflow.GetInfo(ctx).WorkflowExecution.ID}
 	}
-	return &trainingRun{TrainingState: state, children: workflow.NewSemaphore(ctx, window), pointer: workflow.NewMutex(ctx), settings: workflow.NewMutex(ctx)}
+	return &trainingRun{TrainingState: state, children: workflow.NewSemaphore(ctx, window), pointer: workflow.NewMutex(ctx)}
 }
 
 // run continues from the state.

@@ -14,10 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// emptied returns the directories that are private and empty in a sandbox: others put
-// there what may be secret, and sockets.
-func emptied() []string { return []string{"/tmp", "/var/tmp", "/run", "/var/run"} }
-
 // machineOnly returns directories with which the kernel tells root about itself.
 func machineOnly() []string {
 	return []string{"/sys/firmware", "/sys/fs/bpf", "/sys/kernel/debug", "/sys/kernel/security", "/sys/kernel/tracing"}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -229,3 +230,44 @@ type message struct {
 
 // messageBytes bounds a message.
 const messageBytes = 16 << 10
+
+// emptied returns the directories that are private and empty in a sandbox: others put
+// there what may be secret, and sockets.
+func emptied() []string { return []string{"/tmp", "/var/tmp", "/run", "/var/run"} }
+
+// Unfit returns why a program would not find what it needs in a sandbox, or "". It starts in a
+// directory, and hidden lists absolute paths that a policy hides. What lies below a directory
+// that is empty in a sandbox is unfit, since only the working directory and the named files are
+// shown there, and not what they use.
+func Unfit(directory string, args, hidden []string) string {
+	program := args[0]
+	if path, err := exec.LookPath(program); err == nil {
+		program = path
+	}
+	if !filepath.IsAbs(program) {
+		program = filepath.Join(directory, program)
+	}
+	for _, one := range []struct{ what, path string }{{"agent.directory", directory}, {"its program", program}} {
+		for _, path := range []string{one.path, resolved(one.path)} {
+			for _, empty := range emptied() {
+				if path == empty || strings.HasPrefix(path, empty+"/") {
+					return fmt.Sprintf("%s, %s, lies below %s, which is empty in a sandbox", one.what, path, empty)
+				}
+			}
+		}
+	}
+	for _, path := range hidden {
+		if resolved(path) == resolved(directory) {
+			return fmt.Sprintf("%s, which is to be hidden from an isolated agent, is agent.directory: put the store into a directory of its own", path)
+		}
+	}
+	return ""
+}
+
+// resolved returns a path without symbolic links, or as it is if it can't be followed.
+func resolved(path string) string {
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		return target
+	}
+	return path
+}

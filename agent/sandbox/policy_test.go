@@ -50,3 +50,28 @@ func TestSecretsAreThoseOfTheUserThatExist(t *testing.T) {
 	got := sandbox.Secrets(home)[:2]
 	require.Empty(t, cmp.Diff([]string{filepath.Join(home, ".netrc"), filepath.Join(home, ".ssh")}, got))
 }
+
+func TestWhatLiesWhereASandboxIsEmptyIsUnfit(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("/tmp", "unfit-")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	link := filepath.Join(dir, "python")
+	require.NoError(t, os.Symlink("/bin/sh", link))
+	store := "/usr/share"
+	for name, c := range map[string]struct {
+		directory string
+		args      []string
+		hidden    []string
+		want      string
+	}{
+		"a directory":             {"/tmp/project", []string{"/bin/sh"}, nil, "agent.directory, /tmp/project, lies below /tmp, which is empty in a sandbox"},
+		"the empty place itself":  {"/var/tmp", []string{"/bin/sh"}, nil, "agent.directory, /var/tmp, lies below /var/tmp, which is empty in a sandbox"},
+		"a link in it":            {"/usr", []string{link, "agent.py"}, nil, "its program, " + link + ", lies below /tmp, which is empty in a sandbox"},
+		"a hidden directory":      {store, []string{"/bin/sh"}, []string{"/etc", store}, "/usr/share, which is to be hidden from an isolated agent, is agent.directory: put the store into a directory of its own"},
+		"a program of the system": {"/usr", []string{"sh", "agent.sh"}, []string{store}, ""},
+		"a name like it":          {"/usr", []string{"/tmpfs/agent"}, nil, ""},
+	} {
+		require.Equal(t, c.want, sandbox.Unfit(c.directory, c.args, c.hidden), name)
+	}
+}

@@ -180,6 +180,9 @@ func check(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	home, err := os.MkdirTemp("", "fulgurite-check-")
+	if errors.Is(err, unix.EROFS) || errors.Is(err, unix.EACCES) {
+		return fmt.Errorf("%w: make a directory for a sandbox: %w", ErrUnavailable, err)
+	}
 	if err != nil {
 		return fmt.Errorf("make a directory for a sandbox: %w", err)
 	}
@@ -202,7 +205,7 @@ func check(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err != nil:
-		return fmt.Errorf("%w: its first process died: %w", ErrUnavailable, err)
+		return fmt.Errorf("check for sandboxes: the first process died: %w", err)
 	case m.Unavailable != "":
 		return fmt.Errorf("%w: %s", ErrUnavailable, m.Unavailable)
 	case m.Error != "":

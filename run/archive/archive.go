@@ -134,6 +134,7 @@ func (t Temporal) Write(ctx context.Context, run record.Run, before *Reader, clo
 			h.Events, err = t.write(ctx, h, to)
 		}
 		if errors.Is(err, errGone) {
+			m.Complete = false
 			continue
 		}
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"time"
 
 	"go.temporal.io/api/serviceerror"
@@ -94,6 +95,8 @@ func (a *Archiver) Step(ctx context.Context) error {
 	if a.retryAfter == nil {
 		a.retryAfter = map[string]time.Time{}
 	}
+	// Several processes begin with different runs.
+	rand.Shuffle(len(runs), func(i, k int) { runs[i], runs[k] = runs[k], runs[i] })
 	var all []error
 	for n, i := 0, 0; i < len(runs) && n < maxRuns && ctx.Err() == nil; i++ {
 		run := runs[i]
@@ -130,9 +133,14 @@ func (a *Archiver) archive(ctx context.Context, run record.Run, patience time.Du
 	var earlier *Reader
 	if before.Digest != "" {
 		if earlier, err = Open(ctx, a.Blobs, before); err != nil {
-			return err
+			if ctx.Err() != nil {
+				return err
+			}
+			// What Temporal still has is more than nothing.
+			a.Log.Warn("an archive can't be read: the run is archived without what only that has", zap.String("run", run.Name), zap.Error(err))
+		} else {
+			defer func() { _ = earlier.Close() }() // only read
 		}
-		defer func() { _ = earlier.Close() }() // only read
 	}
 	if run.Status != record.Running {
 		if err := a.settled(ctx, run, patience); err != nil {

@@ -271,6 +271,7 @@ func (f *Forgetter) planWeights(ctx context.Context, r record.Run, keep spec.Kee
 		return skipped(r, err)
 	}
 	unkept := map[string]bool{} // manifests
+	var gone []int              // joint versions, those too that went before
 	for _, policy := range policies {
 		h, err := f.Store.Holdings(ctx, r.Name, policy)
 		if err != nil {
@@ -281,13 +282,16 @@ func (f *Forgetter) planWeights(ctx context.Context, r record.Run, keep spec.Kee
 			out.Versions = append(out.Versions, unneeded...)
 		} else if !model.IsCritic(policy) {
 			promoted := promotedVersions(h.Promotions, keep.Promoted) // none, unless it is promoted alone
-			unneeded = slices.DeleteFunc(slices.Clone(out.Versions), func(n int) bool { return promoted[n] })
+			unneeded = slices.DeleteFunc(slices.Clone(gone), func(n int) bool { return promoted[n] })
 		}
 		versions, err := f.Store.Versions(ctx, r.Name, policy)
 		if err != nil {
 			return err
 		}
 		for _, v := range versions {
+			if policy == model.DefaultPolicy && (!v.Collected.IsZero() || slices.Contains(unneeded, v.Number)) {
+				gone = append(gone, v.Number)
+			}
 			if !v.Collected.IsZero() || slices.Contains(unneeded, v.Number) {
 				unkept[v.Manifest] = true
 			}

@@ -38,6 +38,8 @@ const (
 	maxCopies = 8
 	// maxHeld is how long writers wait for a copy that syncs.
 	maxHeld = 20 * time.Millisecond
+	// longestHold bounds how long writers wait where the disk takes longer than maxHeld each time.
+	longestHold = time.Second
 	// emptyWait is how long one attempt to empty the log waits for others: first for writers,
 	// and then, while they wait, for readers.
 	emptyWait = 20 * time.Millisecond
@@ -155,7 +157,7 @@ func (c *checkpointer) copyMost(ctx context.Context) (writerMustCopy bool, err e
 		case rest <= maxRest && synced:
 			return true, nil
 		case rest <= maxRest:
-			if synced, err = copyAndSync(ctx, c.db, nil); err != nil && !errors.Is(err, errCopying) {
+			if synced, err = copyAndSync(ctx, c.db, maxHeld, nil); err != nil && !errors.Is(err, errCopying) {
 				return false, err
 			}
 		case copied == before:
@@ -193,17 +195,19 @@ func copyLog(ctx context.Context, conn interface {
 }
 
 // copyAndSync copies the log while nobody appends to it, so that SQLite syncs the file. Writers
-// wait until it is done, at most for maxHeld, and go on while a longer sync runs. synced says
+// wait until it is done, at most for hold, and go on while a longer sync runs. synced says
 // whether it was done in that time; if not, it was begun or a reader needs the rest, and
 // another call may find less to do. If it was, and then is not nil, it is called with the length
 // of the log in pages, before anybody appends to it.
-func copyAndSync(ctx context.Context, db *sql.DB, then func(length int) error) (synced bool, err error) {
+func copyAndSync(ctx context.Context, db *sql.DB, hold time.Duration, then func(length int) error) (synced bool, err error) {
 	conn, err := connWaiting(ctx, db, 0)
 	if err != nil {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	if err := begin(ctx, conn); err != nil {
+	if err := begin(ctx, conn); isBusy(err) {
+		return false, errCopying
+	} else if err != nil {
 		return false, fmt.Errorf("keep others from writing: %w", err)
 	}
 	released := make(chan error, 1)
@@ -211,7 +215,7 @@ func copyAndSync(ctx context.Context, db *sql.DB, then func(length int) error) (
 		_, err := conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK")
 		released <- err
 	}
-	timer := time.AfterFunc(maxHeld, release)
+	timer := time.AfterFunc(hold, release)
 	length, copied, err := copyLog(ctx, db)
 	if timer.Stop() {
 		if synced = err == nil && copied == length; synced && then != nil {
@@ -235,11 +239,15 @@ func emptyLog(ctx context.Context, db *sql.DB, path string) error {
 	if err != nil {
 		return err
 	}
+	hold := maxHeld
 	for progress := time.Now(); time.Since(progress) < busyTimeout*time.Millisecond; {
 		length, copied, err := copyLog(ctx, db)
 		synced := false
 		if err == nil && length-copied <= maxRest {
-			synced, err = copyAndSync(ctx, db, func(length int) error { return cutLog(path, length, page) })
+			synced, err = copyAndSync(ctx, db, hold, func(length int) error { return cutLog(path, length, page) })
+			if err == nil && !synced { // a slow disk needs longer, or a reader has to end
+				hold = min(2*hold, longestHold)
+			}
 		}
 		if err != nil && !errors.Is(err, errCopying) {
 			return err
@@ -317,6 +325,9 @@ func logSize(path string) (int64, error) {
 // which are all that anybody reads, so nobody may append meanwhile. Nobody locks the log's
 // file: https://sqlite.org/walformat.html.
 func cutLog(path string, length int, page int64) error {
+	if length == 0 { // its header may still be that of the pages before, which a recovery would read
+		return nil
+	}
 	const header, frameHeader = 32, 24
 	size, err := logSize(path)
 	if err != nil {

@@ -74,7 +74,7 @@ func CutLog(t *testing.T, db DB) {
 	const page = 4096 // SQLite's default
 	for synced := false; !synced; {
 		var err error
-		synced, err = copyAndSync(t.Context(), s.checkpoints.db, func(length int) error { return cutLog(s.path, length, page) })
+		synced, err = copyAndSync(t.Context(), s.checkpoints.db, maxHeld, func(length int) error { return cutLog(s.path, length, page) })
 		if !errors.Is(err, errCopying) {
 			require.NoError(t, err)
 		}

@@ -42,6 +42,9 @@ func openSQLite(ctx context.Context, path string, log *zap.Logger) (DB, error) {
 	if err != nil {
 		return nil, err
 	}
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target // beside which SQLite has its log
+	}
 	if stat, err := os.Stat(path); err == nil && !stat.Mode().IsRegular() {
 		return nil, fmt.Errorf("%w: it is no file", ErrUnusable)
 	}

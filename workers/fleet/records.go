@@ -27,6 +27,7 @@ import (
 	"github.com/fulgurite/fulgurite/model/sampler/remote"
 	"github.com/fulgurite/fulgurite/run/catalog"
 	"github.com/fulgurite/fulgurite/run/retention"
+	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/store/blob"
 )
@@ -130,13 +131,16 @@ func (r Records) Coordinator(c client.Client, namespace string, sampler remote.S
 		Runs: r.Store, Ledger: r.Store, Attempts: r.Store, Blobs: r.Blobs, Publisher: sampler,
 		Traffic: r.Store, Segments: Starter{c}, Experiments: r.Store, Shadows: r.Store, Sampler: sampler, Redact: r.redactors.Redact,
 		Cluster: Cluster{c, namespace}, Starter: Starter{c}, Codecs: r.Codecs.Named, Directory: directory, Reflectors: Reflector,
-		Collector: &retention.Collector{Store: r.Store, Blobs: r.Blobs}, Pruner: Pruner{r}, WhyNotIsolated: WhyNotIsolated,
+		Collector: &retention.Collector{Store: r.Store, Blobs: r.Blobs}, Pruner: Pruner{r}, WhyNotIsolated: r.WhyNotIsolated,
 	}, nil
 }
 
-// WhyNotIsolated returns why this machine can't isolate a program, or "" if it can. An error
-// means that it could not find out.
-func WhyNotIsolated(ctx context.Context) (string, error) {
+// WhyNotIsolated returns why this machine can't isolate an agent that is a command, or "" if it
+// can. An error means that it could not find out.
+func (r Records) WhyNotIsolated(ctx context.Context, a spec.Agent) (string, error) {
+	if reason := sandbox.Unfit(a.Directory, a.Command, r.private); reason != "" {
+		return reason, nil
+	}
 	err := sandbox.Check(ctx)
 	if errors.Is(err, sandbox.ErrUnavailable) {
 		return err.Error(), nil

@@ -96,6 +96,9 @@ type Options struct {
 	// Reconcile is how often the record of runs is compared with Temporal; 0 is the
 	// default of package runstate.
 	Reconcile time.Duration
+	// Archive is how long ago a run has to have ended for its histories to be archived; 0 is the
+	// default of package archive.
+	Archive time.Duration
 	// ServerLog receives the log of the embedded Temporal server; nil drops it. The
 	// server logs its own retries as errors, which are of no use to people who run
 	// agents.
@@ -293,7 +296,7 @@ func (s *Stack) startReconciler(o Options) {
 // startArchiver keeps the histories of runs for when Temporal has deleted them.
 func (s *Stack) startArchiver(o Options) {
 	temporal := archive.Temporal{Client: s.Client, Namespace: s.temporal.Namespace()}
-	s.closers.Background((&archive.Archiver{Temporal: temporal, Store: s.Store, Blobs: s.Blobs, Log: o.Log.Named("archive")}).Run)
+	s.closers.Background((&archive.Archiver{Temporal: temporal, Store: s.Store, Blobs: s.Blobs, Log: o.Log.Named("archive"), Settled: o.Archive}).Run)
 }
 
 // GatewayURL returns the URL of the OpenAI-compatible gateway, ending in "/v1".

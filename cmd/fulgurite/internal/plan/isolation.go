@@ -19,18 +19,21 @@ func (p *Plan) readIsolation(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
-	decided, err := p.Spec.DecideSandbox(func() (string, error) {
-		if machine != nil {
-			return machine.Error(), nil
-		}
-		return "", nil
-	})
+	unfit := ""
+	if len(p.Spec.Agent.Command) > 0 {
+		unfit = sandbox.Unfit(p.Spec.Agent.Directory, p.Spec.Agent.Command, nil)
+	}
+	reason := unfit
+	if machine != nil {
+		reason = machine.Error()
+	}
+	decided, err := p.Spec.DecideSandbox(func() (string, error) { return reason, nil })
 	p.agent = decided.Agent
 	warning := ""
 	var faults *spec.Faults
 	switch {
 	case errors.As(err, &faults):
-		p.Isolation, p.IsolationReason = spec.SandboxNone, machine.Error()
+		p.Isolation, p.IsolationReason = spec.SandboxNone, reason
 		warning = fmt.Sprintf("a run that is prepared here is refused: %v", faults)
 	case err != nil:
 		return err
@@ -43,7 +46,10 @@ func (p *Plan) readIsolation(ctx context.Context) error {
 		warning = fmt.Sprintf("agent.sandbox: %v: workers here run no attempt of it", machine)
 	}
 	if warning != "" {
-		p.Warnings = append(p.Warnings, strings.Join(append([]string{warning}, sandbox.Fix(machine)...), "; "))
+		if machine != nil {
+			warning = strings.Join(append([]string{warning}, sandbox.Fix(machine)...), "; ")
+		}
+		p.Warnings = append(p.Warnings, warning)
 	}
 	return nil
 }
