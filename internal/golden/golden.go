@@ -79,8 +79,8 @@ var unsteady = []struct {
 	{regexp.MustCompile(`\b\d\d:\d\d:\d\d(\.\d+)?`), "TIME"},
 	{regexp.MustCompile(`TIME( TIME)+`), "TIME"}, // the ticks of an axis
 	{regexp.MustCompile(`(?:under )?\b\d+(?:\.\d+)? (?:µs|ms|s|min|h)\b(?: \d+ (?:ms|s|min)\b)?`), "DURATION"},
-	{regexp.MustCompile(`(?m)^(sandbox {6})(process: .*; agent\.sandbox: none turns it off|none: this machine can't .*)$`), "${1}ISOLATION"},
-	{regexp.MustCompile(`(?m)^(Agents|  its agents) are (isolated: .*|not isolated: this machine can't .*)$`), "$1 are ISOLATION"},
+	{regexp.MustCompile(`(?m)^(sandbox {6})(process: .*; agent\.sandbox: none turns it off|none: (?:this machine can't|agent\.directory, \S+, lies|its program, \S+, lies) .*)$`), "${1}ISOLATION"},
+	{regexp.MustCompile(`(?m)^(Agents|  its agents) are (isolated: .*|not isolated: (?:this machine can't|agent\.directory, \S+, lies|its program, \S+, lies) .*)$`), "$1 are ISOLATION"},
 	{regexp.MustCompile(`sha256:[0-9a-f]{64}\b`), "sha256:DIGEST"},
 	{regexp.MustCompile(`\b(native/\d+) \S+ \S+ go\d[\w.]*`), "$1 PROCESSOR"},
 	{regexp.MustCompile(`(127\.0\.0\.1|localhost):\d{4,5}\b`), "$1:PORT"},
