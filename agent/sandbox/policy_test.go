@@ -53,7 +53,7 @@ func TestSecretsAreThoseOfTheUserThatExist(t *testing.T) {
 
 func TestWhatLiesWhereASandboxIsEmptyIsUnfit(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("/tmp", "unfit-")
+	dir, err := os.MkdirTemp("/tmp", "unfit-") //nolint:usetesting // that of a test may lie elsewhere
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	link := filepath.Join(dir, "python")
