@@ -69,7 +69,10 @@ func TestOnlyWhatWasPutOnRecordSinceIsReadWhileOthersWait(t *testing.T) {
 		require.Eventually(t, func() bool { // other tests have transactions of the same server open
 			known, err = s.FilesOfOthers(ctx, "demo")
 			require.NoError(t, err)
+			_, at, err = s.KeptManifests(ctx)
+			require.NoError(t, err)
 			read := since()
+			require.NoError(t, s.WhileUnchanged(ctx, at, func(f []string) error { read = append(read, f...); return nil }))
 			return !slices.ContainsFunc(unread, func(digest string) bool { return slices.Contains(read, digest) })
 		}, time.Minute, 20*time.Millisecond)
 
