@@ -30,8 +30,8 @@ func (a Agent) Isolation() (isolation, reason string) {
 	switch {
 	case len(a.Command) == 0:
 		return "", ""
-	case a.Sandbox == "":
-		return SandboxNone, "an earlier release prepared the run, and isolated only agents with agent.sandbox: process"
+	case a.Sandbox == "": // no run that is prepared leaves it out
+		return SandboxNone, "no run was prepared with it"
 	case a.Sandbox == SandboxNone && a.SandboxReason == "":
 		return SandboxNone, "the spec says agent.sandbox: none"
 	}

@@ -212,12 +212,17 @@ func TestTheArchiveOfARunThatWentOnHasWhatItHadBefore(t *testing.T) {
 		ids, _ := points(eventsOf(ctx, t, st.Client, "demo"))
 		_, err = runstate.Histories{Client: st.Client, Namespace: st.Namespace()}.Delete(ctx, run, func(id string) bool { return strings.Contains(id, "/") })
 		require.NoError(t, err)
-		_, err = reset(ctx, st.Client, "demo", "", ids[0])
-		require.NoError(t, err)
-		require.Eventually(t, func() bool {
-			now, err := st.Store.Run(ctx, "demo")
-			return err == nil && now.Status == record.Completed && !now.Finished.Equal(run.Finished)
-		}, time.Minute, 20*time.Millisecond)
+		goOn := func() {
+			before, err := st.Store.Run(ctx, "demo")
+			require.NoError(t, err)
+			_, err = reset(ctx, st.Client, "demo", firstExecution(ctx, t, st.Client, "demo"), ids[0])
+			require.NoError(t, err)
+			require.Eventually(t, func() bool {
+				now, err := st.Store.Run(ctx, "demo")
+				return err == nil && now.Status == record.Completed && !now.Finished.Equal(before.Finished)
+			}, time.Minute, 20*time.Millisecond)
+		}
+		goOn()
 		after := archived(ctx, t, st, "demo", archiverOf(st))
 		require.NotEqual(t, before.Digest, after.Digest)
 		require.Greater(t, after.Histories, before.Histories)
@@ -230,6 +235,13 @@ func TestTheArchiveOfARunThatWentOnHasWhatItHadBefore(t *testing.T) {
 		_, err = archive.Extract(ctx, st.Store, st.Blobs, run, noTemporal, dir)
 		require.NoError(t, err)
 		replayAll(t, dir)
+
+		// If its file is gone, the next archive has what Temporal still has.
+		require.NoError(t, st.Blobs.Remove(ctx, after.Digest))
+		goOn()
+		left := archived(ctx, t, st, "demo", archiverOf(st))
+		require.NotEqual(t, after.Digest, left.Digest)
+		require.Positive(t, left.Histories)
 	})
 }
 

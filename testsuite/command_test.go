@@ -24,8 +24,6 @@ func commandAgent() int {
 	err := json.NewDecoder(os.Stdin).Decode(&task)
 	if err == nil && os.Getenv(agentVariable) == plantingAgent {
 		err = plant(task)
-	} else if err == nil && os.Getenv(agentVariable) == lookingAgent {
-		err = look()
 	} else if err == nil {
 		var answer string
 		client := calculator.Connect(os.Getenv("OPENAI_BASE_URL"), os.Getenv("OPENAI_API_KEY"))

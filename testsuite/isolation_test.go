@@ -2,7 +2,6 @@ package testsuite_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,51 +12,27 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// lookingAgent is the value of agentVariable for an agent whose result says whether it can
-// read the directory that lookedAt names.
-const (
-	lookingAgent = "looking"
-	lookedAt     = "FULGURITE_TEST_LOOKED_AT"
-)
-
-// look runs lookingAgent.
-func look() error {
-	entries, err := os.ReadDir(os.Getenv(lookedAt))
-	if err != nil || len(entries) == 0 {
-		fmt.Println("closed")
-		return nil
-	}
-	fmt.Println("open")
-	return nil
-}
-
+// The agent is a program of the machine in a directory of the machine, since one that lies
+// below a temporary directory is not isolated by default.
 func TestAnAgentCannotReadTheStoreUnlessTheSpecTurnsIsolationOff(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
+	if err := sandbox.Check(ctx); err != nil {
+		t.Skip(err) // no package makes a kernel allow it
+	}
 	st := sharedStack(t)
-	program, err := os.Executable()
-	require.NoError(t, err)
 	tasks := filepath.Join(t.TempDir(), "gate.jsonl")
 	require.NoError(t, os.WriteFile(tasks, []byte(`{"id": "a", "input": "1", "answer": "closed"}`+"\n"), 0o600))
 	s := evaluating("")
 	s.Model.Version, s.Tasks.Gate, s.Evaluation.Samples = "", tasks, 1
-	s.Agent = spec.Agent{Command: []string{program}, Environment: map[string]string{agentVariable: lookingAgent, lookedAt: shared.dir}}
-
-	if err := sandbox.Check(ctx); err != nil {
-		t.Skip(err)
-	}
-	isolation, want := spec.SandboxProcess, 1.0
-	if sandbox.Unfit(filepath.Dir(program), []string{program}, nil) != "" { // it lies below /tmp
-		isolation, want = spec.SandboxNone, 0
+	s.Agent = spec.Agent{
+		Command: []string{"sh", "-c", `[ -n "$(ls "$LOOKED_AT" 2>/dev/null)" ] && echo open || echo closed`}, Directory: "/usr",
+		Environment: map[string]string{"LOOKED_AT": shared.dir},
 	}
 	for _, c := range []struct {
 		run, sandbox, isolation string
 		reward                  float64
-	}{
-		{"isolated", spec.SandboxProcess, spec.SandboxProcess, 1},
-		{"turned-off", spec.SandboxNone, spec.SandboxNone, 0},
-		{"left-out", "", isolation, want},
-	} {
+	}{{"left-out", "", spec.SandboxProcess, 1}, {"turned-off", spec.SandboxNone, spec.SandboxNone, 0}} {
 		s.Agent.Sandbox = c.sandbox
 		result := mustTrain(ctx, t, st, c.run, s.WithDefaults())
 		require.Equal(t, 1, result.Evaluation.Rollouts)

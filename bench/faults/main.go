@@ -18,6 +18,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -36,6 +37,7 @@ import (
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/bench/interval"
 	"github.com/fulgurite/fulgurite/internal/chart"
+	"github.com/fulgurite/fulgurite/internal/wait"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/workers/stack"
@@ -160,9 +162,7 @@ func agentName(w way, rate float64) string {
 
 // answer is the server: it answers every request with the same text, after the latency.
 func (b *bench) answer(w http.ResponseWriter, r *http.Request) {
-	select {
-	case <-time.After(b.latency):
-	case <-r.Context().Done():
+	if !wait.For(r.Context(), b.latency) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -184,11 +184,13 @@ func (b *bench) solve(ctx context.Context, url, key, rollout string, w way, rate
 	c := openai.NewClientWithConfig(config)
 	// Both ways draw the same failures, so it does not count which way the run goes.
 	_, number, _ := strings.Cut(rollout, roundSuffix)
-	draws := rand.New(rand.NewPCG(digest(number), uint64(attempt))) //nolint:gosec // failures are no secrets
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(number))                             // it returns nil
+	draws := rand.New(rand.NewPCG(hash.Sum64(), uint64(attempt))) //nolint:gosec // failures are no secrets
 	for call := range b.calls {
 		if draws.Float64() < rate && attempt < attempts {
-			if err := sleep(ctx, b.latency); err != nil { // a call that fails takes as long as others
-				return err
+			if !wait.For(ctx, b.latency) { // a call that fails takes as long as others
+				return context.Cause(ctx)
 			}
 			return fmt.Errorf("call %d failed: %w", call, agent.ErrRetry)
 		}
@@ -204,24 +206,6 @@ func (b *bench) solve(ctx context.Context, url, key, rollout string, w way, rate
 		}
 	}
 	return nil
-}
-
-// digest is FNV-1a.
-func digest(text string) uint64 {
-	h := uint64(14695981039346656037)
-	for i := range len(text) {
-		h = (h ^ uint64(text[i])) * 1099511628211
-	}
-	return h
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // measure runs all rates in all ways, several times.

@@ -132,13 +132,13 @@ func (a *Archiver) archive(ctx context.Context, run record.Run, patience time.Du
 	}
 	var earlier *Reader
 	if before.Digest != "" {
-		if earlier, err = Open(ctx, a.Blobs, before); err != nil {
-			if ctx.Err() != nil {
-				return err
-			}
-			// What Temporal still has is more than nothing.
-			a.Log.Warn("an archive can't be read: the run is archived without what only that has", zap.String("run", run.Name), zap.Error(err))
-		} else {
+		earlier, err = Open(ctx, a.Blobs, before)
+		switch {
+		case errors.Is(err, record.ErrNotFound): // what Temporal still has is more than nothing
+			a.Log.Warn("the file of an archive is gone: the run is archived without what only that had", zap.String("run", run.Name), zap.Error(err))
+		case err != nil: // another try may read it, and it would be removed
+			return err
+		default:
 			defer func() { _ = earlier.Close() }() // only read
 		}
 	}
