@@ -24,8 +24,8 @@ import (
 
 // judgedLoad is a load with feedback on a gateway in a process of its own.
 type judgedLoad struct {
+	arrivals
 	length time.Duration
-	rate   float64
 	// killEvery is the time from one kill of the gateway to the next; 0 kills it never.
 	killEvery time.Duration
 	// late is how long after a reply feedback comes at the latest.
@@ -174,15 +174,16 @@ func (c *judgingClients) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var group sync.WaitGroup
-	begun, every := time.Now(), time.Duration(turns*float64(time.Second)/c.load.rate)
-	for n := 0; ; n++ {
-		due := begun.Add(time.Duration(n) * every)
-		if due.Sub(begun) >= c.load.length || sleep(ctx, time.Until(due)) != nil {
+	begun, n := time.Now(), 0
+	for at, random := range c.load.conversations(c.load.length) {
+		due := begun.Add(at)
+		if sleep(ctx, time.Until(due)) != nil {
 			break
 		}
-		random := rand.New(rand.NewPCG(1, uint64(n)))
+		number := n
+		n++
 		group.Go(func() {
-			if err := c.converse(ctx, &group, random, n, due); err != nil {
+			if err := c.converse(ctx, &group, random, number, due); err != nil {
 				cancel(err)
 			}
 		})
@@ -198,7 +199,9 @@ func (c *judgingClients) run(ctx context.Context) error {
 func (c *judgingClients) converse(ctx context.Context, group *sync.WaitGroup, random *rand.Rand, n int, due time.Time) error {
 	var messages []map[string]string
 	for turn := range turns {
-		due := due.Add(time.Duration(turn) * time.Second)
+		if turn > 0 {
+			due = due.Add(c.load.interval(random, turnInterval))
+		}
 		if err := sleep(ctx, time.Until(due)); err != nil {
 			return err
 		}

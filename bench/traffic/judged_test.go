@@ -30,7 +30,7 @@ func TestTheAccountOfClientsIsComparedWithTheStore(t *testing.T) {
 	}))
 	defer server.Close()
 	a := newAccount()
-	clients := &judgingClients{load: judgedLoad{length: 500 * time.Millisecond, rate: 100, late: 100 * time.Millisecond}, key: key, url: server.URL, recorded: true, account: a, http: server.Client()}
+	clients := &judgingClients{load: judgedLoad{arrivals: arrivals{rate: 100, inFours: true}, length: 500 * time.Millisecond, late: 100 * time.Millisecond}, key: key, url: server.URL, recorded: true, account: a, http: server.Client()}
 	require.NoError(t, clients.run(ctx))
 	require.NoError(t, db.Close())
 	require.Empty(t, a.surprises)

@@ -35,6 +35,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/gateway"
+	"github.com/fulgurite/fulgurite/internal/memory"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
@@ -49,22 +50,24 @@ func main() {
 	minutes := flag.Float64("minutes", 1, "how long each round lasts")
 	rate := flag.Float64("rate", 100, "requests a second")
 	rounds := flag.Int("rounds", 1, "how often each is measured, in turns")
+	inFours := flag.Bool("in-fours", false, "let the requests of four conversations always be due at the same moment, instead of at times that do not depend on each other")
 	dir := flag.String("dir", "", "directory for the stores; a temporary one by default")
 	judged := flag.Bool("judged", false, "give feedback on the replies of a gateway that is a process of its own")
 	killEvery := flag.Duration("kill-every", 0, "with -judged: how often the gateway is killed; 0 is never")
 	late := flag.Duration("late", 20*time.Second, "with -judged: how long after a reply feedback comes at the latest")
 	ctx := context.Background()
+	memory.Pace(ctx) // as a gateway's own process does
 	var err error
 	if len(os.Args) > 1 && os.Args[1] == gatewayCommand {
 		err = runGateway(ctx, os.Args[2:])
 	} else {
 		flag.Parse()
-		length := time.Duration(*minutes * float64(time.Minute))
+		length, due := time.Duration(*minutes*float64(time.Minute)), arrivals{rate: *rate, inFours: *inFours}
 		err = inDirectory(*dir, func(dir string) error {
 			if *judged {
-				return measureJudged(ctx, dir, judgedLoad{length: length, rate: *rate, killEvery: *killEvery, late: *late})
+				return measureJudged(ctx, dir, judgedLoad{length: length, arrivals: due, killEvery: *killEvery, late: *late})
 			}
-			return measure(ctx, dir, length, *rate, *rounds)
+			return measure(ctx, dir, length, due, *rounds)
 		})
 	}
 	if err != nil {
@@ -85,13 +88,14 @@ func inDirectory(dir string, f func(dir string) error) (err error) {
 	return f(dir)
 }
 
-func measure(ctx context.Context, dir string, length time.Duration, rate float64, rounds int) error {
+func measure(ctx context.Context, dir string, length time.Duration, a arrivals, rounds int) error {
 	fmt.Println("| recording | requests | p50 ms | p90 ms | p99 ms | max ms | on record |")
 	fmt.Println("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
 	for i := range rounds {
+		a.seed = uint64(i)
 		for _, recording := range []model.Recording{model.RecordNothing, model.RecordAll} {
 			name := recordingName(recording)
-			if err := round(ctx, filepath.Join(dir, fmt.Sprintf("%d-%s.db", i, name)), name, recording, length, rate); err != nil {
+			if err := round(ctx, filepath.Join(dir, fmt.Sprintf("%d-%s.db", i, name)), name, recording, length, a); err != nil {
 				return err
 			}
 		}
@@ -100,7 +104,7 @@ func measure(ctx context.Context, dir string, length time.Duration, rate float64
 }
 
 // round measures one gateway, and prints a row.
-func round(ctx context.Context, file, name string, recording model.Recording, length time.Duration, rate float64) error {
+func round(ctx context.Context, file, name string, recording model.Recording, length time.Duration, a arrivals) error {
 	db, err := store.Open(ctx, file, nil)
 	if err != nil {
 		return err
@@ -121,7 +125,7 @@ func round(ctx context.Context, file, name string, recording model.Recording, le
 	go func() { _ = server.Serve(listener) }()
 	defer func() { _ = server.Close() }()
 
-	latencies, err := load(ctx, "http://"+listener.Addr().String()+"/v1/chat/completions", length, rate)
+	latencies, err := load(ctx, "http://"+listener.Addr().String()+"/v1/chat/completions", length, a)
 	if err != nil {
 		return err
 	}
@@ -144,21 +148,24 @@ func round(ctx context.Context, file, name string, recording model.Recording, le
 	return nil
 }
 
-// load sends requests at a rate, and returns how long each took since it was due. Every
+// load sends requests as they are due, and returns how long each took since it was due. Every
 // conversation has a worker of its own, so its turns follow each other.
-func load(ctx context.Context, url string, length time.Duration, rate float64) ([]time.Duration, error) {
+func load(ctx context.Context, url string, length time.Duration, a arrivals) ([]time.Duration, error) {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 512}}
 	var mu sync.Mutex
 	var all []time.Duration
 	var failed error
 	var group sync.WaitGroup
-	begun, every := time.Now(), time.Duration(turns*float64(time.Second)/rate) // a conversation begins that often
-	for due := begun; due.Sub(begun) < length; due = due.Add(every) {
+	begun := time.Now()
+	for at, random := range a.conversations(length) {
+		due := begun.Add(at)
 		time.Sleep(time.Until(due))
 		group.Go(func() {
 			messages := []map[string]string{}
 			for turn := range turns {
-				due := due.Add(time.Duration(turn) * time.Second)
+				if turn > 0 {
+					due = due.Add(a.interval(random, turnInterval))
+				}
 				time.Sleep(time.Until(due))
 				messages = append(messages, map[string]string{"role": "user", "content": fmt.Sprintf("What do you say to question %d of %d?", turn, due.UnixNano())})
 				text, err := ask(ctx, client, url, messages)
