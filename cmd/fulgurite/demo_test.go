@@ -88,6 +88,12 @@ func result(t *testing.T, path string) map[string]any {
 	return out
 }
 
+// withoutStillEnding returns what a process printed to its standard error,
+// without the line that it is slow to end, as on a busy machine.
+func withoutStillEnding(errs string) string {
+	return strings.TrimSpace(strings.ReplaceAll(errs, stillEnding, ""))
+}
+
 // TestDemoSurvivesItsProcess kills a demo, then interrupts it, then lets it finish. Its
 // result must equal that of a demo that was never interrupted.
 func TestDemoSurvivesItsProcess(t *testing.T) {
@@ -109,7 +115,7 @@ func TestDemoSurvivesItsProcess(t *testing.T) {
 	p.signal(syscall.SIGINT)
 	require.Equal(t, exitInterrupted, p.end(), "%s", &p.errors)
 	require.Contains(t, p.output.String(), "Stopped. The same command goes on with the run.")
-	require.Empty(t, p.errors.String())
+	require.Empty(t, withoutStillEnding(p.errors.String()))
 	require.NoFileExists(t, filepath.Join(dir, "stack.json"))
 
 	p = startDemo(t, dir, "--seed", "2")

@@ -68,6 +68,9 @@ func needHome() error {
 // second one ends it at once.
 const endingLimit = 2 * time.Second
 
+// stillEnding is what an interrupted command says if it takes long to end.
+const stillEnding = "fulgurite: still ending; a second Ctrl-C ends it at once"
+
 // interruptible returns a context that the first signal ends. A second signal ends the
 // process, because a command may be where it can't see the first one: in the middle of a
 // file, or opening one that never answers.
@@ -78,7 +81,7 @@ func interruptible(errs io.Writer) context.Context {
 	go func() {
 		<-signals
 		end()
-		time.AfterFunc(endingLimit, func() { fmt.Fprintln(errs, "fulgurite: still ending; a second Ctrl-C ends it at once") })
+		time.AfterFunc(endingLimit, func() { fmt.Fprintln(errs, stillEnding) })
 		<-signals
 		os.Exit(exitInterrupted)
 	}()
