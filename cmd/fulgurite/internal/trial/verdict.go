@@ -164,6 +164,10 @@ func (v *verdict) failures() {
 		v.problem("the agent failed in all %s, so all have agent.failure_reward %g; for example: %s",
 			readable.Count(v.failed, "attempt"), v.spec.Agent.FailureReward, v.cause())
 	}
+	if v.failed > 0 && v.Isolation != "" && v.Isolation != spec.SandboxNone {
+		v.warning("agents that failed were isolated: what they need of other hosts belongs in agent.network, what they write outside of their home in agent.writable; " +
+			"agent.sandbox: none shows whether they fail without isolation, too")
+	}
 }
 
 func (v *verdict) quarantines() {
