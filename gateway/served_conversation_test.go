@@ -237,16 +237,22 @@ func TestAConversationThatIsRemovedUnderARequestIsBegunAgainForItsUser(t *testin
 }
 
 // half is an experiment whose candidate answers one user.
-type half struct{ asked []string }
+type half struct {
+	control int
+	asked   []string
+}
 
 func (h *half) Candidate(_ context.Context, run, policy, unit string) (version, experiment int, candidate bool, err error) {
 	h.asked = append(h.asked, run+" "+policy+" "+unit)
-	return 9, 9, strings.HasPrefix(unit, "c"), nil
+	if strings.HasPrefix(unit, "c") {
+		return 9, 9, true, nil
+	}
+	return h.control, 9, false, nil
 }
 
 func TestAnExperimentGivesNewConversationsToItsCandidate(t *testing.T) {
 	t.Parallel()
-	h := &half{}
+	h := &half{control: 5}
 	s := newTraffic(t, func(c *gateway.Config) { c.Experiments = h })
 	s.replies = [][]int32{odd(), odd()}
 	first := []string{message("user", "a")}
@@ -268,6 +274,18 @@ func TestAnExperimentGivesNewConversationsToItsCandidate(t *testing.T) {
 	require.Equal(t, "demo main "+hash, h.asked[2])
 	s.post(t, s.url+"/v1/chat/completions", `{"model":"demo@5","messages":[`+first[0]+`]}`)
 	require.Len(t, h.asked, 3, "a version by its number is no part of it")
+}
+
+// The experiment may have just ended, or a person may have moved the pointer.
+func TestAConversationIsNoControlsIfAnotherVersionAnswersIt(t *testing.T) {
+	t.Parallel()
+	h := &half{control: 4}
+	s := newTraffic(t, func(c *gateway.Config) { c.Experiments = h })
+	s.replies = [][]int32{odd()}
+	require.Equal(t, "demo@5", s.say(t, []string{message("user", "a")}, "X-Fulgurite-Conversation", "x1").header.Get("X-Fulgurite-Version"))
+	c, _ := s.calls(t, 0)
+	require.Equal(t, 5, c.Version)
+	require.Zero(t, c.Experiment, "version 4 is the control")
 }
 
 func TestAConversationKeepsThePromptsThatItBeganWith(t *testing.T) {

@@ -49,7 +49,8 @@ type Experiments interface {
 	// Candidate returns the version that answers a new conversation of a unit, which is a
 	// user if the client names one. It returns the same for the same unit as long as the
 	// experiment lasts. experiment is its number, 0 if there is none; candidate says that the
-	// version is the candidate's, and otherwise it is not used.
+	// version is the candidate's, and otherwise it is the control's. A conversation that another
+	// version answers is no part of the experiment.
 	Candidate(ctx context.Context, run, policy, unit string) (version, experiment int, candidate bool, err error)
 }
 
@@ -395,9 +396,11 @@ func (g *Gateway) begin(ctx context.Context, want record.Conversation, served mo
 		if err != nil {
 			return of, terms, false, fmt.Errorf("%w: choose version: %w", errConversation, err)
 		}
-		want.Experiment, want.Candidate = experiment, candidate
-		if candidate {
-			want.Version = version
+		switch {
+		case candidate:
+			want.Version, want.Experiment, want.Candidate = version, experiment, true
+		case version == want.Version: // otherwise another version was promoted in place of the control
+			want.Experiment = experiment
 		}
 	}
 	terms = termsOf(served, want)
