@@ -246,8 +246,16 @@ func (c *Coordinator) readConversations(ctx context.Context, in ChooseSegmentInp
 	}
 	for i := range out {
 		out[i].Calls = trajectories[i].History
+		out[i].Redacted = redacted(out[i].Calls)
 	}
 	return out, nil
+}
+
+// redacted reports whether texts of a conversation were rewritten by its last call of these: the
+// calls lack their tokens. The mark of the conversation says so of all its calls, also of those
+// that came after the segment was chosen.
+func redacted(calls []record.Call) bool {
+	return slices.ContainsFunc(calls, func(call record.Call) bool { return len(call.Completion) == 0 })
 }
 
 // SegmentBatch makes the batch of a segment. The first recorded batch of a step counts.
@@ -312,6 +320,7 @@ func (c *Coordinator) SegmentBatch(ctx context.Context, in SegmentBatchInput) (_
 func asChosen(c *update.Conversation, s record.Segment) {
 	if at := slices.Index(s.Conversations, c.Number); at >= 0 {
 		c.Calls = c.Calls[:min(len(c.Calls), s.Calls[at])]
+		c.Redacted = redacted(c.Calls)
 	}
 	used := map[string]bool{}
 	for _, id := range s.Feedback {

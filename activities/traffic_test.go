@@ -89,6 +89,20 @@ func (u *use) reply(c record.Conversation, text string) {
 	}))
 }
 
+// rewritten adds a reply to a conversation that a redactor changed.
+func (u *use) rewritten(c record.Conversation) {
+	u.t.Helper()
+	calls, err := u.store.Calls(u.t.Context(), c.Address())
+	require.NoError(u.t, err)
+	require.NoError(u.t, u.store.AppendCall(u.t.Context(), &record.Exchange{
+		Call: record.Call{
+			Address: c.Address(), Seq: len(calls), ID: fmt.Sprintf("reply-%d-%d", c.Number, len(calls)), Parent: -1, Policy: model.DefaultPolicy, Key: "k", Occurrence: len(calls),
+			Temperature: 1, Version: u.version, Finish: "stop",
+		},
+		Request: json.RawMessage(`{}`), Response: json.RawMessage(`{}`), Served: &record.ServedCall{Redacted: true},
+	}))
+}
+
 // judges gives a conversation a value.
 func (u *use) judges(conversation int, value float64) {
 	u.t.Helper()
@@ -196,6 +210,32 @@ func TestWhatIsSaidAfterASegmentWasChosenIsNoPartOfIt(t *testing.T) {
 	require.Len(t, b.Rows, 2)
 	again, _ := u.batch(1)
 	require.Equal(t, digest, again)
+}
+
+// A worker that is killed makes the batch later than the segment was chosen, and the conversation
+// may have gone on with texts that were rewritten.
+func TestTextsThatAreRewrittenAfterASegmentWasChosenChangeNoBatch(t *testing.T) {
+	t.Parallel()
+	u, twin := newUse(t, nil), newUse(t, nil)
+	for _, one := range []*use{u, twin} {
+		one.judges(one.converses(nil, "a"), 1)
+		one.judges(one.converses(nil, "b"), 0)
+		one.chooses(1)
+	}
+	c, err := u.store.Conversation(t.Context(), "demo", 0)
+	require.NoError(t, err)
+	u.rewritten(c)
+	digest, b := u.batch(1)
+	other, _ := twin.batch(1)
+	require.Equal(t, other, digest)
+	require.Len(t, b.Rows, 2)
+
+	u.judges(0, -1)
+	u.judges(u.converses(nil, "c"), 1)
+	u.judges(u.converses(nil, "d"), 0)
+	chosen := u.chooses(2)
+	require.Equal(t, 2, chosen.Replies)
+	require.Contains(t, chosen.LeftOut, "1 the stored texts differ from what was said", "the conversation has a call that was rewritten by now")
 }
 
 func TestAStepLearnsFromASegmentAsThePromotedVersion(t *testing.T) {
