@@ -126,12 +126,12 @@ func (s *Server) attempt(r *http.Request) (view, error) {
 		return view{}, err
 	}
 	s.judge(ctx, run, &b)
-	credit, err := s.tokenCredit(ctx, at)
+	credit, err := s.creditOf(ctx, &b)
 	if err != nil {
 		return view{}, err
 	}
 	if credit != nil {
-		b.Advantage, b.Trained, b.Credit = credit.Advantage.Known(), credit.Tokens, attemptPath(at)+"/credit"
+		b.Advantage, b.Trained = credit.Advantage.Known(), credit.Tokens
 	}
 	if err := s.conversation(ctx, &b, credit, number(r, "call"), number(r, "token")); err != nil {
 		return view{}, err
@@ -154,6 +154,19 @@ func (s *Server) attempt(r *http.Request) (view, error) {
 		link{Text: "Task " + format.Clip(b.TaskID, format.MaxOfLine).Text, Path: b.Task}, link{Text: fmt.Sprintf("Sample %d, attempt %d", at.Sample, at.Attempt)})
 	v.Body = b
 	return v, nil
+}
+
+// creditOf returns the credit of the attempt's tokens, nil if none was trained. An attempt of a
+// step has a page with its credit, too.
+func (s *Server) creditOf(ctx context.Context, b *attemptBody) (*trained.Attempt, error) {
+	if b.Served != nil {
+		return s.servedCredit(ctx, b.Address, b.Served.Policy)
+	}
+	credit, err := s.tokenCredit(ctx, b.Address)
+	if credit != nil {
+		b.Credit = attemptPath(b.Address) + "/credit"
+	}
+	return credit, err
 }
 
 // judge says why the attempt got its reward: what the task asked, what was expected, and

@@ -346,6 +346,47 @@ func (s *Server) tokenCredit(ctx context.Context, a record.Address) (*trained.At
 	return trained.Of(batch, a, scores), nil
 }
 
+// servedCredit returns the credit that the batches of steps give a recorded conversation, token
+// by token. It returns nil if no step has trained its replies by policy gradient, or if the
+// batches were removed. Of the steps that used feedback on it, the newest maxLearned are read.
+func (s *Server) servedCredit(ctx context.Context, at record.Address, policy string) (*trained.Attempt, error) {
+	steps, err := s.Records.FeedbackSteps(ctx, at.Run, at.Task)
+	if err != nil {
+		return nil, err
+	}
+	var all *trained.Attempt
+	for _, step := range steps[max(0, len(steps)-maxLearned):] {
+		segment, err := s.Records.Segment(ctx, at.Run, policy, step)
+		if errors.Is(err, record.ErrNotFound) || err == nil && segment.Objective != spec.ObjectiveReward {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		made := record.Address{RolloutID: record.RolloutID{Run: at.Run, Kind: record.Train, Step: step}}
+		batch, err := s.batch(ctx, made)
+		if errors.Is(err, record.ErrNotFound) || err == nil && batch == nil {
+			continue // the step is not made yet, or somebody had a user forgotten
+		}
+		if err != nil {
+			return nil, err
+		}
+		scores, err := s.trainerScores(ctx, made, batch)
+		if err != nil {
+			return nil, err
+		}
+		one := trained.Of(batch, at, scores)
+		switch {
+		case one == nil || one.Tokens == 0:
+		case all == nil:
+			all = one
+		default:
+			all.Merge(one)
+		}
+	}
+	return all, nil
+}
+
 // trainerScores returns the scores that the trainer of the attempt's step gave the
 // trained tokens of the batch. The scores are empty if no version was made from the
 // batch, if its trainer kept none, or if the blob was deleted.

@@ -9,7 +9,9 @@ import (
 	"html/template"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/page/figure"
@@ -33,7 +35,8 @@ type experimentsBody struct {
 	Rows          []experimentRow
 	Intervals     template.HTML
 	Older, Newest string
-	Asks          bool // the spec has an experiment
+	Asks          bool   // the spec has an experiment
+	Policies      []link // the experiments of others
 }
 
 // MinUnits is how many effective units of each version an interval needs.
@@ -42,6 +45,7 @@ func (experimentsBody) MinUnits() int { return experiment.MinUnits }
 // experimentRow is an experiment with the result of its last look.
 type experimentRow struct {
 	record.Experiment
+	PolicyName    string // "" in a run of one policy
 	Reason        string
 	CandidatePath string
 	ControlPath   string
@@ -73,19 +77,19 @@ func (s *Server) experiments(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	before := number(r, "before")
-	all, err := s.Records.ExperimentsBefore(r.Context(), run.Name, model.DefaultPolicy, before, experimentsPerPage+1)
+	before, policy := number(r, "before"), askedPolicy(r, run)
+	all, err := s.Records.ExperimentsBefore(r.Context(), run.Name, policy, before, experimentsPerPage+1)
 	if err != nil {
 		return view{}, err
 	}
 	of := specOf(run)
-	b := experimentsBody{Conversations: conversationsPath(run.Name, nil), Asks: of.FromTraffic() && of.Traffic.Train.Experiment != nil}
+	b := experimentsBody{Conversations: conversationsPath(run.Name, nil), Asks: of.FromTraffic() && of.Traffic.Train.Experiment != nil, Policies: policyLinks(run, policy, experimentsPath)}
 	if len(all) > experimentsPerPage {
 		all = all[:experimentsPerPage]
-		b.Older = fmt.Sprintf("?before=%d", all[len(all)-1].Candidate)
+		b.Older = olderThan(all[len(all)-1].Candidate, policy)
 	}
 	if before > 0 {
-		b.Newest = experimentsPath(run.Name)
+		b.Newest = experimentsPath(run.Name, policy)
 	}
 	drawn := figure.Intervals{Title: "Difference of the candidates' means from those of their controls"}
 	running := false
@@ -106,10 +110,23 @@ func (s *Server) experiments(r *http.Request) (view, error) {
 	return v, nil
 }
 
+// olderThan returns the query for what is older than a number, of a policy.
+func olderThan(number int, policy string) string {
+	query := url.Values{"before": {strconv.Itoa(number)}}
+	if policy != model.DefaultPolicy {
+		query.Set("policy", policy)
+	}
+	return "?" + query.Encode()
+}
+
 func newExperimentRow(e record.Experiment) experimentRow {
+	answered := url.Values{"version": {strconv.Itoa(e.Candidate)}}
+	if e.Policy != model.DefaultPolicy {
+		answered.Set("policy", e.Policy)
+	}
 	row := experimentRow{
-		Experiment: e, Reason: format.Reason(format.Shown(e.Reason)), CandidatePath: versionPath(e.Run, e.Candidate), ControlPath: versionPath(e.Run, e.Control),
-		Conversations: conversationsPath(e.Run, map[string][]string{"version": {fmt.Sprint(e.Candidate)}}),
+		Experiment: e, PolicyName: shownPolicy(e.Policy), Reason: format.Reason(format.Shown(e.Reason)), CandidatePath: versionPath(e.Run, e.Candidate), ControlPath: versionPath(e.Run, e.Control),
+		Conversations: conversationsPath(e.Run, answered),
 	}
 	if len(e.Result) == 0 {
 		return row
@@ -129,11 +146,13 @@ type segmentsBody struct {
 	Rows          []segmentRow
 	Older, Newest string
 	Learns        bool
+	Policies      []link // the segments of others
 }
 
 // segmentRow is what a step learned from.
 type segmentRow struct {
 	record.Segment
+	PolicyName       string // "" in a run of one policy
 	Path, ParentPath string
 	What             string // "reply" or "pair"
 	Reasons          []tally
@@ -141,7 +160,7 @@ type segmentRow struct {
 }
 
 func newSegmentRow(one record.Segment) segmentRow {
-	row := segmentRow{Segment: one, Path: stepPath(one.Run, record.Train, one.Step), ParentPath: versionPath(one.Run, one.Parent), What: "reply"}
+	row := segmentRow{Segment: one, PolicyName: shownPolicy(one.Policy), Path: stepPath(one.Run, record.Train, one.Step) + ofPolicy(one.Policy), ParentPath: versionPath(one.Run, one.Parent), What: "reply"}
 	if one.Objective == string(record.FeedbackPreference) {
 		row.What = "pair"
 	}
@@ -159,18 +178,18 @@ func (s *Server) segments(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	before := number(r, "before")
-	all, err := s.Records.SegmentsBefore(r.Context(), run.Name, model.DefaultPolicy, before, segmentsPerPage+1)
+	before, policy := number(r, "before"), askedPolicy(r, run)
+	all, err := s.Records.SegmentsBefore(r.Context(), run.Name, policy, before, segmentsPerPage+1)
 	if err != nil {
 		return view{}, err
 	}
-	b := segmentsBody{Conversations: conversationsPath(run.Name, nil), Learns: specOf(run).FromTraffic()}
+	b := segmentsBody{Conversations: conversationsPath(run.Name, nil), Learns: specOf(run).FromTraffic(), Policies: policyLinks(run, policy, segmentsPath)}
 	if len(all) > segmentsPerPage {
 		all = all[:segmentsPerPage]
-		b.Older = fmt.Sprintf("?before=%d", all[len(all)-1].Step)
+		b.Older = olderThan(all[len(all)-1].Step, policy)
 	}
 	if before > 0 {
-		b.Newest = segmentsPath(run.Name)
+		b.Newest = segmentsPath(run.Name, policy)
 	}
 	for _, one := range all {
 		b.Rows = append(b.Rows, newSegmentRow(one))
@@ -199,21 +218,21 @@ type segmentTalk struct {
 
 // segment shows what a step of a run learned from.
 func (s *Server) segment(r *http.Request, run record.Run, step int) (view, error) {
-	ctx := r.Context()
-	one, err := s.Records.Segment(ctx, run.Name, model.DefaultPolicy, step)
+	ctx, policy := r.Context(), askedPolicy(r, run)
+	one, err := s.Records.Segment(ctx, run.Name, policy, step)
 	if err != nil {
 		return view{}, err
 	}
 	b := segmentBody{segmentRow: newSegmentRow(one)}
 	if step > 1 {
-		b.Previous = stepPath(run.Name, record.Train, step-1)
+		b.Previous = stepPath(run.Name, record.Train, step-1) + ofPolicy(policy)
 	}
-	newer, err := s.Records.SegmentsBefore(ctx, run.Name, model.DefaultPolicy, step+2, 1)
+	newer, err := s.Records.SegmentsBefore(ctx, run.Name, policy, step+2, 1)
 	if err != nil {
 		return view{}, err
 	}
 	if len(newer) > 0 && newer[0].Step == step+1 {
-		b.Next = stepPath(run.Name, record.Train, step+1)
+		b.Next = stepPath(run.Name, record.Train, step+1) + ofPolicy(policy)
 	}
 	if err := s.madeOf(ctx, run, &b); err != nil {
 		return view{}, err

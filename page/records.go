@@ -52,6 +52,7 @@ type Records interface {
 	Conversation(ctx context.Context, run string, number int) (record.Conversation, error)
 	Conversations(ctx context.Context, q record.ConversationQuery) ([]record.ConversationSummary, error)
 	FeedbackLabels(ctx context.Context, run string, conversations []int) (map[int][]string, error)
+	FeedbackSteps(ctx context.Context, run string, conversation int) ([]int, error)
 	LatestFeedback(ctx context.Context, run string, conversation int, replies []string, most int) (all []record.Feedback, counts map[string]int, err error)
 	ServedReply(ctx context.Context, id string) (record.Conversation, record.Call, error)
 	TrafficSetting(ctx context.Context, run string) (string, error)

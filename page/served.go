@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,6 +26,8 @@ const (
 	judgmentsPerReply = 8
 	// shownHash is how many digits of a user's hash are shown, as by the command.
 	shownHash = 12
+	// maxLearned is how many steps are read that learned from a conversation, the newest.
+	maxLearned = 16
 )
 
 // conversationsBody is the list of the recorded conversations of a run.
@@ -33,6 +36,8 @@ type conversationsBody struct {
 	Rows      []conversationRow
 	// What the reader asks for, as it was asked.
 	Version, Label, User string
+	Policy               string
+	Policies             []string // that can be asked for, of a run with several
 	Feedback             bool
 	Narrows              bool
 	Problem              string
@@ -70,9 +75,54 @@ func conversationsPath(run string, values url.Values) string {
 	return path
 }
 
-func experimentsPath(run string) string { return runPath(run) + "/experiments" }
+// experimentsPath and segmentsPath return the paths of the experiments and of the segments of a
+// policy.
+func experimentsPath(run, policy string) string {
+	return runPath(run) + "/experiments" + ofPolicy(policy)
+}
 
-func segmentsPath(run string) string { return runPath(run) + "/segments" }
+func segmentsPath(run, policy string) string { return runPath(run) + "/segments" + ofPolicy(policy) }
+
+// ofPolicy returns the query that asks for a policy, which is empty for the only one, or for all
+// of them together.
+func ofPolicy(policy string) string {
+	if policy == model.DefaultPolicy {
+		return ""
+	}
+	return "?" + url.Values{"policy": {policy}}.Encode()
+}
+
+// askedPolicy returns the policy that a request asks for: one of the run, or else the only one or
+// all of them together.
+func askedPolicy(r *http.Request, run record.Run) string {
+	if name := r.URL.Query().Get("policy"); slices.Contains(specOf(run).PolicyNames(), name) {
+		return name
+	}
+	return model.DefaultPolicy
+}
+
+// shownPolicy names one of several policies; it is empty for the only one, or for all of them
+// together.
+func shownPolicy(policy string) string {
+	if policy == model.DefaultPolicy {
+		return ""
+	}
+	return format.FirstLine(policy)
+}
+
+// policyLinks lead from a page to the same of the other policies of a run; there are none if the
+// run has one policy.
+func policyLinks(run record.Run, here string, path func(run, policy string) string) (out []link) {
+	names := specOf(run).PolicyNames()
+	if len(names) == 0 {
+		return nil
+	}
+	out = []link{{Text: "all policies together", Path: path(run.Name, model.DefaultPolicy), Here: here == model.DefaultPolicy}}
+	for _, name := range names {
+		out = append(out, link{Text: "policy " + format.FirstLine(name), Path: path(run.Name, name), Here: here == name})
+	}
+	return out
+}
 
 // replyAtPath returns the path that leads to a recorded reply.
 func replyAtPath(run, id string) string {
@@ -88,14 +138,18 @@ func (s *Server) conversations(r *http.Request) (view, error) {
 	}
 	values := r.URL.Query()
 	b := conversationsBody{
-		Run: run.Name, Path: conversationsPath(run.Name, nil), Reply: runPath(run.Name) + "/reply", Experiments: experimentsPath(run.Name), Segments: segmentsPath(run.Name),
+		Run: run.Name, Path: conversationsPath(run.Name, nil), Reply: runPath(run.Name) + "/reply", Experiments: experimentsPath(run.Name, model.DefaultPolicy), Segments: segmentsPath(run.Name, model.DefaultPolicy),
 		Version: format.FirstLine(values.Get("version")), Label: format.FirstLine(values.Get("label")), User: format.FirstLine(values.Get("user")), Feedback: values.Get("feedback") != "",
+		Policies: specOf(run).PolicyNames(),
 	}
 	q := record.ConversationQuery{
 		Run: run.Name, Label: values.Get("label"), User: strings.ToLower(strings.TrimSpace(values.Get("user"))), WithFeedback: b.Feedback,
 		Before: number(r, "before"), Limit: conversationsPerPage + 1,
 	}
-	b.Narrows = b.Version != "" || q.Label != "" || q.User != "" || q.WithFeedback
+	if policy := askedPolicy(r, run); policy != model.DefaultPolicy {
+		b.Policy, q.Policy = policy, policy
+	}
+	b.Narrows = b.Version != "" || b.Policy != "" || q.Label != "" || q.User != "" || q.WithFeedback
 	if b.Version != "" {
 		version, err := strconv.Atoi(b.Version)
 		if err != nil || version < 0 {
@@ -177,7 +231,7 @@ func partOf(c record.Conversation) *link {
 	if c.Candidate {
 		part = "candidate"
 	}
-	return &link{Text: part, Path: fmt.Sprintf("%s#version-%d", experimentsPath(c.Run), c.Experiment)}
+	return &link{Text: part, Path: fmt.Sprintf("%s#version-%d", experimentsPath(c.Run, c.Policy), c.Experiment)}
 }
 
 // userLink leads to the conversations of a user, who is named by a hash.
@@ -202,6 +256,7 @@ type servedBlock struct {
 	record.Conversation
 	Called      string // what the client calls it
 	Client      string // name of the API key
+	PolicyName  string // "" in a run of one policy
 	VersionText string
 	VersionPath string
 	By          *link
@@ -240,13 +295,17 @@ func (s *Server) served(ctx context.Context, at record.Address, b *attemptBody) 
 	if err != nil {
 		return err
 	}
+	answered := url.Values{"version": {strconv.Itoa(c.Version)}}
+	if c.Policy != model.DefaultPolicy {
+		answered.Set("policy", c.Policy)
+	}
 	b.Served = &servedBlock{
-		Conversation: c, Called: format.FirstLine(c.Name), Client: format.FirstLine(c.Key), VersionText: answeredBy(c), VersionPath: versionPath(c.Run, c.Version),
+		Conversation: c, Called: format.FirstLine(c.Name), Client: format.FirstLine(c.Key), PolicyName: shownPolicy(c.Policy), VersionText: answeredBy(c), VersionPath: versionPath(c.Run, c.Version),
 		By: userLink(c.Run, c.User), Part: partOf(c),
 		Around: []link{
 			{Text: "All conversations", Path: conversationsPath(c.Run, nil)},
 			{Text: "Those before", Path: conversationsPath(c.Run, url.Values{"before": {strconv.Itoa(c.Number)}})},
-			{Text: fmt.Sprintf("All with version %d", c.Version), Path: conversationsPath(c.Run, url.Values{"version": {strconv.Itoa(c.Version)}})},
+			{Text: "All with version " + answeredBy(c), Path: conversationsPath(c.Run, answered)},
 		},
 	}
 	if c.Number == 0 { // none are before it

@@ -48,6 +48,10 @@ func stores() map[string]func(t testing.TB) *recorded {
 			return r
 		},
 		"used": func(t testing.TB) *recorded { return newUsed(t, hostile) },
+		"learned": func(t testing.TB) *recorded {
+			r, _ := newLearned(t)
+			return r
+		},
 		"prompts": func(t testing.TB) *recorded {
 			r := newEmpty(t, "plain")
 			r.searched(small("gepa", spec.AlgorithmGEPA))

@@ -53,6 +53,7 @@ WHERE f.run = $1 AND f.step = 0 AND (v.last < $2 OR v.last > $3) AND (%s) ORDER 
 AND v.number IN (SELECT $2 UNION ALL SELECT c.task FROM calls c WHERE c.id = $3 AND c.kind = 'served' AND c.run = $1) ORDER BY v.number`
 	openConversation = `SELECT COUNT(*) FROM attempts a WHERE a.run = $1 AND a.kind = 'served' AND a.step = 0 AND a.task = $2 AND a.outcome = ''`
 	oppositeFeedback = `SELECT f.id FROM feedback f WHERE f.run = $1 AND f.person = $2 AND f.person <> '' AND f.call_id = $3 AND f.preferred = $4 LIMIT 1`
+	feedbackSteps    = `SELECT DISTINCT f.step FROM feedback f WHERE f.run = $1 AND f.conversation = $2 AND f.step > 0 ORDER BY f.step`
 	countFeedback    = `SELECT COUNT(*) FROM feedback f WHERE f.run = $1 AND f.conversation = $2`
 	useFeedback      = `UPDATE feedback SET step = $3 WHERE run = $1 AND id = $2 AND step = 0`
 	insertSegment    = `INSERT INTO segments (run, policy, step, segment, at) VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING`
@@ -188,6 +189,16 @@ func (s *Store) Feedback(ctx context.Context, run string, conversation int) ([]r
 	all, err := database.List(ctx, s.db.Read(), readFeedback, selectFeedback+` WHERE f.run = $1 AND f.conversation = $2 ORDER BY f.at, f.id`, run, conversation)
 	if err != nil {
 		return nil, fmt.Errorf("list feedback of conversation %d of run %s: %w", conversation, run, err)
+	}
+	return all, nil
+}
+
+// FeedbackSteps returns the steps that have used feedback on a conversation, in order. It is no
+// error if there are none.
+func (s *Store) FeedbackSteps(ctx context.Context, run string, conversation int) ([]int, error) {
+	all, err := database.List(ctx, s.db.Read(), database.Scalar[int], feedbackSteps, run, conversation)
+	if err != nil {
+		return nil, fmt.Errorf("list the steps that used feedback on conversation %d of run %s: %w", conversation, run, err)
 	}
 	return all, nil
 }

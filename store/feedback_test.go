@@ -234,6 +234,11 @@ func TestFeedbackIsUsedByOneSegment(t *testing.T) {
 		all, err := s.Segments(t.Context(), "demo", "main")
 		require.NoError(t, err)
 		require.Empty(t, cmp.Diff([]record.Segment{first, second}, all))
+		for number, want := range map[int][]int{0: {1, 2}, 9: nil} {
+			steps, err := s.FeedbackSteps(t.Context(), "demo", number)
+			require.NoError(t, err)
+			require.Equal(t, want, steps)
+		}
 
 		// Feedback that was used is the same feedback when it is sent again.
 		again, created, err := s.PutFeedback(t.Context(), at("b", 0, 2))

@@ -6,6 +6,7 @@
 package trained
 
 import (
+	"maps"
 	"math"
 
 	"github.com/fulgurite/fulgurite/model"
@@ -115,6 +116,14 @@ func (a *Attempt) addRow(row model.BatchRow, scores model.Scores, trained int) {
 	}
 }
 
+// Merge adds what the batch of another step holds about the attempt, which is a conversation:
+// each step learns from other calls of it.
+func (a *Attempt) Merge(other *Attempt) {
+	a.Advantage.merge(other.Advantage)
+	a.Tokens += other.Tokens
+	maps.Copy(a.Calls, other.Calls)
+}
+
 // Mean is the mean of a value over tokens, with the smallest and the largest value. A
 // critic, a judge or a signal may give each call or token its own value.
 type Mean struct {
@@ -130,6 +139,20 @@ func (m *Mean) add(v float64) {
 	m.Count++
 	m.Value += (v - m.Value) / float64(m.Count)
 	m.Low, m.High = min(m.Low, v), max(m.High, v)
+}
+
+// merge adds the values of other tokens.
+func (m *Mean) merge(other Mean) {
+	switch {
+	case other.Count == 0:
+		return
+	case m.Count == 0:
+		*m = other
+		return
+	}
+	m.Count += other.Count
+	m.Value += (other.Value - m.Value) * float64(other.Count) / float64(m.Count)
+	m.Low, m.High = min(m.Low, other.Low), max(m.High, other.High)
 }
 
 // Known returns nil if there are no tokens.
