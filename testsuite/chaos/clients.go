@@ -60,19 +60,25 @@ func servingClients() []*servingClient {
 type clients struct {
 	run      string
 	gateways []string
-	all      []*servingClient
-	http     *http.Client
-	dialogs  atomic.Int64
-	turns    atomic.Int64 // which gateway is asked next
+	// experiment makes them judge by the version that answered, say secrets, and speak in the
+	// name of the user who is forgotten.
+	experiment bool
+	all        []*servingClient
+	http       *http.Client
+	dialogs    atomic.Int64
+	turns      atomic.Int64 // which gateway is asked next
 
 	mu       sync.Mutex
 	requests []checker.ServedRequest
 	feedback []checker.GivenFeedback
+	silenced bool // the user who is forgotten begins nothing more
+	open     int  // what that user has begun to say: conversations and feedback
+	begun    int  // conversations of that user
 }
 
 // newClients makes keys for the clients of a run.
-func newClients(ctx context.Context, run string, f *processes.Fleet, bin string) (*clients, error) {
-	c := &clients{run: run, gateways: f.Gateways, all: servingClients(), http: &http.Client{Timeout: requestTimeout}}
+func newClients(ctx context.Context, run string, experiment bool, f *processes.Fleet, bin string) (*clients, error) {
+	c := &clients{run: run, experiment: experiment, gateways: f.Gateways, all: servingClients(), http: &http.Client{Timeout: requestTimeout}}
 	for _, one := range c.all {
 		one.name += "-" + run // names of keys are given once
 		command := exec.CommandContext(ctx, filepath.Join(bin, "fulgurite"), "keys", "create", one.name, "--scope", one.scopes, "--json", "--store", f.Store, "--blobs", f.Blobs)
@@ -122,22 +128,15 @@ type dialog struct {
 	user     string
 	consent  string // the header, or empty
 	consents bool
+	redacted bool // a secret was said
 	messages []json.RawMessage
 }
 
 // converse has one conversation. Feedback on it is given later, by goroutines of the group.
 func (c *clients) converse(ctx context.Context, group *errgroup.Group, random *rand.Rand) error {
-	d := &dialog{number: int(c.dialogs.Add(1)), client: c.all[random.IntN(len(c.all))]}
-	d.consents = d.client.consents
-	if random.IntN(3) == 0 {
-		d.consents = random.IntN(2) == 0
-		d.consent = strconv.FormatBool(d.consents)
-	}
-	if random.IntN(2) == 0 {
-		d.name = fmt.Sprintf("dialog-%d", d.number)
-	}
-	if random.IntN(2) == 0 {
-		d.user = fmt.Sprintf("person%d@example.org", random.IntN(20))
+	d := c.begin(random)
+	if d.user == forgottenUser {
+		defer c.end()
 	}
 	turns := 1 + random.IntN(clientTurns)
 	for turn := range turns {
@@ -145,6 +144,7 @@ func (c *clients) converse(ctx context.Context, group *errgroup.Group, random *r
 			Client: d.client.name, Dialog: d.number, Turn: turn, User: d.user, Consents: d.consents,
 			Text: fmt.Sprintf("(%d/%d)", d.number, turn),
 		}
+		c.plant(d, &r, random)
 		stream := turn == turns-1 && random.IntN(2) == 0
 		message, err := c.ask(ctx, d, &r, stream, random)
 		c.mu.Lock()
@@ -156,13 +156,51 @@ func (c *clients) converse(ctx context.Context, group *errgroup.Group, random *r
 		d.messages = append(d.messages, message)
 		for _, g := range c.judgments(d, r, random) {
 			after := time.Duration(random.Int64N(int64(latestFeedback)))
-			group.Go(func() error { return c.giveLater(ctx, g, after) })
+			if g.User == forgottenUser {
+				after /= 4
+			}
+			if d.user == forgottenUser {
+				c.hold()
+			}
+			group.Go(func() error {
+				if g.User == forgottenUser {
+					defer c.end()
+				}
+				return c.giveLater(ctx, g, after)
+			})
 		}
 		if err := pause(ctx, time.Duration(random.IntN(200))*time.Millisecond); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// begin makes a conversation of a client. In a run with experiments, most clients consent and
+// have many users, and some of the first conversations are those of the user who is forgotten.
+func (c *clients) begin(random *rand.Rand) *dialog {
+	d, people := &dialog{number: int(c.dialogs.Add(1)), client: c.all[random.IntN(len(c.all))]}, 20
+	if c.experiment {
+		people = 60
+		if random.IntN(4) > 0 {
+			d.client = c.all[0]
+		}
+	}
+	d.consents = d.client.consents
+	if random.IntN(3) == 0 {
+		d.consents = random.IntN(2) == 0
+		d.consent = strconv.FormatBool(d.consents)
+	}
+	if random.IntN(2) == 0 {
+		d.name = fmt.Sprintf("dialog-%d", d.number)
+	}
+	if random.IntN(2) == 0 {
+		d.user = fmt.Sprintf("person%d%s", random.IntN(people), userDomain)
+	}
+	if c.experiment && random.IntN(4) == 0 && c.speak(true) {
+		d.client, d.user, d.consents, d.consent = c.all[0], forgottenUser, true, ""
+	}
+	return d
 }
 
 // pause waits.
@@ -180,7 +218,7 @@ func pause(ctx context.Context, d time.Duration) error {
 // ask sends a request until a reply comes, and sometimes once more. It gives up for good now
 // and then, so that there are replies that nobody got.
 func (c *clients) ask(ctx context.Context, d *dialog, r *checker.ServedRequest, stream bool, random *rand.Rand) (message json.RawMessage, err error) {
-	user, err := json.Marshal(map[string]string{"role": "user", "content": r.Text})
+	user, err := json.Marshal(map[string]string{"role": "user", "content": strings.TrimSpace(r.Text + " " + r.Planted)})
 	if err != nil {
 		return nil, fmt.Errorf("encode message: %w", err)
 	}
@@ -189,7 +227,8 @@ func (c *clients) ask(ctx context.Context, d *dialog, r *checker.ServedRequest, 
 	if err != nil {
 		return nil, fmt.Errorf("encode request: %w", err)
 	}
-	tries, leave := 0, random.IntN(3) == 0
+	// Nobody may answer the user who is forgotten after the user has ended.
+	tries, leave := 0, random.IntN(3) == 0 && d.user != forgottenUser
 	send := func() (checker.ServedReply, error) {
 		for ; ; tries++ {
 			reply, raw, err := c.sendOnce(ctx, d, body, tries, stream)
@@ -244,8 +283,11 @@ func (c *clients) sendOnce(ctx context.Context, d *dialog, body []byte, tries in
 		return checker.ServedReply{}, nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
+	_, number, _ := strings.Cut(response.Header.Get("X-Fulgurite-Version"), "@")
+	version, _ := strconv.Atoi(number) // refusals have none
 	if stream && response.StatusCode == http.StatusOK {
 		reply, err := readStream(response.Body)
+		reply.Version = version
 		return reply, nil, err
 	}
 	text, err := io.ReadAll(response.Body)
@@ -269,7 +311,7 @@ func (c *clients) sendOnce(ctx context.Context, d *dialog, body []byte, tries in
 		return checker.ServedReply{}, nil, fmt.Errorf("read reply %.300s: %w", text, err)
 	}
 	err = json.Unmarshal(reply.Choices[0].Message, &said)
-	return checker.ServedReply{ID: reply.ID, Content: said.Content}, reply.Choices[0].Message, err
+	return checker.ServedReply{ID: reply.ID, Content: said.Content, Version: version}, reply.Choices[0].Message, err
 }
 
 // readStream reads a streamed reply. Without its last event it has not come whole.
@@ -335,6 +377,19 @@ func (c *clients) judgments(d *dialog, r checker.ServedRequest, random *rand.Ran
 	g := judgment{key: of.key, GivenFeedback: checker.GivenFeedback{
 		Client: of.name, ID: fmt.Sprintf("on-%d-%d", r.Dialog, r.Turn), Reply: r.Reply.ID, Reward: []float64{1, 0.5, -0.5, -1}[random.IntN(4)],
 	}}
+	if c.experiment {
+		g.Reward = taste(r.Reply.Version) * []float64{1, 0.5}[random.IntN(2)]
+	}
+	switch {
+	case d.user == forgottenUser:
+		g.User, g.Comment = forgottenUser, forgottenWord+g.ID
+	case c.experiment && of.judges && r.Consents && d.name == "" && random.IntN(6) == 0 && c.speak(false):
+		// Nobody else judges the reply, so what was learned from it goes with this.
+		g.User, g.Comment = forgottenUser, forgottenWord+g.ID
+		return []judgment{g}
+	case c.experiment && random.IntN(4) == 0:
+		g.Comment = "call " + secret(r.Dialog, r.Turn)
+	}
 	if d.name != "" && random.IntN(4) == 0 {
 		g.Reply, g.Conversation, g.Dialog = "", d.name, d.number
 	}
@@ -390,6 +445,9 @@ func (c *clients) giveLater(ctx context.Context, g judgment, after time.Duration
 			return err
 		}
 		g.Statuses = append(g.Statuses, status)
+		if g.Answered.IsZero() {
+			g.Answered = time.Now()
+		}
 	}
 	c.note(g.GivenFeedback)
 	if g.reward == 0 {
@@ -413,6 +471,12 @@ func (c *clients) give(ctx context.Context, g judgment) (int, error) {
 	said := map[string]any{"id": g.ID, "reward": g.Reward, "reply": g.Reply}
 	if g.Reply == "" {
 		said = map[string]any{"id": g.ID, "reward": g.Reward, "conversation": g.Conversation, "model": c.run}
+	}
+	if g.User != "" {
+		said["user"] = g.User
+	}
+	if g.Comment != "" {
+		said["comment"] = g.Comment
 	}
 	body, err := json.Marshal(said)
 	if err != nil {

@@ -15,8 +15,9 @@
 // -expect-failure it is 0 only if recorded calls were sampled again and nothing else is
 // wrong, which is the expected result without the journal.
 //
-// "chaos agent" is the agent that the runs train, and "chaos sorter" the one whose prompts
-// they improve. They are among the processes that die.
+// "chaos agent" is the agent that the runs train, "chaos sorter" the one whose prompts they
+// improve, "chaos redactor" takes words out of what clients say, and "chaos grader" lets each
+// version pass. They are among the processes that die.
 package main
 
 import (
@@ -101,6 +102,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 		return 0
 	}
+	if len(args) > 0 && args[0] == redactorCommand {
+		if err := redact(os.Stdin, stdout); err != nil {
+			fmt.Fprintln(stderr, "chaos redactor:", err)
+			return exitFailed
+		}
+		return 0
+	}
+	if len(args) > 0 && args[0] == graderCommand {
+		if err := grade(args[1:], stdout); err != nil {
+			fmt.Fprintln(stderr, "chaos grader:", err)
+			return exitFailed
+		}
+		return 0
+	}
 	o, err := parse(args, stderr)
 	if err != nil {
 		fmt.Fprintln(stderr, "chaos:", err)
@@ -129,7 +144,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.bin, "bin", "bin", "directory of fulgurite and fulgurite-worker")
 	f.StringVar(&o.dir, "dir", "", "directory of all state, kept afterwards (default: a temporary one, removed unless something is wrong)")
 	f.StringVar(&o.roles, "roles", "", "whom to kill, separated by commas (default: everybody)")
-	chosen := f.String("scenarios", "", "scenarios of the runs, in turn, separated by commas (default: plain,judge,lag,critic; there are policies, lora, band, stages and traffic, too, and prompts, which are gepa and apo)")
+	chosen := f.String("scenarios", "", "scenarios of the runs, in turn, separated by commas (default: plain,judge,lag,critic; there are policies, lora, band, stages, traffic and experiment, too, and prompts, which are gepa and apo)")
 	f.BoolVar(&o.detect, "detect", true, "measure first how long it takes until a hang is noticed")
 	f.BoolVar(&o.expectFailure, "expect-failure", false, "succeed only if recorded calls were sampled again and nothing else is wrong")
 	f.DurationVar(&o.limit, "limit", time.Hour, "how long everything may take")
@@ -267,7 +282,7 @@ func (s *suite) startRun(ctx context.Context, name string, c scenario, judgedAs 
 		training, err = searchSpec(c, name, s.options)
 		workflow = "PromptWorkflow"
 	case c.traffic:
-		training, err = trafficSpec(s.options)
+		training, err = trafficSpec(c, s.options)
 	}
 	if err != nil {
 		return err

@@ -174,6 +174,10 @@ func (r *report) print(w io.Writer) {
 			fmt.Fprintf(w, "%s: %d requests; replies that came %d, of them lost %d, on record more than once %d; on record and not received %d, without consent %d, sent again %d\n",
 				v.Run, t.Requests, t.Replies, t.Lost, t.Doubled, t.Unreceived, t.Unrecorded, t.SentAgain)
 			fmt.Fprintf(w, "%s: feedback accepted %d, of it known before %d; refused %d; used %d, by %d segments\n", v.Run, t.Accepted, t.Known, t.Refused, t.Used, t.Segments)
+			if n := t.Promoted + t.Withdrawn + t.Undecided; n > 0 {
+				fmt.Fprintf(w, "%s: experiments %d, of them promoted %d, withdrawn %d; conversations in them %d; replies redacted %d; requests of the forgotten user %d\n",
+					v.Run, n, t.Promoted, t.Withdrawn, t.InExperiments, t.Redacted, t.Forgotten)
+			}
 		}
 	}
 	if r.MedianRecovery != nil {

@@ -315,6 +315,8 @@ type scenario struct {
 	search string
 	// traffic is traffic.train: the run learns from what clients say to its versions.
 	traffic bool
+	// experiment is traffic.train.experiment, with a redactor; a user is forgotten meanwhile.
+	experiment bool
 }
 
 // plain is the scenario with nothing special.
@@ -330,13 +332,13 @@ func scenariosNamed(names string) ([]scenario, error) {
 	all = append(all, scenario{name: "policies", policies: true, lag: 1}, scenario{name: "lora", lora: true, critic: true},
 		scenario{name: "band", curriculum: spec.CurriculumBand, lag: 1, dynamicSampling: 2}, scenario{name: "stages", curriculum: spec.CurriculumStages, lag: 1},
 		scenario{name: "gepa", search: spec.AlgorithmGEPA}, scenario{name: "apo", search: spec.AlgorithmAPO},
-		scenario{name: "traffic", traffic: true})
+		scenario{name: "traffic", traffic: true}, scenario{name: "experiment", traffic: true, experiment: true})
 	names = strings.ReplaceAll(names, "prompts", "gepa,apo")
 	var chosen []scenario
 	for name := range strings.SplitSeq(names, ",") {
 		i := slices.IndexFunc(all, func(c scenario) bool { return c.name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("-scenarios %q: there are plain, judge, lag, critic, policies, lora, band, stages, traffic, gepa and apo, and prompts for the last two", name)
+			return nil, fmt.Errorf("-scenarios %q: there are plain, judge, lag, critic, policies, lora, band, stages, traffic, experiment, gepa and apo, and prompts for the last two", name)
 		}
 		chosen = append(chosen, all[i])
 	}

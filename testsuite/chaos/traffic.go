@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -29,12 +30,12 @@ const (
 
 // trafficSpec returns the spec of a run that learns from the conversations of its clients.
 // They end soon, so that segments follow each other within seconds.
-func trafficSpec(o options) (spec.Spec, error) {
+func trafficSpec(c scenario, o options) (spec.Spec, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return spec.Spec{}, fmt.Errorf("find the agent: %w", err)
 	}
-	return spec.Spec{
+	s := spec.Spec{
 		Seed:  7,
 		Model: spec.Model{Context: 256, WarmStart: &spec.WarmStart{Demonstrations: "arithmetic", Updates: 400, Batch: 32}},
 		Agent: spec.Agent{
@@ -48,7 +49,11 @@ func trafficSpec(o options) (spec.Spec, error) {
 		Traffic: &spec.Traffic{
 			Record: spec.RecordConsent, IdleMinutes: 0.02, Train: &spec.TrafficTraining{Objective: spec.ObjectiveReward, MinReplies: 6, MaxReplies: 24},
 		},
-	}.WithDefaults(), nil
+	}
+	if c.experiment {
+		return withExperiments(s)
+	}
+	return s.WithDefaults(), nil
 }
 
 // trafficWithFaults makes a run that learns from conversations, injects faults while clients
@@ -65,13 +70,14 @@ func (s *suite) trafficWithFaults(ctx context.Context, name string, c scenario) 
 	}
 	var all *clients
 	err := s.retry(ctx, "make keys", func(ctx context.Context) (err error) {
-		all, err = newClients(ctx, name, s.fleet, s.bin)
+		all, err = newClients(ctx, name, c.experiment, s.fleet, s.bin)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if err := s.talkWithFaults(ctx, name, c, all); err != nil {
+	gone, err := s.talkWithFaults(ctx, name, c, all)
+	if err != nil {
 		return err
 	}
 	if err := s.stopTraffic(ctx, name); err != nil {
@@ -79,7 +85,7 @@ func (s *suite) trafficWithFaults(ctx context.Context, name string, c scenario) 
 	}
 	s.recordDuration(name, began)
 	s.logf("run %s is complete after %.1f s and %d kills", name, time.Since(began).Seconds(), s.injected.total-kills)
-	return s.checkTraffic(ctx, name, all)
+	return s.checkTraffic(ctx, name, all, gone)
 }
 
 // awaitServing waits until a version of a run is promoted.
@@ -94,11 +100,21 @@ func (s *suite) awaitServing(ctx context.Context, name string) error {
 }
 
 // talkWithFaults injects faults while clients talk and segments are asked for, until there
-// were enough of both.
-func (s *suite) talkWithFaults(ctx context.Context, name string, c scenario, all *clients) error {
+// were enough of both. If versions are compared in use, enough comparisons end, and a user is
+// forgotten meanwhile, who is returned.
+func (s *suite) talkWithFaults(ctx context.Context, name string, c scenario, all *clients) (*checker.ForgottenUser, error) {
 	group, ctx := errgroup.WithContext(ctx)
 	silence, enough := make(chan struct{}), make(chan struct{})
-	var segments atomic.Int64
+	var segments, before atomic.Int64 // before: those that may have learned from the user
+	var gone atomic.Pointer[checker.ForgottenUser]
+	if c.experiment {
+		group.Go(func() error {
+			user, err := s.forget(ctx, name, all)
+			before.Store(segments.Load())
+			gone.Store(user)
+			return err
+		})
+	}
 	group.Go(func() error { return all.talk(ctx, s.seed, silence) })
 	group.Go(func() error { return s.askForSegments(ctx, name, enough, &segments) })
 	group.Go(func() error {
@@ -107,13 +123,17 @@ func (s *suite) talkWithFaults(ctx context.Context, name string, c scenario, all
 		if err := s.injectFaults(ctx, name, c); err != nil {
 			return err
 		}
-		over, err := s.waitFor(ctx, name, func(time.Duration) bool { return segments.Load() >= fewestSegments })
+		over, err := s.waitFor(ctx, name, func(time.Duration) bool {
+			return segments.Load() >= fewestSegments &&
+				(!c.experiment || gone.Load() != nil && segments.Load() > before.Load() && s.compared(ctx, name))
+		})
 		if over && err == nil {
 			err = fmt.Errorf("run %s has ended while clients were talking", name)
 		}
 		return err
 	})
-	return group.Wait()
+	err := group.Wait()
+	return gone.Load(), err
 }
 
 // askForSegments asks the run to learn from what is new, again and again, as a schedule does.
@@ -190,8 +210,8 @@ func (s *suite) stopTraffic(ctx context.Context, name string) error {
 
 // checkTraffic runs the checker on a run that learns from conversations, and has it prove
 // that it would notice what can be wrong.
-func (s *suite) checkTraffic(ctx context.Context, name string, all *clients) error {
-	e, err := s.trafficEvidence(ctx, name, all)
+func (s *suite) checkTraffic(ctx context.Context, name string, all *clients, gone *checker.ForgottenUser) error {
+	e, err := s.trafficEvidence(ctx, name, all, gone)
 	if err != nil {
 		return fmt.Errorf("check run %s: %w", name, err)
 	}
@@ -208,10 +228,10 @@ func (s *suite) checkTraffic(ctx context.Context, name string, all *clients) err
 }
 
 // trafficEvidence collects everything about a run that learns from conversations.
-func (s *suite) trafficEvidence(ctx context.Context, name string, all *clients) (checker.TrafficEvidence, error) {
+func (s *suite) trafficEvidence(ctx context.Context, name string, all *clients, gone *checker.ForgottenUser) (checker.TrafficEvidence, error) {
 	e := checker.TrafficEvidence{
-		Batches: map[int]checker.SegmentBatch{},
-		Hangs:   s.faultInjector.hangsOf(processes.Gateway, processes.Gateway2, processes.Sampler),
+		Batches: map[int]checker.SegmentBatch{}, Forgotten: gone,
+		Hangs: s.faultInjector.hangsOf(processes.Gateway, processes.Gateway2, processes.Sampler),
 	}
 	e.Requests, e.Feedback = all.noted()
 	err := s.retry(ctx, "read store", func(ctx context.Context) (err error) {
@@ -232,9 +252,16 @@ func (s *suite) trafficEvidence(ctx context.Context, name string, all *clients) 
 		return e, err
 	}
 	for step, digest := range e.Records.Batches {
-		if e.Batches[step], err = checker.ReadSegmentBatch(s.fleet.Blobs, digest); err != nil {
+		batch, err := checker.ReadSegmentBatch(s.fleet.Blobs, digest)
+		switch {
+		case err == nil:
+			e.Batches[step] = batch
+		case !errors.Is(err, fs.ErrNotExist):
 			return e, err
 		}
+	}
+	if e.Leftovers, err = s.leftovers(ctx); err != nil {
+		return e, err
 	}
 	e.Generations, err = s.generations()
 	return e, err

@@ -153,7 +153,7 @@ func TestTrafficHasTwoGatewaysToKill(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, victims, processes.Gateway2)
 	require.Contains(t, victims, processes.Postgres)
-	s, err := trafficSpec(o)
+	s, err := trafficSpec(o.scenarios[0], o)
 	require.NoError(t, err)
 	require.NoError(t, s.Validate())
 

@@ -98,7 +98,10 @@ type Records struct {
 }
 
 // Database is a store that is read and never written.
-type Database struct{ db *sql.DB }
+type Database struct {
+	db     *sql.DB
+	sqlite bool
+}
 
 // OpenDatabase opens the store at a URL, an SQLite file or postgres://…
 func OpenDatabase(url string) (*Database, error) {
@@ -113,7 +116,7 @@ func OpenDatabase(url string) (*Database, error) {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
 	db.SetMaxOpenConns(2)
-	return &Database{db}, nil
+	return &Database{db, driver == "sqlite"}, nil
 }
 
 // Close closes the connections.

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 )
 
 // TrafficEvidence is everything about a run that learns from conversations with its own
@@ -12,9 +13,13 @@ import (
 type TrafficEvidence struct {
 	Records   TrafficRecords
 	Completed bool                 // as Temporal says
-	Batches   map[int]SegmentBatch // by step
+	Batches   map[int]SegmentBatch // by step; one that was removed is absent
 	Requests  []ServedRequest      // of the clients
 	Feedback  []GivenFeedback      // of the clients
+	// Forgotten is nil unless a user was forgotten.
+	Forgotten *ForgottenUser
+	// Leftovers are the places with a text that must not be on record anywhere.
+	Leftovers []string
 	// Generations are of any run, and Hangs those of gateways and samplers.
 	Generations []Generation
 	Hangs       []Hang
@@ -28,6 +33,11 @@ type ServedRequest struct {
 	Dialog, Turn int
 	// Text is what the user says. No other request says the same.
 	Text string
+	// Planted is said after it and must not be on record anywhere at the end, because a
+	// redactor takes it out or its user is forgotten. It may be empty.
+	Planted string
+	// Redacted says that the redactor changed a text of the request.
+	Redacted bool
 	// User is the name of the user, or empty. It must be on record nowhere.
 	User string
 	// Consents says that the reply has to be recorded. Otherwise it must not be.
@@ -38,8 +48,11 @@ type ServedRequest struct {
 	Again []ServedReply
 }
 
-// ServedReply is a reply as a client got it.
-type ServedReply struct{ ID, Content string }
+// ServedReply is a reply as a client got it, and the version that its header names.
+type ServedReply struct {
+	ID, Content string
+	Version     int
+}
 
 // GivenFeedback is feedback and how it was answered, by the client's own account.
 type GivenFeedback struct {
@@ -51,11 +64,15 @@ type GivenFeedback struct {
 	Conversation string
 	Dialog       int
 	Reward       float64
+	// User is who says so, or empty, and Comment is said with it.
+	User, Comment string
 	// Want is the status of the only right refusal, or 0 if the feedback is to be accepted.
 	Want int
 	// Statuses are all answers of gateways, but for those that say to try again. Feedback is
 	// sent until it has one, so without any it may be on record or not.
 	Statuses []int
+	// Answered is when the first answer came.
+	Answered time.Time
 }
 
 // accepted reports whether a gateway has said that the feedback is on record.
@@ -87,6 +104,16 @@ type TrafficFindings struct {
 	Refused  int `json:"feedback_refused"`
 	Used     int `json:"feedback_used"`
 	Segments int `json:"segments"`
+	// Redacted replies are on record without tokens, and Forgotten requests were those of a
+	// user who was forgotten.
+	Redacted  int `json:"redacted"`
+	Forgotten int `json:"forgotten"`
+	// InExperiments counts conversations that took part in experiments. The others count how
+	// these have ended.
+	InExperiments int `json:"in_experiments"`
+	Promoted      int `json:"experiments_promoted"`
+	Withdrawn     int `json:"experiments_withdrawn"`
+	Undecided     int `json:"experiments_undecided"`
 }
 
 // CheckTraffic checks a run that learns from conversations.
@@ -101,16 +128,27 @@ func CheckTraffic(e TrafficEvidence) Findings {
 	checkGivenFeedback(&f, e)
 	checkUses(&f, e)
 	checkSegments(&f, e)
-	checkSampling(&f, Evidence{Records: Records{Run: e.Records.Run, Calls: e.Records.sampled()}, Generations: e.Generations, Hangs: e.Hangs})
+	checkDecisions(&f, e)
+	checkExperiments(&f, e)
+	checkRedacted(&f, e)
+	checkForgotten(&f, e)
+	checkSampling(&f, Evidence{Records: Records{Run: e.Records.Run, Calls: e.sampled()}, Generations: e.Generations, Hangs: e.Hangs})
 	f.CallsRecorded = len(e.Records.Calls)
 	return f
 }
 
-// sampled returns the calls of the run, as checkSampling compares them.
-func (r TrafficRecords) sampled() []Call {
-	all := slices.Clone(r.Rollouts)
-	for _, c := range r.Calls {
-		all = append(all, c.Call)
+// sampled returns the calls of the run, as checkSampling compares them. Redacted calls have the
+// tokens that the sampler's log has of their seeds.
+func (e TrafficEvidence) sampled() []Call {
+	all := slices.Clone(e.Records.Rollouts)
+	for _, c := range e.Records.Calls {
+		call := c.Call
+		if c.redacted() {
+			if at := slices.IndexFunc(e.Generations, func(g Generation) bool { return g.Run == e.Records.Run && g.Seed == c.Seed }); at >= 0 {
+				call.Tokens = e.Generations[at].Tokens
+			}
+		}
+		all = append(all, call)
 	}
 	return all
 }
@@ -139,7 +177,8 @@ func checkServedCalls(f *Findings, e TrafficEvidence) {
 			f.doubled("reply %s is on record twice", c.ID)
 		}
 		ids[c.ID] = true
-		if other, ok := keys[c.Key]; ok && other != c.ID {
+		// A request of which texts were rewritten is sampled again if it is sent again.
+		if other, ok := keys[c.Key]; ok && other != c.ID && !c.redacted() {
 			f.doubled("one request has the replies %s and %s on record", other, c.ID)
 		}
 		keys[c.Key] = c.ID
@@ -171,7 +210,8 @@ func checkServedReplies(f *Findings, e TrafficEvidence) {
 	for _, r := range e.Requests {
 		for _, again := range r.Again {
 			f.Traffic.SentAgain++
-			if r.Consents && again != r.Reply {
+			received[again.ID] = true
+			if r.Consents && !r.Redacted && again != r.Reply {
 				f.wrong("request %q was answered with %s, and with %s when it was sent again", r.Text, r.Reply.ID, again.ID)
 			}
 		}
@@ -185,6 +225,8 @@ func checkServedReplies(f *Findings, e TrafficEvidence) {
 				f.wrong("reply %s is on record without consent", r.Reply.ID)
 			}
 			continue
+		case e.forgets(r.User):
+			continue // checkForgotten looks for it
 		}
 		f.Traffic.Replies++
 		received[r.Reply.ID] = true
@@ -226,6 +268,10 @@ func checkOpenings(f *Findings, e TrafficEvidence) {
 			f.wrong("conversation %d begins with a request that no client sent: %.200s", c.Task, c.Request)
 		case !e.Requests[at].Consents:
 			f.wrong("conversation %d is on record without consent: it begins with %q", c.Task, e.Requests[at].Text)
+		case e.forgets(e.Requests[at].User):
+			f.wrong("conversation %d is on record, and its user was forgotten: it begins with %q", c.Task, e.Requests[at].Text)
+		case e.Requests[at].Planted != "" && strings.Contains(c.Request, e.Requests[at].Planted):
+			f.wrong("conversation %d begins with %q on record, which had to be taken out", c.Task, e.Requests[at].Planted)
 		case e.Requests[at].User != "" && strings.Contains(c.Request, e.Requests[at].User):
 			f.wrong("conversation %d has the name of its user on record", c.Task)
 		}
@@ -245,7 +291,8 @@ func checkGivenFeedback(f *Findings, e TrafficEvidence) {
 	given := map[string]bool{}
 	for _, g := range e.Feedback {
 		row, ok := rows[g.row()]
-		if g.Want == 0 {
+		forgotten := g.Want == 0 && e.ofForgotten(g)
+		if g.Want == 0 && !forgotten {
 			given[g.row()] = true
 		}
 		created := 0
@@ -266,6 +313,7 @@ func checkGivenFeedback(f *Findings, e TrafficEvidence) {
 		switch {
 		case created > 1:
 			f.doubled("feedback %s was recorded %d times", g.row(), created)
+		case forgotten: // checkForgotten looks for it
 		case g.Want == 0 && g.accepted() && !ok:
 			f.lost("feedback %s was accepted and is not on record", g.row())
 		case g.Want == 0 && ok && (row.Reply != g.Reply || row.Reward == nil || *row.Reward != g.Reward || row.Client != g.Client || row.Conversation != owners[g.about()]):
@@ -310,7 +358,10 @@ func (e TrafficEvidence) owners() map[string]int {
 // checkUses checks that no feedback is used by two segments, and that the marks on the
 // feedback are those of the segments.
 func checkUses(f *Findings, e TrafficEvidence) {
-	steps := map[string]int{}
+	steps, forgotten := map[string]int{}, map[string]bool{}
+	for _, g := range e.Feedback {
+		forgotten[g.row()] = forgotten[g.row()] || g.Want == 0 && e.ofForgotten(g)
+	}
 	for _, s := range e.Records.Segments {
 		for _, id := range s.Feedback {
 			if other, ok := steps[id]; ok {
@@ -327,6 +378,9 @@ func checkUses(f *Findings, e TrafficEvidence) {
 		delete(steps, r.ID)
 	}
 	for id, step := range steps {
+		if forgotten[id] {
+			continue
+		}
 		f.wrong("segment %d uses feedback %s, which is not on record", step, id)
 	}
 }
@@ -334,6 +388,7 @@ func checkUses(f *Findings, e TrafficEvidence) {
 // checkSegments checks the chain of segments, batches and versions.
 func checkSegments(f *Findings, e TrafficEvidence) {
 	r := e.Records
+	removed := e.learnedFromForgotten()
 	f.Traffic.Segments = len(r.Segments)
 	if len(r.Versions) != len(r.Segments)+1 {
 		f.wrong("there are %d versions after %d segments", len(r.Versions), len(r.Segments))
@@ -369,7 +424,9 @@ func checkSegments(f *Findings, e TrafficEvidence) {
 		if v.Batch == "" || v.Batch != r.Batches[s.Step] {
 			f.wrong("version %d was trained on %q, the batch of its segment is %q", v.Number, v.Batch, r.Batches[s.Step])
 		}
-		checkSegmentBatch(f, e, s)
+		if !removed[s.Step] {
+			checkSegmentBatch(f, e, s)
+		}
 	}
 }
 
@@ -405,8 +462,12 @@ func checkSegmentBatch(f *Findings, e TrafficEvidence, s Segment) {
 
 // judged returns the calls of a conversation that a segment learns from: those that its
 // feedback is about, unless an earlier segment has learned from them. Feedback on the whole
-// conversation, whose reply is empty, is about the calls that it had then.
+// conversation, whose reply is empty, is about the calls that it had then. Nothing is learned
+// from a conversation with a redacted call.
 func (r TrafficRecords) judged(s Segment, conversation, calls int) []ServedCall {
+	if r.redactedWithin(conversation, calls) {
+		return nil
+	}
 	now, before := map[string]bool{}, map[string]bool{}
 	for _, f := range r.Feedback {
 		switch {

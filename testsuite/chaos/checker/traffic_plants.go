@@ -19,13 +19,18 @@ type trafficPlant struct {
 // UnnoticedTraffic puts each thing that can be wrong with a run that learns from
 // conversations into a copy of the evidence about one, and returns what the checker does not
 // notice. The run must be sound, have two segments, and have had every kind of request and
-// of feedback.
+// of feedback. If a user was forgotten, it must also have promoted or withdrawn a version by an
+// experiment, have had redacted replies, and have learned from others than the user.
 func UnnoticedTraffic(e TrafficEvidence) ([]string, error) {
 	if f := CheckTraffic(e); len(e.Records.Segments) < 2 || f.Traffic.Replies == 0 || f.Traffic.Unrecorded == 0 || f.Traffic.SentAgain == 0 || f.Traffic.Accepted == 0 || f.Traffic.Refused == 0 {
 		return []string{fmt.Sprintf("the run is too small to test the checker with: %+v", *f.Traffic)}, nil
 	}
+	plants := trafficPlants()
+	if e.Forgotten != nil {
+		plants = append(plants, experimentPlants()...)
+	}
 	var out []string
-	for _, p := range trafficPlants() {
+	for _, p := range plants {
 		spoiled, err := e.clone()
 		if err != nil {
 			return nil, err
@@ -66,9 +71,20 @@ func (e TrafficEvidence) clone() (out TrafficEvidence, err error) {
 	return out, err
 }
 
-// request returns the first request of a kind that has a reply.
+// request returns the first request of a kind that has a reply, of those that are on record
+// whole if they consent.
 func (e *TrafficEvidence) request(consents bool) *ServedRequest {
-	return &e.Requests[slices.IndexFunc(e.Requests, func(r ServedRequest) bool { return r.Consents == consents && r.Reply.ID != "" })]
+	return &e.Requests[slices.IndexFunc(e.Requests, func(r ServedRequest) bool { return r.Consents == consents && e.whole(r) })]
+}
+
+// whole reports whether a request has a reply, and nothing of it was redacted or forgotten.
+func (e *TrafficEvidence) whole(r ServedRequest) bool {
+	return r.Reply.ID != "" && !r.Redacted && !e.forgets(r.User)
+}
+
+// kept returns the first segment whose batch is there.
+func (e *TrafficEvidence) kept() *Segment {
+	return &e.Records.Segments[slices.IndexFunc(e.Records.Segments, func(s Segment) bool { return e.Batches[s.Step].Sampled != nil })]
 }
 
 // call returns the call of the first request that has to be on record.
@@ -79,7 +95,7 @@ func (e *TrafficEvidence) call() *ServedCall {
 
 // given returns the first accepted feedback, and the first that was refused.
 func (e *TrafficEvidence) given() (accepted, refused *GivenFeedback) {
-	yes := slices.IndexFunc(e.Feedback, func(g GivenFeedback) bool { return g.Want == 0 && g.accepted() })
+	yes := slices.IndexFunc(e.Feedback, func(g GivenFeedback) bool { return g.Want == 0 && g.accepted() && !e.ofForgotten(g) })
 	no := slices.IndexFunc(e.Feedback, func(g GivenFeedback) bool {
 		return g.Want != 0 && g.Want != http.StatusConflict && len(g.Statuses) > 0
 	})
@@ -124,13 +140,13 @@ func replyTrafficPlants() []trafficPlant {
 		}, `on record to "nobody"`},
 		{"a conversation is split", func(e *TrafficEvidence) {
 			r := *e.request(true)
-			other := slices.IndexFunc(e.Requests, func(o ServedRequest) bool { return o.Consents && o.Reply.ID != "" && o.Dialog != r.Dialog })
+			other := slices.IndexFunc(e.Requests, func(o ServedRequest) bool { return o.Consents && e.whole(o) && o.Dialog != r.Dialog })
 			e.Requests[other].Dialog = r.Dialog
 		}, "one conversation of client"},
 		{"two conversations are one", func(e *TrafficEvidence) {
 			c := *e.call()
 			other := slices.IndexFunc(e.Records.Calls, func(o ServedCall) bool {
-				return o.Task != c.Task && slices.ContainsFunc(e.Requests, func(r ServedRequest) bool { return r.Reply.ID == o.ID })
+				return o.Task != c.Task && slices.ContainsFunc(e.Requests, func(r ServedRequest) bool { return r.Reply.ID == o.ID && e.whole(r) })
 			})
 			e.Records.Calls[other].Task = c.Task
 		}, "has requests of two conversations"},
@@ -142,12 +158,12 @@ func replyTrafficPlants() []trafficPlant {
 		{"what came to nobody is on record without consent", func(e *TrafficEvidence) { e.opening().Request = e.request(false).Text }, "is on record without consent: it begins with"},
 		{"nobody asked", func(e *TrafficEvidence) { e.opening().Request = "?" }, "that no client sent"},
 		{"a name is on record", func(e *TrafficEvidence) {
-			at := slices.IndexFunc(e.Requests, func(r ServedRequest) bool { return r.User != "" && r.Consents })
+			at := slices.IndexFunc(e.Requests, func(r ServedRequest) bool { return r.User != "" && r.Consents && !e.forgets(r.User) })
 			c := e.opening()
 			c.Request = e.Requests[at].Text + e.Requests[at].User
 		}, "has the name of its user on record"},
 		{"a request that is sent again gets another reply", func(e *TrafficEvidence) {
-			at := slices.IndexFunc(e.Requests, func(r ServedRequest) bool { return r.Consents && len(r.Again) > 0 })
+			at := slices.IndexFunc(e.Requests, func(r ServedRequest) bool { return r.Consents && len(r.Again) > 0 && e.whole(r) })
 			e.Requests[at].Again[0].ID = "another"
 		}, "and with another when it was sent again"},
 		{"nobody sampled a reply", func(e *TrafficEvidence) { e.call().Seed++ }, "and nobody sampled it"},
@@ -199,10 +215,10 @@ func feedbackPlants() []trafficPlant {
 }
 
 func segmentPlants() []trafficPlant {
-	first := func(e *TrafficEvidence) *Segment { return &e.Records.Segments[0] }
+	first := func(e *TrafficEvidence) *Segment { return e.kept() }
 	return []trafficPlant{
 		{"feedback is used twice", func(e *TrafficEvidence) {
-			e.Records.Segments[1].Feedback = append(e.Records.Segments[1].Feedback, first(e).Feedback[0])
+			e.Records.Segments[1].Feedback = append(e.Records.Segments[1].Feedback, e.Records.Segments[0].Feedback[0])
 		}, "is used by the segments 1 and 2"},
 		{"used feedback is not marked", func(e *TrafficEvidence) {
 			for i := range e.Records.Feedback {
@@ -217,16 +233,24 @@ func segmentPlants() []trafficPlant {
 		{"a version has another batch", func(e *TrafficEvidence) { e.Records.Versions[1].Batch = "sha256:00" }, `was trained on "sha256:00"`},
 		{"a segment has a reply more", func(e *TrafficEvidence) { first(e).Replies++ }, "its feedback is about"},
 		{"a batch lacks a conversation", func(e *TrafficEvidence) {
-			for n := range e.Batches[1].Sampled {
-				delete(e.Batches[1].Sampled, n)
+			sampled := e.Batches[first(e).Step].Sampled
+			for n := range sampled {
+				delete(sampled, n)
 				return
 			}
 		}, "lacks the replies of conversation"},
 		{"a batch has other tokens", func(e *TrafficEvidence) {
-			for n := range e.Batches[1].Sampled {
-				e.Batches[1].Sampled[n][0]++
+			for _, tokens := range e.Batches[first(e).Step].Sampled {
+				tokens[0]++
 			}
 		}, "or others"},
-		{"a batch has a conversation that nobody judged", func(e *TrafficEvidence) { e.Batches[1].Sampled[1<<20] = []int32{1} }, "of conversation 1048576"},
+		{"a batch has a conversation that nobody judged", func(e *TrafficEvidence) { e.Batches[first(e).Step].Sampled[1<<20] = []int32{1} }, "of conversation 1048576"},
+		{"a version is decided on twice", func(e *TrafficEvidence) {
+			e.Records.Decisions = append(e.Records.Decisions, Decision{Candidate: 1, Verdict: "refused"})
+		}, "version 1 was decided on 2 times"},
+		{"a version is not decided on", func(e *TrafficEvidence) {
+			e.Records.Decisions = slices.DeleteFunc(e.Records.Decisions, func(d Decision) bool { return d.Candidate == 1 })
+			e.Records.Promotions = slices.DeleteFunc(e.Records.Promotions, func(p Promotion) bool { return p.Version == 1 })
+		}, "version 1 was decided on 0 times"},
 	}
 }

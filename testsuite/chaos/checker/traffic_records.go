@@ -2,10 +2,12 @@ package checker
 
 import (
 	"context"
+	"database/sql"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -20,15 +22,22 @@ type TrafficRecords struct {
 	Feedback      []FeedbackRow
 	Segments      []Segment // by step
 	Versions      []TrafficVersion
-	Batches       map[int]string // digests, by step
-	Promotions    []Promotion    // in their order
+	Batches       map[int]string  // digests, by step
+	Promotions    []Promotion     // in their order
+	Decisions     []Decision      // that moved no pointer
+	Experiments   []ExperimentRow // in the order in which they began
 }
 
 // TrafficConversation is a conversation's row. Client is the name of a key.
 type TrafficConversation struct {
 	Number  int
 	Client  string
+	Person  string // a hash, or empty
 	Version int
+	// Experiment is the candidate of the experiment that it takes part in, or 0.
+	Experiment int
+	Candidate  bool // which answers it
+	Redacted   bool
 }
 
 // ServedCall is a call of a conversation, whose number is the Task of its address.
@@ -39,7 +48,12 @@ type ServedCall struct {
 	// Request is the body as stored: whole for the first call of a conversation. Response is
 	// whole for all.
 	Request, Response string
+	// Prompted is how many bytes its prompt has as it is stored.
+	Prompted int
 }
+
+// redacted reports whether the call is on record without the tokens that were sampled.
+func (c ServedCall) redacted() bool { return len(c.Tokens) == 0 }
 
 // FeedbackRow is the row of feedback. Step is the segment that used it, or 0.
 type FeedbackRow struct {
@@ -49,6 +63,7 @@ type FeedbackRow struct {
 	Reward       *float64
 	Client       string
 	Step         int
+	At           time.Time
 }
 
 // Segment is the row of what a step learns from.
@@ -109,7 +124,7 @@ func (d *Database) TrafficRecords(ctx context.Context, run string) (TrafficRecor
 	if err := d.db.QueryRowContext(ctx, `SELECT status, execution_id FROM runs WHERE name = $1`, run).Scan(&r.Status, &r.Execution); err != nil {
 		return r, fmt.Errorf("read store of run %s: %w", run, err)
 	}
-	for _, read := range []func(context.Context, *TrafficRecords) error{d.conversations, d.servedCalls, d.feedback, d.segments, d.chain} {
+	for _, read := range []func(context.Context, *TrafficRecords) error{d.conversations, d.servedCalls, d.feedback, d.segments, d.chain, d.experiments} {
 		if err := read(ctx, &r); err != nil {
 			return r, fmt.Errorf("read store of run %s: %w", run, err)
 		}
@@ -118,9 +133,11 @@ func (d *Database) TrafficRecords(ctx context.Context, run string) (TrafficRecor
 }
 
 func (d *Database) conversations(ctx context.Context, r *TrafficRecords) error {
-	return d.list(ctx, `SELECT number, client, version FROM conversations WHERE run = $1 ORDER BY number`, r.Run, func(scan func(...any) error) error {
+	return d.list(ctx, `SELECT number, client, person, version, experiment, candidate, redacted FROM conversations WHERE run = $1 ORDER BY number`, r.Run, func(scan func(...any) error) error {
 		var c TrafficConversation
-		err := scan(&c.Number, &c.Client, &c.Version)
+		var candidate, redacted int
+		err := scan(&c.Number, &c.Client, &c.Person, &c.Version, &c.Experiment, &candidate, &redacted)
+		c.Candidate, c.Redacted = candidate == 1, redacted == 1
 		r.Conversations = append(r.Conversations, c)
 		return err
 	})
@@ -140,13 +157,13 @@ func (d *Database) servedCalls(ctx context.Context, r *TrafficRecords) error {
 			r.Rollouts = append(r.Rollouts, c)
 		}
 	}
-	const query = `SELECT c.task, c.seq, c.id, c.key, e.request, e.response FROM calls c
+	const query = `SELECT c.task, c.seq, c.id, c.key, LENGTH(c.prompt), e.request, e.response FROM calls c
 JOIN exchanges e ON e.run = c.run AND e.kind = c.kind AND e.step = c.step AND e.task = c.task AND e.sample = c.sample AND e.attempt = c.attempt AND e.seq = c.seq
 WHERE c.run = $1 AND c.kind = 'served' ORDER BY c.task, c.seq`
 	err := d.list(ctx, query, r.Run, func(scan func(...any) error) error {
 		var c ServedCall
 		var request, response []byte
-		if err := scan(&c.Task, &c.Seq, &c.ID, &c.Key, &request, &response); err != nil {
+		if err := scan(&c.Task, &c.Seq, &c.ID, &c.Key, &c.Prompted, &request, &response); err != nil {
 			return err
 		}
 		c.Call, c.Request, c.Response = served[place{c.Task, c.Seq}], string(request), string(response)
@@ -160,9 +177,11 @@ WHERE c.run = $1 AND c.kind = 'served' ORDER BY c.task, c.seq`
 }
 
 func (d *Database) feedback(ctx context.Context, r *TrafficRecords) error {
-	return d.list(ctx, `SELECT id, conversation, call_id, reward, client, step FROM feedback WHERE run = $1 ORDER BY id`, r.Run, func(scan func(...any) error) error {
+	return d.list(ctx, `SELECT id, conversation, call_id, reward, client, step, at FROM feedback WHERE run = $1 ORDER BY id`, r.Run, func(scan func(...any) error) error {
 		var f FeedbackRow
-		err := scan(&f.ID, &f.Conversation, &f.Reply, &f.Reward, &f.Client, &f.Step)
+		var at int64
+		err := scan(&f.ID, &f.Conversation, &f.Reply, &f.Reward, &f.Client, &f.Step, &at)
+		f.At = time.Unix(0, at)
 		r.Feedback = append(r.Feedback, f)
 		return err
 	})
@@ -206,6 +225,25 @@ func (d *Database) chain(ctx context.Context, r *TrafficRecords) error {
 		return err
 	})
 	return errors.Join(versions, batches, promotions)
+}
+
+// ConversationsOf returns the numbers of the conversations with some replies, in order, and
+// whether a segment has used feedback on one of them.
+func (d *Database) ConversationsOf(ctx context.Context, run string, replies []string) (numbers []int, learned bool, err error) {
+	for _, id := range replies {
+		const query = `SELECT task, (SELECT COUNT(*) FROM feedback f WHERE f.run = c.run AND f.conversation = c.task AND f.step > 0) FROM calls c WHERE c.run = $1 AND c.kind = 'served' AND c.id = $2`
+		var number, used int
+		err := d.db.QueryRowContext(ctx, query, run, id).Scan(&number, &used)
+		if errors.Is(err, sql.ErrNoRows) {
+			continue
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		numbers, learned = append(numbers, number), learned || used > 0
+	}
+	slices.Sort(numbers)
+	return slices.Compact(numbers), learned, nil
 }
 
 // Serves reports whether a version of a run is promoted, and how many segments have no

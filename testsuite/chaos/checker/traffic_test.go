@@ -23,6 +23,7 @@ func trafficEvidence() checker.TrafficEvidence {
 	e.Records = checker.TrafficRecords{Run: "run", Status: "stopped", Batches: map[int]string{}}
 	start := time.Unix(1000, 0)
 	e.Records.Promotions = []checker.Promotion{{Version: 0, At: start}, {Version: 1, At: start.Add(time.Minute)}}
+	e.Records.Decisions = []checker.Decision{{Candidate: 2, Verdict: "refused"}}
 	e.Records.Versions = []checker.TrafficVersion{{Parent: -1, Version: checker.Version{Weights: "sha256:a0"}}}
 	for n := range 2 {
 		e.Records.Conversations = append(e.Records.Conversations, checker.TrafficConversation{Number: n, Client: "ada"})
