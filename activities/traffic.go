@@ -251,11 +251,11 @@ func (c *Coordinator) readConversations(ctx context.Context, in ChooseSegmentInp
 	return out, nil
 }
 
-// redacted reports whether texts of a conversation were rewritten by its last call of these: the
-// calls lack their tokens. The mark of the conversation says so of all its calls, also of those
+// redacted reports whether texts of a conversation were rewritten by its last call of these: a
+// call then lacks its tokens, also those of its prompt. The mark of the conversation says so of all its calls, also of those
 // that came after the segment was chosen.
 func redacted(calls []record.Call) bool {
-	return slices.ContainsFunc(calls, func(call record.Call) bool { return len(call.Completion) == 0 })
+	return slices.ContainsFunc(calls, func(call record.Call) bool { return len(call.Prompt) == 0 && len(call.Completion) == 0 })
 }
 
 // SegmentBatch makes the batch of a segment. The first recorded batch of a step counts.

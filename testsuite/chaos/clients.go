@@ -74,6 +74,7 @@ type clients struct {
 	silenced bool // the user who is forgotten begins nothing more
 	open     int  // what that user has begun to say: conversations and feedback
 	begun    int  // conversations of that user
+	more     int  // that the user may have beyond maxForgotten
 }
 
 // newClients makes keys for the clients of a run.

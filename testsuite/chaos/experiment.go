@@ -30,6 +30,9 @@ const (
 	// maxForgotten is how many conversations the user has who is forgotten. More would be so
 	// large a part of those of an experiment that it could not be decided soon.
 	maxForgotten = 4
+	// learnedWithin is how long a step has for learning from the conversations of the user who
+	// is forgotten, until there is another one.
+	learnedWithin = 30 * time.Second
 	// killedRemovals is how many tries to forget a user are killed on purpose.
 	killedRemovals = 2
 )
@@ -123,7 +126,7 @@ func secret(dialog, turn int) string { return fmt.Sprintf("%s%d-%d", secretWord,
 func (c *clients) speak(conversation bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.silenced || conversation && c.begun == maxForgotten {
+	if c.silenced || conversation && c.begun == maxForgotten+c.more {
 		return false
 	}
 	if conversation {
@@ -131,6 +134,14 @@ func (c *clients) speak(conversation bool) bool {
 	}
 	c.open++
 	return true
+}
+
+// allowMore lets the user who is forgotten have another conversation, because no step learned
+// from those before.
+func (c *clients) allowMore() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.more++
 }
 
 // hold counts something more that the user says who has begun to speak.
@@ -185,10 +196,15 @@ func taste(version int) float64 {
 // others fail because of the processes that they need.
 func (s *suite) forget(ctx context.Context, name string, all *clients) (*checker.ForgottenUser, error) {
 	gone := &checker.ForgottenUser{Name: forgottenUser}
+	asked := time.Now()
 	waitLearned := func(ctx context.Context) (bool, error) {
 		var learned bool
 		var err error
 		gone.Conversations, learned, err = s.db.ConversationsOf(ctx, name, all.repliesTo(forgottenUser))
+		if err == nil && !learned && time.Since(asked) > learnedWithin {
+			all.allowMore()
+			asked = time.Now()
+		}
 		return learned, err
 	}
 	if err := s.poll(ctx, waitLearned); err != nil {
@@ -216,6 +232,7 @@ func (s *suite) forget(ctx context.Context, name string, all *clients) (*checker
 			s.logf("the user is forgotten with try %d, and %d kills meanwhile", try+1, s.injected.total-before)
 			return gone, nil
 		}
+		s.logf("try %d to forget the user failed: %v: %.200s", try+1, err, bytes.TrimSpace(said))
 		if err := pause(ctx, 500*time.Millisecond); err != nil {
 			return nil, fmt.Errorf("forget a user of run %s: %w (%s)", name, err, said)
 		}
@@ -253,8 +270,8 @@ func (s *suite) poll(ctx context.Context, ask func(context.Context) (bool, error
 func (s *suite) compared(ctx context.Context, name string) bool {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	n, err := s.db.Compared(ctx, name)
-	return err == nil && n >= fewestExperiments
+	ended, decided, err := s.db.Compared(ctx, name)
+	return err == nil && ended >= fewestExperiments && decided > 0
 }
 
 // leftovers returns the places that have a text which must not be on record: in the tables of

@@ -202,6 +202,9 @@ func checkJudgedArms(f *Findings, e TrafficEvidence, x ExperimentRow) {
 			f.wrong("the experiment with version %d counts %d judged conversations (of the candidate: %v), on record are %d to %d", x.ID, n, candidate, least, most)
 		}
 	}
+	if values[true] == 0 || values[false] == 0 || x.ID%2 == x.Control%2 {
+		return // all is gone of one of them, or people like both as much, and chance decided
+	}
 	better := sums[true]*values[false] - sums[false]*values[true] // the sign of the difference of means
 	if x.Status == experimentPromoted && better <= 0 || x.Status == experimentWithdrawn && better >= 0 {
 		f.wrong("version %d was %s, and the means of what was said of it and of version %d say otherwise", x.ID, x.Status, x.Control)
@@ -242,9 +245,9 @@ func (d *Database) experiments(ctx context.Context, r *TrafficRecords) error {
 	return errors.Join(decisions, experiments)
 }
 
-// Compared returns how many experiments of a run have ended.
-func (d *Database) Compared(ctx context.Context, run string) (int, error) {
-	var n int
-	err := d.db.QueryRowContext(ctx, `SELECT COUNT(*) FROM experiments WHERE run = $1 AND ended > 0`, run).Scan(&n)
-	return n, err
+// Compared returns how many experiments of a run have ended, and how many of them by feedback.
+func (d *Database) Compared(ctx context.Context, run string) (ended, decided int, err error) {
+	const query = `SELECT COUNT(*), COUNT(CASE WHEN status IN ($2, $3) THEN 1 END) FROM experiments WHERE run = $1 AND ended > 0`
+	err = d.db.QueryRowContext(ctx, query, run, experimentPromoted, experimentWithdrawn).Scan(&ended, &decided)
+	return ended, decided, err
 }

@@ -2,6 +2,7 @@ package checker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -86,12 +87,15 @@ func FilesWith(texts []string, directories ...string) ([]string, error) {
 	var out []string
 	for _, directory := range directories {
 		err := filepath.WalkDir(directory, func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || !entry.Type().IsRegular() {
-				return err
+			var data []byte
+			if err == nil && entry.Type().IsRegular() {
+				data, err = os.ReadFile(path)
 			}
-			data, err := os.ReadFile(path)
-			if err == nil && HasOne(string(data), texts) {
+			if HasOne(string(data), texts) {
 				out = append(out, "file "+path)
+			}
+			if errors.Is(err, fs.ErrNotExist) { // it was there for a moment
+				return nil
 			}
 			return err
 		})
