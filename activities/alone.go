@@ -25,8 +25,11 @@ type PlanEvaluationInput struct {
 
 // PlanEvaluationResult has these versions.
 type PlanEvaluationResult struct {
-	// Promoted has the promoted version of each policy by its name, also of Policy.
+	// Promoted has the version of each policy by its name, also of Policy, that the version is
+	// evaluated with: what is promoted, or what was when it was evaluated or decided on before.
 	Promoted map[string]int `json:"promoted"`
+	// Current has what is promoted of each policy now, whatever was evaluated before.
+	Current map[string]int `json:"current,omitempty"`
 	// Baseline is true if these were not evaluated together, so that there is nothing to
 	// compare the version with.
 	Baseline bool `json:"baseline,omitempty"`
@@ -41,9 +44,10 @@ func (c *Coordinator) PlanEvaluation(ctx context.Context, in PlanEvaluationInput
 	if err != nil {
 		return out, err
 	}
-	if out.Promoted, err = c.promotedOf(ctx, in.Run, s); err != nil {
+	if out.Current, err = c.promotedOf(ctx, in.Run, s); err != nil {
 		return out, err
 	}
+	out.Promoted = out.Current
 	var before DecidePromotionResult
 	decided := false
 	if in.Kind == record.Gate {

@@ -61,6 +61,11 @@ func (w *testEnv) planOf(policy string) activities.PlanEvaluationResult {
 	return out
 }
 
+// plannedWith is the plan to evaluate a version with what is promoted.
+func plannedWith(promoted map[string]int, baseline bool) activities.PlanEvaluationResult {
+	return activities.PlanEvaluationResult{Promoted: promoted, Current: promoted, Baseline: baseline}
+}
+
 func (w *testEnv) decideOf(policy string) activities.DecidePromotionResult {
 	w.t.Helper()
 	r, err := do[activities.DecidePromotionResult](w.t, w.coordinator.DecidePromotion, activities.DecidePromotionInput{Run: "demo", Policy: policy, Candidate: 4})
@@ -93,7 +98,7 @@ var (
 func TestAPolicyAloneIsComparedWithWhatIsPromotedOfAll(t *testing.T) {
 	t.Parallel()
 	w := aloneRun(t)
-	require.Equal(t, activities.PlanEvaluationResult{Promoted: map[string]int{"checker": 0, "writer": 0}}, w.planOf("checker"), "all were evaluated together as version 0")
+	require.Equal(t, plannedWith(map[string]int{"checker": 0, "writer": 0}, false), w.planOf("checker"), "all were evaluated together as version 0")
 	w.together(4, 0, map[string]int{"checker": 4, "writer": 0}, allSolved)
 	w.recorded("checker", 4)
 	d := w.decideOf("checker").Decision
@@ -101,7 +106,7 @@ func TestAPolicyAloneIsComparedWithWhatIsPromotedOfAll(t *testing.T) {
 	require.InDelta(t, 0, d.Baseline, 0)
 	require.Equal(t, map[string]int{"checker": 0, "writer": 0}, d.Versions)
 	w.promoteOf(d)
-	require.Equal(t, activities.PlanEvaluationResult{Promoted: map[string]int{"checker": 4, "writer": 0}}, w.planOf("writer"), "the one after it meets what is promoted by then")
+	require.Equal(t, plannedWith(map[string]int{"checker": 4, "writer": 0}, false), w.planOf("writer"), "the one after it meets what is promoted by then")
 	w.together(4, 5, map[string]int{"checker": 4, "writer": 4}, someSolved)
 	w.recorded("writer", 4)
 	d = w.decideOf("writer").Decision
@@ -119,6 +124,7 @@ func TestADecisionOnRecordKeepsWhatThePolicyWasEvaluatedWith(t *testing.T) {
 	w.promoteOf(w.decideOf("checker").Decision)
 	w.byHandOf("writer", 2, 0)
 	require.Equal(t, map[string]int{"checker": 0, "writer": 0}, w.planOf("checker").Promoted, "a run that is reset evaluates it as before")
+	require.Equal(t, map[string]int{"checker": 4, "writer": 2}, w.planOf("checker").Current, "but knows what is promoted")
 	require.Equal(t, "promoted", w.decideOf("checker").Verdict)
 }
 
@@ -129,6 +135,7 @@ func TestAnEvaluationOnRecordKeepsItsVersions(t *testing.T) {
 	w.recorded("checker", 4)
 	w.byHandOf("writer", 2, 0)
 	require.Equal(t, map[string]int{"checker": 0, "writer": 0}, w.planOf("checker").Promoted)
+	require.Equal(t, map[string]int{"checker": 0, "writer": 2}, w.planOf("checker").Current)
 	d := w.decideOf("checker").Decision
 	require.False(t, d.Accept)
 	require.Equal(t, "the promoted version of writer moved after the evaluation had begun", d.Obstacle)
@@ -139,7 +146,7 @@ func TestWhatWasNotEvaluatedTogetherIsEvaluatedForTheComparison(t *testing.T) {
 	w := aloneRun(t)
 	w.byHandOf("writer", 2, 0)
 	promoted := map[string]int{"checker": 0, "writer": 2}
-	require.Equal(t, activities.PlanEvaluationResult{Promoted: promoted, Baseline: true}, w.planOf("checker"))
+	require.Equal(t, plannedWith(promoted, true), w.planOf("checker"))
 	w.together(4, 0, map[string]int{"checker": 4, "writer": 2}, allSolved)
 	w.recorded("checker", 4)
 	require.Equal(t, "the promoted versions of the policies were not evaluated together", w.decideOf("checker").Decision.Obstacle)

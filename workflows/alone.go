@@ -109,13 +109,17 @@ func (t *trainingRun) gatePolicy(ctx workflow.Context, policy string, v int) err
 	return err
 }
 
-// planEvaluation asks with which versions of the others version v of a policy is evaluated.
+// planEvaluation asks with which versions of the others version v of a policy is evaluated. It
+// takes in what is promoted now, because people move promoted versions while the run goes on.
 func (t *trainingRun) planEvaluation(ctx workflow.Context, kind record.Kind, policy string, v int) (activities.PlanEvaluationResult, error) {
 	var c *activities.Coordinator
 	var out activities.PlanEvaluationResult
 	err := workflow.ExecuteActivity(coordination(ctx, fmt.Sprintf("version %d of %s", v, policy)), c.PlanEvaluation, activities.PlanEvaluationInput{
 		Run: t.Run, Kind: kind, Policy: policy, Version: v,
 	}).Get(ctx, &out)
+	if err == nil && len(out.Current) > 0 { // workers of older releases don't say it
+		t.Policies = out.Current
+	}
 	return out, err
 }
 
@@ -138,26 +142,54 @@ func (t *trainingRun) evaluateAlone(ctx workflow.Context, kind record.Kind, poli
 	return runChild[activities.Evaluation](ctx, id, policyEvaluationSummary(in), EvaluationWorkflow, in)
 }
 
+// maxReportPlans bounds how often the last report is planned again because somebody moved a
+// promoted version meanwhile.
+const maxReportPlans = 10
+
 // reportEach evaluates what is promoted at the end on the test split, as a version of the
-// policy that was promoted last. Nothing is evaluated again if all policies are as they began.
+// policy with the highest promoted number. Nothing is evaluated again if all policies are as
+// they began.
 func (t *trainingRun) reportEach(ctx workflow.Context) error {
+	if !t.has(record.Test) {
+		return nil
+	}
+	for range maxReportPlans {
+		last := t.promotedLast()
+		if last == "" {
+			return nil
+		}
+		v := t.Policies[last]
+		plan, err := t.planEvaluation(ctx, record.Test, last, v)
+		if err != nil {
+			return err
+		}
+		if t.promotedLast() != last || t.Policies[last] != v {
+			continue // a promoted version was moved by hand since the last plan
+		}
+		return t.reportAlone(ctx, last, v, plan.Promoted)
+	}
+	workflow.GetLogger(ctx).Warn("nothing reported: the promoted versions move all the time", "plans", maxReportPlans)
+	t.After = nil
+	return nil
+}
+
+// promotedLast returns the trained policy with the highest promoted number, the first by name
+// if there are several; empty if all are at version 0.
+func (t *trainingRun) promotedLast() string {
 	last := ""
 	for _, name := range t.Spec.TrainedPolicies() {
 		if t.Policies[name] > t.Policies[last] {
 			last = name
 		}
 	}
-	if !t.has(record.Test) || last == "" {
-		return nil
-	}
-	v := t.Policies[last]
-	plan, err := t.planEvaluation(ctx, record.Test, last, v)
-	if err != nil {
-		return err
-	}
-	e, err := t.evaluateAlone(ctx, record.Test, last, v, plan.Promoted, false)
+	return last
+}
+
+// reportAlone evaluates version v of a policy on the test split with versions of the others.
+func (t *trainingRun) reportAlone(ctx workflow.Context, policy string, v int, promoted map[string]int) error {
+	e, err := t.evaluateAlone(ctx, record.Test, policy, v, promoted, false)
 	if evaluationFailed(err) {
-		workflow.GetLogger(ctx).Warn("version not reported", "policy", last, "version", v, "error", err)
+		workflow.GetLogger(ctx).Warn("version not reported", "policy", policy, "version", v, "error", err)
 		t.After = nil
 		return nil
 	}

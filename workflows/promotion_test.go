@@ -3,11 +3,13 @@ package workflows_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/testsuite"
 
 	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/record"
@@ -174,4 +176,73 @@ func TestEachPolicyIsPromotedInTheOrderOfNames(t *testing.T) {
 	require.Equal(t, map[string]int{"a": 2, "b": 2, "rest": 0}, first[10])
 	require.Equal(t, map[string]int{"a": 2, "b": 0, "rest": 0}, first[39], "what is promoted, without the candidate")
 	require.Equal(t, 4, out.Policies["a"])
+}
+
+// planned answers PlanEvaluation with what the fake promoted, as changed by a person, who acts
+// before the last report. It returns the questions.
+func (f *fakeActivities) planned(env *testsuite.TestWorkflowEnvironment, byHand map[string]int) *[]string {
+	var c *activities.Coordinator
+	var asked []string
+	env.OnActivity(c.PlanEvaluation, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.PlanEvaluationInput) (activities.PlanEvaluationResult, error) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		asked = append(asked, fmt.Sprintf("%s %s@%d", in.Kind, in.Policy, in.Version))
+		promoted := map[string]int{"a": 0, "b": 0}
+		for _, p := range f.promoted {
+			promoted[p.Policy] = p.Version
+		}
+		if in.Kind == record.Test {
+			maps.Copy(promoted, byHand)
+		}
+		return activities.PlanEvaluationResult{Promoted: promoted, Current: promoted}, nil
+	})
+	return &asked
+}
+
+// pairSpec promotes two policies alone.
+func pairSpec() spec.Spec {
+	s := testSpec()
+	s.Policies = map[string]spec.Policy{"a": {}, "b": {Match: []spec.PolicyMatch{{Agent: "b"}}}}
+	s.Promotion.Alone = true
+	return s
+}
+
+func TestTheLastReportIsOfWhatAPersonPromoted(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		byHand   map[string]int
+		plans    []string // of the last report
+		versions map[string]int
+	}{
+		"nobody acted":                   {nil, []string{"test a@4"}, map[string]int{"a": 4, "b": 0}},
+		"the last one was rolled back":   {map[string]int{"a": 2}, []string{"test a@4", "test a@2"}, map[string]int{"a": 2, "b": 0}},
+		"another one was promoted":       {map[string]int{"b": 2}, []string{"test a@4"}, map[string]int{"a": 4, "b": 2}},
+		"another one is the last now":    {map[string]int{"a": 1, "b": 3}, []string{"test a@4", "test b@3"}, map[string]int{"a": 1, "b": 3}},
+		"all are at version 0 as before": {map[string]int{"a": 0}, []string{"test a@4"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fake := &fakeActivities{score: risingScore}
+			env := fake.environment(pairSpec())
+			asked := fake.planned(env, test.byHand)
+			env.ExecuteWorkflow(workflows.TrainingWorkflow, input(t))
+			var out workflows.TrainingResult
+			require.NoError(t, env.GetWorkflowResult(&out))
+			require.Equal(t, append([]string{"gate a@2", "gate b@2", "gate a@4", "gate b@4"}, test.plans...), *asked)
+			reported := 0
+			for _, r := range fake.rollouts {
+				if r.Rollout.Kind == record.Test && r.Rollout.Step > 0 {
+					reported++
+					require.Equal(t, test.versions, r.Versions, r.Rollout)
+				}
+			}
+			require.Equal(t, test.versions != nil, reported > 0)
+			for policy, version := range test.byHand {
+				require.Equal(t, version, out.Policies[policy], "the result says what is promoted")
+			}
+			if test.versions == nil {
+				require.Equal(t, out.Before, out.After)
+			}
+		})
+	}
 }
