@@ -85,7 +85,7 @@ func (r *Reader) Step(ctx context.Context, step record.Step) ([]*v1.Span, error)
 		values["rl.reward.mean"] = mean
 	}
 	root.Attributes = attributes(values)
-	spans, begun, err := r.samples(ctx, t, step.Step, record.Train, record.Reserve)
+	spans, begun, err := r.samples(ctx, t, step.Step, func(record.Attempt) bool { return true }, record.Train, record.Reserve)
 	if err != nil {
 		return nil, err
 	}
@@ -141,14 +141,26 @@ func (r *Reader) updates(ctx context.Context, t trace, step record.Step) (spans 
 	return spans, nil
 }
 
-// Evaluation returns the spans of an evaluation that is on record. The first is its own.
+// Evaluation returns the spans of an evaluation that is on record. The first is its own. Of a
+// version that is promoted alone it has only the attempts of its own evaluation, and those of
+// what it was compared with, if these were made for it.
 func (r *Reader) Evaluation(ctx context.Context, e record.Evaluation) ([]*v1.Span, error) {
-	t := r.trace(string(e.Kind), e.Version)
-	root := t.span("rl.evaluation", t.root)
-	root.Attributes = attributes(map[string]any{
+	name, values := string(e.Kind), map[string]any{
 		"fulgurite.version": e.Version, "rl.reward.mean": e.Mean, "fulgurite.tasks": e.Tasks, "fulgurite.rollouts": e.Rollouts,
-	})
-	spans, begun, err := r.samples(ctx, t, e.Version, e.Kind)
+	}
+	keep := func(record.Attempt) bool { return true }
+	if r.spec.Promotion.Alone && e.Policy != r.policy() {
+		name += "/" + e.Policy
+		values["fulgurite.policy"] = e.Policy
+		first, baseline := r.spec.FirstTask(e.Policy, e.Tasks), r.spec.FirstBaselineTask(e.Policy, e.Tasks)
+		keep = func(a record.Attempt) bool {
+			return a.Task >= first && a.Task < first+e.Tasks || a.Task >= baseline && a.Task < baseline+e.Tasks
+		}
+	}
+	t := r.trace(name, e.Version)
+	root := t.span("rl.evaluation", t.root)
+	root.Attributes = attributes(values)
+	spans, begun, err := r.samples(ctx, t, e.Version, keep, e.Kind)
 	if err != nil {
 		return nil, err
 	}
@@ -159,9 +171,9 @@ func (r *Reader) Evaluation(ctx context.Context, e record.Evaluation) ([]*v1.Spa
 	return append([]*v1.Span{root}, spans...), nil
 }
 
-// samples returns the spans of all attempts of some kinds at a step, and when the first of
-// them began.
-func (r *Reader) samples(ctx context.Context, t trace, step int, kinds ...record.Kind) (spans []*v1.Span, begun time.Time, err error) {
+// samples returns the spans of the attempts to keep of some kinds at a step, and when the first
+// of them began.
+func (r *Reader) samples(ctx context.Context, t trace, step int, keep func(record.Attempt) bool, kinds ...record.Kind) (spans []*v1.Span, begun time.Time, err error) {
 	for _, kind := range kinds {
 		attempts, err := r.store.Attempts(ctx, r.run.Name, kind, step)
 		if err != nil {
@@ -176,6 +188,9 @@ func (r *Reader) samples(ctx context.Context, t trace, step int, kinds ...record
 			of[a.Address] = a
 		}
 		for _, a := range attempts {
+			if !keep(a) {
+				continue
+			}
 			if begun.IsZero() || a.Begun.Before(begun) {
 				begun = a.Begun
 			}

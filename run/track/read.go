@@ -27,12 +27,13 @@ type Store interface {
 // Reader reads the entries of a run. It remembers the times of steps, so that it reads a
 // step only once. Make one with NewReader.
 type Reader struct {
-	store   Store
-	run     string
-	ends    []stepEnd     // of all steps that were read
-	pending []record.Step // that were read, and that the position lacked
-	start   *model.Version
-	moves   map[string]moves // by policy
+	store    Store
+	run      string
+	ends     []stepEnd     // of all steps that were read
+	pending  []record.Step // that were read, and that the position lacked
+	policies []string      // whose promoted versions move; nil until the spec was read
+	start    *model.Version
+	moves    map[string]moves // by policy
 }
 
 // moves are the moves of the promoted version of a policy that were read.
@@ -86,6 +87,9 @@ func (r *Reader) Read(ctx context.Context, has Position) (News, error) {
 		return News{}, fmt.Errorf("read run %s: %w", r.run, err)
 	}
 	news := News{Run: run, Ended: run.Status != record.Running}
+	if err := r.readPolicies(run); err != nil {
+		return News{}, err
+	}
 	var found []sortedEntry
 	if !has.Spec {
 		text, err := SpecOf(run)
@@ -113,6 +117,23 @@ func (r *Reader) Read(ctx context.Context, has Position) (News, error) {
 	return news, nil
 }
 
+// readPolicies finds out whose promoted versions move: of each of several policies if the spec
+// promotes each alone, else of the run.
+func (r *Reader) readPolicies(run record.Run) error {
+	if r.policies != nil {
+		return nil
+	}
+	s, err := spec.Stored(run.Spec)
+	if err != nil {
+		return fmt.Errorf("decode the spec of run %s: %w", run.Name, err)
+	}
+	r.policies = []string{model.DefaultPolicy, record.PromptsPolicy}
+	if s.Promotion.Alone {
+		r.policies = s.PolicyNames()
+	}
+	return nil
+}
+
 // readTables reads the new steps into r, and returns the new evaluations and moves. A step
 // that is recorded while other tables are read belongs before what these have since. So
 // all are read again until there is no new step.
@@ -126,7 +147,7 @@ func (r *Reader) readTables(ctx context.Context, has Position) ([]sortedEntry, e
 			return nil, err
 		}
 		found := evaluations
-		for _, policy := range []string{model.DefaultPolicy, record.PromptsPolicy} {
+		for _, policy := range r.policies {
 			moved, err := r.readMoves(ctx, policy)
 			if err != nil {
 				return nil, err

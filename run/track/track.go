@@ -11,6 +11,8 @@
 //   - An entry is written whole or not at all, and the values of an entry never change.
 //   - Steps, versions and times come from the record, so they do not depend on when a
 //     follower runs. Readers of one record return the same entries.
+//   - If a run promotes each of several policies alone, evaluations and moves have the name
+//     of their policy, such as evaluation/writer/gate/mean. So no series has those of two.
 //   - Entries of one name come with growing steps, so that trackers that expect this show
 //     all of them. Only moves of the promoted version may have the same step.
 //   - The names and steps of the entries that were written determine a [Position]. So a
@@ -36,8 +38,8 @@ const (
 	// RewardName is the reward of a step, over all its rollouts.
 	RewardName = "reward"
 
-	evaluationPrefix = "evaluation/" // then the split and mean, std_error or greedy
-	promotedPrefix   = "promoted/"   // then version or reason
+	evaluationPrefix = "evaluation/" // then the policy if it is one of several, the split, and mean, std_error or greedy
+	promotedPrefix   = "promoted/"   // then the policy if it is one of several, and version or reason
 	meanSuffix       = "/mean"
 	versionName      = "version"
 	reasonName       = "reason"

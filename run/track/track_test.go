@@ -235,6 +235,57 @@ func TestVersionsOfPromptsHaveNamesOfTheirOwn(t *testing.T) {
 	require.Empty(t, read(t, h.store, has).Entries)
 }
 
+func TestPoliciesThatArePromotedAloneHaveSeriesOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	h := newHistory(t)
+	_, _, err := h.store.CreateRun(t.Context(), record.Run{
+		Name: "pair", WorkflowID: "pair", ExecutionID: "e", Status: record.Running, Created: begun,
+		Spec: json.RawMessage(`{"policies": {"checker": {}, "writer": {"match": [{"agent": "w"}]}, "rest": {"frozen": true, "match": [{"agent": "r"}]}}, "promotion": {"alone": true}}`),
+	})
+	h.wrote(err)
+	ctx := t.Context()
+	evaluation := func(policy string, version int, mean float64) {
+		h.wrote(h.store.PutEvaluation(ctx, record.Evaluation{
+			Run: "pair", Policy: policy, At: h.now, EvaluationResult: record.EvaluationResult{Kind: record.Gate, Version: version, Tasks: 1, Rollouts: 1, Mean: mean},
+		}))
+	}
+	move := func(policy, id string, version, previous int, source record.Source) {
+		h.wrote(h.store.Promote(ctx, record.Promotion{Run: "pair", Policy: policy, DecisionID: id, Version: version, Previous: previous, Source: source, At: h.now}))
+	}
+	evaluation(model.DefaultPolicy, 0, 0.125)
+	for _, policy := range []string{"checker", "rest", "writer"} {
+		move(policy, "gate-0", 0, -1, record.SourceGate)
+	}
+	evaluation("checker", 1, 0.25)
+	move("checker", "gate-1", 1, 0, record.SourceGate)
+	evaluation("writer", 1, 0.5)
+	move("writer", "gate-1", 1, 0, record.SourceGate)
+	move("writer", "back", 0, 1, record.SourceRollback)
+
+	reader := track.NewReader(h.store, "pair")
+	news, err := reader.Read(ctx, track.Position{Spec: true})
+	require.NoError(t, err)
+	require.Empty(t, cmp.Diff([]string{
+		"0 +2 evaluation/gate/mean=0.125 evaluation/gate/std_error=0",
+		`0 +3 promoted/checker/version=0 promoted/checker/reason="version 0 (gate)"`,
+		`0 +4 promoted/rest/version=0 promoted/rest/reason="version 0 (gate)"`,
+		`0 +5 promoted/writer/version=0 promoted/writer/reason="version 0 (gate)"`,
+		"1 +6 evaluation/checker/gate/mean=0.25 evaluation/checker/gate/std_error=0",
+		`1 +7 promoted/checker/version=1 promoted/checker/reason="version 1 (gate)"`,
+		"1 +8 evaluation/writer/gate/mean=0.5 evaluation/writer/gate/std_error=0",
+		`1 +9 promoted/writer/version=1 promoted/writer/reason="version 1 (gate)"`,
+		`1 +10 promoted/writer/version=0 promoted/writer/reason="version 1 (gate)\n\nversion 0 (rollback)"`,
+	}, lines(news.Entries)))
+	has := track.Position{Spec: true}
+	for i, e := range news.Entries {
+		rest, err := reader.Read(ctx, has)
+		require.NoError(t, err)
+		require.Empty(t, cmp.Diff(lines(news.Entries[i:]), lines(rest.Entries)), "the names say what is missing")
+		has.Add(e.Step, e.Names())
+	}
+	require.Equal(t, map[string]int{"checker": 2, "rest": 1, "writer": 3}, has.Moves)
+}
+
 func TestTheSpecIsShownWithoutSecrets(t *testing.T) {
 	t.Parallel()
 	h := newHistory(t)
