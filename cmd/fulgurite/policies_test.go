@@ -130,3 +130,33 @@ func TestPoliciesAreCompleted(t *testing.T) {
 	require.Equal(t, []string{"demo:writer@promoted", "demo:writer@newest", "demo:writer@0", "demo:writer@1"}, completed(t, "export", "--dir", dir, "demo:writer@"))
 	require.Equal(t, []string{""}, completed(t, "export", "--dir", dir, "away:"))
 }
+
+func TestRunsShowsWhatIsPromotedOfEachPolicy(t *testing.T) {
+	t.Parallel()
+	sp := spec.Spec{Policies: map[string]spec.Policy{"checker": {}, "writer": {Match: []spec.PolicyMatch{{Agent: "writer"}}}}}
+	sp.Promotion.Alone = true
+	dir, _ := newTrainedDirOf(t, sp)
+	_, out, _ := command(t, dir, "runs")
+	require.NotContains(t, out, "promoted", "nothing is yet")
+	ctx := t.Context()
+	db, err := store.Open(ctx, stack.Layout(dir).Database(), nil)
+	require.NoError(t, err)
+	for policy, version := range map[string]int{"checker": 4, "writer": 2} {
+		require.NoError(t, db.Promote(ctx, record.Promotion{Run: "demo", Policy: policy, DecisionID: "d", Version: version, Previous: -1}))
+	}
+	require.NoError(t, db.FinishRun(ctx, "demo", record.Failed, record.Failure{Error: "the disk is full"}.Result()))
+	require.NoError(t, db.Close())
+	code, out, errs := command(t, dir, "runs")
+	require.Zero(t, code, errs)
+	require.Contains(t, out, "  promoted checker@4, writer@2; the disk is full\n")
+	code, out, errs = command(t, dir, "runs", "--json")
+	require.Zero(t, code, errs)
+	var listed []struct {
+		Promoted *int           `json:"promoted"`
+		Policies map[string]int `json:"policies"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &listed))
+	require.Len(t, listed, 1)
+	require.Nil(t, listed[0].Promoted, "no joint version is")
+	require.Equal(t, map[string]int{"checker": 4, "writer": 2}, listed[0].Policies)
+}

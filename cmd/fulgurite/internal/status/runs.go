@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -46,6 +48,9 @@ type listedRun struct {
 	Reward *float64 `json:"reward,omitempty"`
 	// Promoted is the promoted version.
 	Promoted *int `json:"promoted,omitempty"`
+	// Policies has the promoted version of each policy by its name, if each of several is
+	// promoted alone. Promoted is then missing.
+	Policies map[string]int `json:"policies,omitempty"`
 	// Only is the split of a run that trains nothing.
 	Only string `json:"evaluation_only,omitempty"`
 	// Optimizer is the algorithm of a run that searches for prompts. Promoted is then a
@@ -111,6 +116,9 @@ func listed(ctx context.Context, db *store.Store, r record.Run) (listedRun, erro
 	if err := out.addProgress(ctx, db, promptsearch.PolicyOf(r)); err != nil {
 		return out, err
 	}
+	if err := out.addPolicies(ctx, db, r); err != nil {
+		return out, err
+	}
 	if r.Status != record.Running {
 		return out, nil
 	}
@@ -171,7 +179,41 @@ func (l *listedRun) addProgress(ctx context.Context, db *store.Store, policy str
 	return nil
 }
 
-// printRuns prints a table.
+// addPolicies adds the promoted version of each policy that has one, if each is promoted alone.
+func (l *listedRun) addPolicies(ctx context.Context, db *store.Store, r record.Run) error {
+	sp, err := spec.Stored(r.Spec)
+	if err != nil || !sp.Promotion.Alone {
+		return nil // a spec that was refused may be anything
+	}
+	for _, name := range sp.PolicyNames() {
+		moved, err := db.Promoted(ctx, l.Name, name)
+		switch {
+		case err == nil:
+			if l.Policies == nil {
+				l.Policies = map[string]int{}
+			}
+			l.Policies[name] = moved.Version
+		case !errors.Is(err, record.ErrNotFound):
+			return fmt.Errorf("read the promoted version of policy %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// policiesText names what is promoted of each policy, such as "promoted checker@4, writer@2".
+func (l *listedRun) policiesText() string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(l.Policies)) {
+		parts = append(parts, fmt.Sprintf("%s@%d", name, l.Policies[name]))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "promoted " + strings.Join(parts, ", ")
+}
+
+// printRuns prints a table. Its last column has no heading: it says what is promoted of each
+// policy, why a run is being stopped, or why it did not complete.
 func printRuns(t *terminal.Terminal, lines []listedRun) error {
 	if len(lines) == 0 {
 		return nil
@@ -194,6 +236,9 @@ func printRuns(t *terminal.Terminal, lines []listedRun) error {
 			if l.Status == record.Running {
 				status = "stopping"
 			}
+		}
+		if text := l.policiesText(); text != "" {
+			why = strings.TrimSuffix(text+"; "+why, "; ")
 		}
 		if why != "" {
 			why = "\t" + terminal.Escape(why)
