@@ -2,6 +2,7 @@ package checker_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -155,6 +156,26 @@ func TestEveryViolationIsFound(t *testing.T) {
 			criticize(e)
 			e.History.CriticUpdates[2] = digest("d", 1)
 		}, checker.Findings{}, "critic 2 was trained on"},
+		{"a critic too few of a policy", func(e *checker.Evidence) {
+			pair(e)
+			e.Records.PolicyCritics["writer"] = e.Records.PolicyCritics["writer"][:2]
+		}, checker.Findings{}, "there are 2 critics of policy writer after 2 steps"},
+		{"a critic of a policy that learned from another batch", func(e *checker.Evidence) {
+			pair(e)
+			e.Records.PolicyCritics["writer"][2].Batch = digest("d", 1)
+		}, checker.Findings{}, "critic 2 of policy writer was trained on"},
+		{"a critic of a policy that has none in the spec", func(e *checker.Evidence) {
+			pair(e)
+			e.Records.PolicyCritics["checker"] = e.Records.PolicyCritics["writer"]
+		}, checker.Findings{}, "there are critics of 2 policies, the spec has 1"},
+		{"no critic of a policy at all", func(e *checker.Evidence) {
+			pair(e)
+			e.Records.PolicyCritics = nil
+		}, checker.Findings{}, "there are critics of 0 policies, the spec has 1"},
+		{"a version too few of a policy", func(e *checker.Evidence) {
+			pair(e)
+			e.Records.Policies["checker"] = e.Records.Policies["checker"][:2]
+		}, checker.Findings{}, "there are 2 versions of policy checker after 2 steps"},
 		{"a judgment that nobody gave", func(e *checker.Evidence) {
 			judge(e)
 			e.Records.Judgments[0].Scores = []float64{3, 3}
@@ -239,6 +260,22 @@ func criticize(e *checker.Evidence) {
 	}
 }
 
+// pair makes two policies of the run's, of which the writer has a critic. All calls are of the
+// writer.
+func pair(e *checker.Evidence) {
+	r := &e.Records
+	r.PolicyNames, r.CriticNames = []string{"checker", "writer"}, []string{"writer"}
+	r.Policies = map[string][]checker.Version{"checker": slices.Clone(r.Versions), "writer": slices.Clone(r.Versions)}
+	r.PolicyCritics, e.History.CriticUpdates = map[string][]checker.Version{}, map[int]string{}
+	for i, v := range r.Versions {
+		r.PolicyCritics["writer"] = append(r.PolicyCritics["writer"], checker.Version{Number: i, Weights: digest("c", i), Batch: v.Batch})
+		e.History.CriticUpdates[i] = v.Batch
+	}
+	for i := range r.Calls {
+		r.Calls[i].Policy = "writer"
+	}
+}
+
 // judge adds two judgments, each recorded a second after the judge was asked. The judge's
 // very first answer could not be used.
 func judge(e *checker.Evidence) {
@@ -273,6 +310,13 @@ func TestACriticHasALineageOfItsOwn(t *testing.T) {
 	t.Parallel()
 	e := sound()
 	criticize(&e)
+	require.Empty(t, checker.Check(e).Wrong)
+}
+
+func TestEachPolicyMayHaveACritic(t *testing.T) {
+	t.Parallel()
+	e := sound()
+	pair(&e)
 	require.Empty(t, checker.Check(e).Wrong)
 }
 
@@ -356,6 +400,14 @@ func TestDigestsAreCompared(t *testing.T) {
 	require.Len(t, checker.Differ(baseline, other.Records), 1)
 	other.Records.Critics[1].Weights = digest("d", 1)
 	require.Len(t, checker.Differ(criticized.Records, other.Records), 1)
+	paired, others := sound(), sound()
+	pair(&paired)
+	pair(&others)
+	require.Empty(t, checker.Differ(paired.Records, others.Records))
+	others.Records.PolicyCritics["writer"][1].Weights = digest("d", 1)
+	require.Len(t, checker.Differ(paired.Records, others.Records), 1)
+	others.Records.PolicyCritics["writer"] = others.Records.PolicyCritics["writer"][:1]
+	require.Len(t, checker.Differ(paired.Records, others.Records), 1)
 	chaos = sound().Records
 	chaos.Promoted = 1
 	require.Len(t, checker.Differ(baseline, chaos), 1)

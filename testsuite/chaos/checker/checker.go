@@ -119,37 +119,45 @@ func checkVersionChain(f *Findings, e Evidence) {
 	for _, what := range e.History.Repeated {
 		f.wrong("%s was asked for more than once", what)
 	}
-	checkVersions(f, e, "version", r.Versions, e.History.Updates)
+	checkVersions(f, e, "version", "", r.Versions, e.History.Updates)
 	if r.HasCritic {
-		checkVersions(f, e, "critic", r.Critics, e.History.CriticUpdates)
+		checkVersions(f, e, "critic", "", r.Critics, e.History.CriticUpdates)
 	}
 	for _, name := range r.PolicyNames {
-		checkVersions(f, e, "version of policy "+name, r.Policies[name], e.History.Updates)
+		checkVersions(f, e, "version", " of policy "+name, r.Policies[name], e.History.Updates)
 	}
 	if len(r.Policies) != len(r.PolicyNames) {
 		f.wrong("there are versions of %d policies, the spec has %d", len(r.Policies), len(r.PolicyNames))
+	}
+	for _, name := range r.CriticNames {
+		checkVersions(f, e, "critic", " of policy "+name, r.PolicyCritics[name], e.History.CriticUpdates)
+	}
+	if len(r.PolicyCritics) != len(r.CriticNames) {
+		f.wrong("there are critics of %d policies, the spec has %d", len(r.PolicyCritics), len(r.CriticNames))
 	}
 	if n := len(r.Versions); n > 0 && e.History.Completed && e.History.Weights != r.Versions[n-1].Weights {
 		f.wrong("the run returned the weights %s, its last version has %s", e.History.Weights, r.Versions[n-1].Weights)
 	}
 }
 
-func checkVersions(f *Findings, e Evidence, what string, all []Version, updates map[int]string) {
+// checkVersions compares the versions of a policy or the critics with the batches. of follows
+// their name in sentences; it is empty for those of the run.
+func checkVersions(f *Findings, e Evidence, what, of string, all []Version, updates map[int]string) {
 	r := e.Records
 	if len(all) != r.Steps+1 {
-		f.wrong("there are %d %ss after %d steps", len(all), what, r.Steps)
+		f.wrong("there are %d %ss%s after %d steps", len(all), what, of, r.Steps)
 	}
 	for i, v := range all {
 		if v.Number != i {
-			f.wrong("%s %d stands in the place of %s %d", what, v.Number, what, i)
+			f.wrong("%s %d%s stands in the place of %s %d", what, v.Number, of, what, i)
 			continue
 		}
 		if i == 0 {
 			continue
 		}
 		if v.Batch == "" || v.Batch != r.Batches[i] || v.Batch != e.History.Batches[i] || v.Batch != updates[i] {
-			f.wrong("%s %d was trained on %s; the store names %s, the history made %s and trained on %s",
-				what, i, v.Batch, r.Batches[i], e.History.Batches[i], updates[i])
+			f.wrong("%s %d%s was trained on %s; the store names %s, the history made %s and trained on %s",
+				what, i, of, v.Batch, r.Batches[i], e.History.Batches[i], updates[i])
 		}
 	}
 }
@@ -211,7 +219,7 @@ func (r Records) sampled() map[string][]Version {
 }
 
 // Differ lists how a run's outcome differs from that of another: the weights of each
-// version and critic, the evaluations, the promoted version. None may differ.
+// version and critic of each policy, the evaluations, the promoted version. None may differ.
 func Differ(a, b Records) []string {
 	var out []string
 	if len(a.Versions) != len(b.Versions) || len(a.Versions) == 0 || len(a.Critics) != len(b.Critics) {
@@ -220,6 +228,13 @@ func Differ(a, b Records) []string {
 	pairs := map[string][2][]Version{"version": {a.Versions, b.Versions}, "critic": {a.Critics, b.Critics}}
 	for _, name := range a.PolicyNames {
 		pairs["version of policy "+name] = [2][]Version{a.Policies[name], b.Policies[name]}
+	}
+	for _, name := range a.CriticNames {
+		one, other := a.PolicyCritics[name], b.PolicyCritics[name]
+		if len(one) != len(other) {
+			out = append(out, fmt.Sprintf("%s has %d critics of policy %s, %s %d", a.Run, len(one), name, b.Run, len(other)))
+		}
+		pairs["critic of policy "+name] = [2][]Version{one, other}
 	}
 	for what, pair := range pairs {
 		for i := range min(len(pair[0]), len(pair[1])) {

@@ -70,6 +70,9 @@ type Quarantine struct {
 // trains several.
 const mainPolicy = "main"
 
+// criticSuffix follows the name of a policy in that of its critic, if the run trains several.
+const criticSuffix = ".critic"
+
 // Records are the store's records of a run.
 type Records struct {
 	Run         string
@@ -83,18 +86,21 @@ type Records struct {
 	Chosen      *spec.Spec // the spec, if it has a curriculum
 	Choices     []Choice   // of that, by step
 	FlatLimit   int        // groups that a step may replace because they are flat
-	HasCritic   bool
+	HasCritic   bool       // of the only policy
+	CriticNames []string   // the policies that have a critic of their own, sorted
 	Attempts    []Attempt
 	Calls       []Call
 	Versions    []Version
 	Critics     []Version            // of the model that estimates returns, if there is one
 	Policies    map[string][]Version // by name, if the run trains several; Versions are then the joint ones
 	PolicyNames []string             // that the spec has
-	Batches     map[int]string       // digests, by step
-	Evaluations []Evaluation
-	Quarantined []Quarantine
-	Judgments   []Judgment // that this run asked for
-	Promoted    int
+	// PolicyCritics are the critics of several policies, by the policy's name.
+	PolicyCritics map[string][]Version
+	Batches       map[int]string // digests, by step
+	Evaluations   []Evaluation
+	Quarantined   []Quarantine
+	Judgments     []Judgment // that this run asked for
+	Promoted      int
 }
 
 // Database is a store that is read and never written.
@@ -134,7 +140,7 @@ func (d *Database) Status(ctx context.Context, run string) (string, error) {
 
 // Records reads everything that the store has of a run.
 func (d *Database) Records(ctx context.Context, run string) (Records, error) {
-	r := Records{Run: run, Batches: map[int]string{}, Policies: map[string][]Version{}, Promoted: -1}
+	r := Records{Run: run, Batches: map[int]string{}, Policies: map[string][]Version{}, PolicyCritics: map[string][]Version{}, Promoted: -1}
 	for _, read := range []func(context.Context, *Records) error{
 		d.run, d.attempts, d.calls, d.versions, d.batches, d.evaluations, d.quarantines, d.choices, d.judgments, d.promoted,
 	} {
@@ -169,14 +175,19 @@ func (d *Database) run(ctx context.Context, r *Records) error {
 	if err := errors.Join(json.Unmarshal([]byte(text), &s), json.Unmarshal([]byte(splits), &counts)); err != nil {
 		return err
 	}
-	if whole, err := spec.Stored([]byte(text)); err != nil {
+	whole, err := spec.Stored([]byte(text))
+	if err != nil {
 		return err
-	} else if whole.Training.Chooses() {
+	}
+	if whole.Training.Chooses() {
 		r.Chosen = &whole
 	}
 	r.Seed, r.Steps, r.TasksPer, r.Samples = s.Seed, s.Training.Steps, s.Training.TasksPerStep, s.Training.SamplesPerTask
 	r.TrainTasks, r.FlatLimit, r.HasCritic = counts["train"].Count, s.Training.FlatLimit, s.Critic != nil
 	r.PolicyNames = slices.Sorted(maps.Keys(s.Policies))
+	if len(r.PolicyNames) > 0 { // what the spec says of critics is then about those of the policies
+		r.HasCritic, r.CriticNames = false, whole.CriticPolicies(mainPolicy)
+	}
 	if r.Steps == 0 || r.TasksPer == 0 || r.Samples == 0 || r.TrainTasks == 0 {
 		return errors.New("its spec lacks steps, tasks or samples")
 	}
@@ -219,11 +230,14 @@ func (d *Database) versions(ctx context.Context, r *Records) error {
 		var policy string
 		var v Version
 		err := scan(&policy, &v.Number, &v.Weights, &v.Batch)
-		switch policy {
-		case "critic":
+		of, isCritic := strings.CutSuffix(policy, criticSuffix)
+		switch {
+		case policy == "critic":
 			r.Critics = append(r.Critics, v)
-		case mainPolicy:
+		case policy == mainPolicy:
 			r.Versions = append(r.Versions, v)
+		case isCritic:
+			r.PolicyCritics[of] = append(r.PolicyCritics[of], v)
 		default:
 			r.Policies[policy] = append(r.Policies[policy], v)
 		}

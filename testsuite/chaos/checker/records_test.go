@@ -109,7 +109,7 @@ func readAndCompare(t *testing.T, url string, began time.Time) {
 	replayed.Attempt, replayed.ReplayedFrom = 2, 1
 	require.Empty(t, cmp.Diff(checker.Records{
 		Run: "chaos", Status: "running", Execution: "execution", Seed: 1<<64 - 1, Steps: 1, TasksPer: 2, Samples: 3, TrainTasks: 5, FlatLimit: 4, HasCritic: true,
-		Versions: []checker.Version{{Weights: digest("a", 0)}}, Critics: []checker.Version{{Weights: digest("c", 0)}}, Policies: map[string][]checker.Version{},
+		Versions: []checker.Version{{Weights: digest("a", 0)}}, Critics: []checker.Version{{Weights: digest("c", 0)}}, Policies: map[string][]checker.Version{}, PolicyCritics: map[string][]checker.Version{},
 		Judgments: []checker.Judgment{{Key: "key", Scores: []float64{1, 0.5}}},
 		Attempts:  []checker.Attempt{{RolloutAddress: address, Number: 1}, {RolloutAddress: address, Number: 2, Outcome: "completed"}},
 		Calls:     []checker.Call{call, replayed}, Batches: map[int]string{1: digest("b", 1)}, Promoted: -1,
@@ -137,6 +137,35 @@ func readAndCompare(t *testing.T, url string, began time.Time) {
 	require.Empty(t, status)
 	_, err = d.Records(ctx, "nobody")
 	require.ErrorContains(t, err, "read store of run nobody")
+}
+
+const specOfPair = `{"training": {"steps": 1, "tasks_per_step": 1, "samples_per_task": 2}, "algorithm": "ppo", "critic": {"passes": 2},
+"policies": {"checker": {"credit": {"tokens": "uniform"}}, "writer": {"match": [{"agent": "w"}]}}}`
+
+func TestTheCriticOfAPolicyIsReadAsThat(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	at := filepath.Join(t.TempDir(), "fulgurite.db")
+	s, err := store.Open(ctx, at, nil)
+	require.NoError(t, err)
+	require.NoError(t, s.Migrate(ctx))
+	_, _, err = s.CreateRun(ctx, record.Run{Name: "pair", Spec: []byte(specOfPair), Status: record.Running, Splits: map[record.Kind]record.Split{record.Train: {Digest: digest("d", 1), Count: 5}}})
+	require.NoError(t, err)
+	for i, policy := range []string{model.DefaultPolicy, "checker", "writer", model.CriticName("writer")} {
+		_, _, err = s.PutVersion(ctx, model.Version{VersionID: model.VersionID{Run: "pair", Policy: policy}, Parent: -1, Manifest: digest("e", i), Weights: digest("a", i)})
+		require.NoError(t, err)
+	}
+	require.NoError(t, s.Close())
+	d, err := checker.OpenDatabase(at)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, d.Close()) }()
+	r, err := d.Records(ctx, "pair")
+	require.NoError(t, err)
+	require.Equal(t, []string{"checker", "writer"}, r.PolicyNames)
+	require.Equal(t, []string{"writer"}, r.CriticNames, "the credit of the checker needs none")
+	require.False(t, r.HasCritic, "no critic is that of the run")
+	require.Equal(t, map[string][]checker.Version{"writer": {{Weights: digest("a", 3)}}}, r.PolicyCritics)
+	require.Len(t, r.Policies, 2)
 }
 
 func TestABatchIsReadFromItsFile(t *testing.T) {
