@@ -150,7 +150,7 @@ func (s *Server) attempt(r *http.Request) (view, error) {
 		return v, nil
 	}
 	v := runView("attempt", run, "Steps", link{Text: "Steps", Path: runPath(run.Name) + "/steps"},
-		link{Text: stepName(at.Kind, at.Step), Path: stepPath(run.Name, at.Kind, at.Step)},
+		stepLink(run, at.RolloutID),
 		link{Text: "Task " + format.Clip(b.TaskID, format.MaxOfLine).Text, Path: b.Task}, link{Text: fmt.Sprintf("Sample %d, attempt %d", at.Sample, at.Attempt)})
 	v.Body = b
 	return v, nil

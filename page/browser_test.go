@@ -244,6 +244,7 @@ func TestBrowserShowsEveryKindOfStoreWithoutComplaint(t *testing.T) {
 		"agents":   {"/runs/team/train-1/0", "/runs/team/train-1/0/1/1"},
 		"killed":   {"/fleet", "/runs/killed", "/runs/killed/train-3/4/0/1"},
 		"measured": {"/runs/measured", "/runs/measured/tasks", "/runs/measured/versions/compare/task?a=0&b=4&split=test&task=1", "/runs/measured/cut-off", "/runs/measured/test-4", "/runs/measured/test-4/4", "/runs/measured/test-4/4/2/1", "/runs/alone", "/runs/alone/versions", "/compare?run=measured&run=alone"},
+		"pair":     {"/", "/runs/pair", "/runs/pair/steps", "/runs/pair/gate-1", "/runs/pair/gate-1?policy=writer", "/runs/pair/gate-2?policy=checker&baseline=1", "/runs/pair/versions", "/runs/pair/versions/1", "/runs/pair/tasks"},
 		"prompts":  {"/", "/runs/gepa", "/runs/goes", "/runs/gepa/prompts", "/runs/many/prompts", "/runs/many/prompts?all=1", "/runs/many/prompts/30", "/runs/gepa/prompts/1", "/runs/apo/prompts/2", "/runs/gepa/versions", "/runs/gepa/versions/1", "/runs/gepa/versions/compare?a=0&b=1&split=gate"},
 		"used":     {"/runs/used", "/runs/used/conversations", "/runs/used/conversations?user=a11&feedback=1", "/runs/used/conversations?version=x", "/runs/used/served-0/0/0/1", "/runs/used/served-0/1/0/1", "/runs/used/experiments", "/runs/used/segments", "/runs/used/train-2"},
 		"learned":  {"/runs/used/served-0/0/0/1?by=advantage", "/runs/pair/conversations", "/runs/pair/served-0/0/0/1", "/runs/pair/experiments?policy=writer", "/runs/pair/segments?policy=writer", "/runs/pair/train-1?policy=writer"},

@@ -20,7 +20,6 @@ import (
 	"github.com/fulgurite/fulgurite/page/specs"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/evaluation"
-	"github.com/fulgurite/fulgurite/run/promptsearch"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/spec"
 )
@@ -126,6 +125,7 @@ func (s *Server) overlay(ctx context.Context, b *compareBody, runs []record.Run)
 		}
 		data := s.curveData(run, b.Range, steps, j.evaluations)
 		data.Policies = nil // a run has one line in a figure; those of its policies are on its page
+		data.Evaluations = slices.DeleteFunc(slices.Clone(data.Evaluations), func(e record.Evaluation) bool { return !evaluation.IsOwn(e.Policy) })
 		for i, f := range curves.Of(data) {
 			line := figure.Curve{Name: run.Name, Points: f.Lines[0].Points}
 			if len(b.Figures) <= i {
@@ -310,11 +310,12 @@ func lastAttempts(trials []record.Trial) []record.Trial {
 	return out
 }
 
-// evaluated returns the figures of the evaluation whose attempts are given.
-func (s *Server) evaluated(ctx context.Context, run record.Run, kind record.Kind, version int, trials []record.Trial) (*evaluated, error) {
-	sp := specOf(run)
+// evaluated returns the figures of the evaluation whose attempts are given, of the version, split
+// and policy that e has. Without a policy it is none that is put on record.
+func (s *Server) evaluated(ctx context.Context, run record.Run, e record.Evaluation, trials []record.Trial) (*evaluated, error) {
+	sp, kind := specOf(run), e.Kind
 	samples := sp.Evaluation.Samples
-	out := evaluated{Kind: kind, Version: version, Path: stepPath(run.Name, kind, version), Success: sp.Evaluation.SuccessThreshold()}
+	out := evaluated{Kind: kind, Version: e.Version, Path: blockPath(run.Name, kind, e.Version, e.Policy), Success: sp.Evaluation.SuccessThreshold()}
 	out.Total = run.Splits[kind].Count * samples
 	if kind == record.Test {
 		out.Total += run.Splits[kind].Count
@@ -335,39 +336,50 @@ func (s *Server) evaluated(ctx context.Context, run record.Run, kind record.Kind
 		mean, _ := evaluation.MeanOf(greedy)
 		out.Greedy = &mean
 	}
-	recorded, err := s.Records.EvaluationsBetween(ctx, run.Name, promptsearch.PolicyOf(run), version, version+1)
-	if err != nil {
-		return nil, err
-	}
-	recorded = slices.DeleteFunc(recorded, func(e record.Evaluation) bool { return e.Kind != kind })
-	passes, err := report.Evaluations(ctx, s.Records, recorded, sp)
-	if err != nil {
-		return nil, err
-	}
-	if len(passes) > 0 {
-		e := passes[0]
-		out.Final, out.Mean, out.StdError, out.Greedy, out.Pass, out.Count = true, e.Mean, e.StdError, e.Greedy, e.Pass, e.Rollouts
-	}
-	if out.Changed, err = s.changedSince(ctx, run, kind, version); err != nil {
-		return nil, err
+	if e.Policy != "" {
+		if err := s.addRecorded(ctx, run, sp, e, &out); err != nil {
+			return nil, err
+		}
 	}
 	fraction, err := s.fractions(ctx, run)
 	out.Low, out.High = curves.Interval(out.Mean, out.StdError, fraction)
 	return &out, err
 }
 
+// addRecorded adds what is on record of an evaluation once it has ended.
+func (s *Server) addRecorded(ctx context.Context, run record.Run, sp spec.Spec, e record.Evaluation, out *evaluated) error {
+	recorded, err := s.Records.EvaluationsBetween(ctx, run.Name, e.Policy, e.Version, e.Version+1)
+	if err != nil {
+		return err
+	}
+	recorded = slices.DeleteFunc(recorded, func(one record.Evaluation) bool { return one.Kind != e.Kind })
+	passes, err := report.Evaluations(ctx, s.Records, recorded, sp)
+	if err != nil {
+		return err
+	}
+	if len(passes) > 0 {
+		e := passes[0]
+		out.Final, out.Mean, out.StdError, out.Greedy, out.Pass, out.Count = true, e.Mean, e.StdError, e.Greedy, e.Pass, e.Rollouts
+	}
+	out.Changed, err = s.changedSince(ctx, run, e)
+	return err
+}
+
 // changedSince returns the path of the page that compares an evaluation with the first one
 // on its split, or "" if it is the first.
-func (s *Server) changedSince(ctx context.Context, run record.Run, kind record.Kind, version int) (string, error) {
+func (s *Server) changedSince(ctx context.Context, run record.Run, e record.Evaluation) (string, error) {
 	j, err := s.judged(ctx, run)
 	if err != nil {
 		return "", err
 	}
-	first := slices.IndexFunc(j.evaluations, func(e record.Evaluation) bool { return e.Kind == kind })
-	if first < 0 || j.evaluations[first].Version >= version {
+	first := slices.IndexFunc(j.evaluations, func(one record.Evaluation) bool {
+		return one.Kind == e.Kind && (one.Policy == e.Policy || evaluation.IsOwn(one.Policy))
+	})
+	if first < 0 || j.evaluations[first].Version >= e.Version {
 		return "", nil
 	}
-	return pairPath(run.Name, j.evaluations[first].Version, version, kind), nil
+	e.Run = run.Name
+	return changePath(j.evaluations[first], e), nil
 }
 
 // byDifficulty orders the groups of an evaluation, those with the lowest mean first.

@@ -127,11 +127,11 @@ func (s *Server) group(r *http.Request) (view, error) {
 		return view{}, fmt.Errorf("%w: %s-%d of run %s has no task %d", record.ErrNotFound, at.Kind, at.Step, run.Name, at.Task)
 	}
 	b.Name = taskName(b.TaskID, at.Task)
-	if b.Around, err = s.groupsBeside(ctx, at); err != nil {
+	if b.Around, err = s.groupsBeside(ctx, run, at); err != nil {
 		return view{}, err
 	}
 	v := runView("group", run, "Steps", link{Text: "Steps", Path: runPath(run.Name) + "/steps"},
-		link{Text: stepName(at.Kind, at.Step), Path: stepPath(run.Name, at.Kind, at.Step)}, link{Text: b.Name})
+		stepLink(run, at.RolloutID), link{Text: b.Name})
 	v.Body = b
 	return v, nil
 }
@@ -228,13 +228,18 @@ func blocks(lines []samples.Line, most, room int) (out []messageBlock, more int)
 
 // groupsBeside returns links to the previous and the next group of the step, and to the
 // step.
-func (s *Server) groupsBeside(ctx context.Context, at record.Address) ([]link, error) {
+func (s *Server) groupsBeside(ctx context.Context, run record.Run, at record.Address) ([]link, error) {
 	trials, err := s.Records.TrialsOfStep(ctx, at.Run, at.Kind, at.Step)
 	if err != nil {
 		return nil, err
 	}
+	sp := specOf(run)
+	policy, baseline, _ := blockAt(run, sp, at.RolloutID)
 	before, after := -1, -1
 	for _, t := range trials { // by task
+		if of, based, _ := blockAt(run, sp, t.RolloutID); of != policy || based != baseline {
+			continue // it is of another evaluation under the same step
+		}
 		if t.Task < at.Task {
 			before = t.Task
 		}
@@ -247,7 +252,7 @@ func (s *Server) groupsBeside(ctx context.Context, at record.Address) ([]link, e
 		id.Task = task
 		return link{Text: text, Path: groupPath(id)}
 	}
-	out := []link{{Text: "All groups", Path: stepPath(at.Run, at.Kind, at.Step)}}
+	out := []link{{Text: "All groups", Path: stepLink(run, at.RolloutID).Path}}
 	if before >= 0 {
 		out = append([]link{to("Previous group", before)}, out...)
 	}

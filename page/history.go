@@ -11,7 +11,6 @@ import (
 	"github.com/fulgurite/fulgurite/page/cache"
 	"github.com/fulgurite/fulgurite/page/curves"
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/run/promptsearch"
 	"github.com/fulgurite/fulgurite/run/report"
 )
 
@@ -30,13 +29,11 @@ type history struct {
 
 	answers int // of the run's search, which were counted
 
-	judged      bool // decisions and evaluations were read
-	evaluations []record.Evaluation
-	moves       []record.Promotion
-	decisions   []record.Decision
+	judged map[string]judged // what was read of each policy with evaluations and decisions
 }
 
-// judged has the evaluations and decisions about the versions of a run.
+// judged has the evaluations and decisions about the versions of a run, of all policies if each
+// is promoted alone.
 type judged struct {
 	evaluations []record.Evaluation // by version
 	moves       []record.Promotion  // in order
@@ -45,7 +42,7 @@ type judged struct {
 
 func (s *Server) historyOf(ctx context.Context, run record.Run) (*history, error) {
 	return s.histories.Of(ctx, run.Name+" "+run.ExecutionID+" "+string(run.Status), func(context.Context) (*history, error) {
-		return &history{lags: map[int]float64{}}, nil
+		return &history{lags: map[int]float64{}, judged: map[string]judged{}}, nil
 	})
 }
 
@@ -145,55 +142,79 @@ func (s *Server) judged(ctx context.Context, run record.Run) (judged, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.judged {
-		err = s.readNewest(ctx, run, h)
-	} else {
-		err = s.readJudged(ctx, run, h)
+	var all []judged
+	for _, policy := range judgedPolicies(run) {
+		known, ok := h.judged[policy]
+		if ok {
+			known, err = s.readNewest(ctx, run.Name, policy, known)
+		} else {
+			known, err = s.readJudged(ctx, run.Name, policy)
+		}
+		if err != nil {
+			return judged{}, err
+		}
+		h.judged[policy] = known
+		all = append(all, known)
 	}
-	return judged{h.evaluations, h.moves, h.decisions}, err
+	return together(all), nil
 }
 
-func (s *Server) readJudged(ctx context.Context, run record.Run, h *history) (err error) {
-	if h.evaluations, err = s.Records.EvaluationsBetween(ctx, run.Name, promptsearch.PolicyOf(run), 0, maxVersions); err != nil {
-		return err
+// together returns what is on record about the versions of several policies as one.
+func together(all []judged) judged {
+	if len(all) == 1 {
+		return all[0]
 	}
-	if h.moves, err = s.Records.Promotions(ctx, run.Name, promptsearch.PolicyOf(run)); err != nil {
-		return err
+	var out judged
+	for _, one := range all {
+		out.evaluations, out.moves, out.decisions = append(out.evaluations, one.evaluations...), append(out.moves, one.moves...), append(out.decisions, one.decisions...)
 	}
-	h.decisions, err = s.Records.Decisions(ctx, run.Name, promptsearch.PolicyOf(run))
-	h.judged = err == nil
-	return err
+	slices.SortStableFunc(out.evaluations, func(a, b record.Evaluation) int { return cmp.Compare(a.Version, b.Version) })
+	slices.SortStableFunc(out.moves, func(a, b record.Promotion) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(out.decisions, func(a, b record.Decision) int { return a.At.Compare(b.At) })
+	return out
+}
+
+func (s *Server) readJudged(ctx context.Context, run, policy string) (j judged, err error) {
+	if j.evaluations, err = s.Records.EvaluationsBetween(ctx, run, policy, 0, maxVersions); err != nil {
+		return j, err
+	}
+	if j.moves, err = s.Records.Promotions(ctx, run, policy); err != nil {
+		return j, err
+	}
+	j.decisions, err = s.Records.Decisions(ctx, run, policy)
+	return j, err
 }
 
 // maxVersions is above the number of every version.
 const maxVersions = 1 << 40
 
-func (s *Server) readNewest(ctx context.Context, run record.Run, h *history) error {
+// readNewest adds what is new to what is known about the versions of a policy.
+func (s *Server) readNewest(ctx context.Context, run, policy string, known judged) (judged, error) {
 	from := 0
-	if n := len(h.evaluations); n > 0 {
-		from = max(0, h.evaluations[n-1].Version-newest)
+	if n := len(known.evaluations); n > 0 {
+		from = max(0, known.evaluations[n-1].Version-newest)
 	}
-	evaluations, err := s.Records.EvaluationsBetween(ctx, run.Name, promptsearch.PolicyOf(run), from, maxVersions)
+	evaluations, err := s.Records.EvaluationsBetween(ctx, run, policy, from, maxVersions)
 	if err != nil {
-		return err
+		return known, err
 	}
-	moves, err := s.Records.LatestPromotions(ctx, run.Name, promptsearch.PolicyOf(run), newest)
+	moves, err := s.Records.LatestPromotions(ctx, run, policy, newest)
 	if err != nil {
-		return err
+		return known, err
 	}
-	decisions, err := s.Records.LatestDecisions(ctx, run.Name, promptsearch.PolicyOf(run), newest)
+	decisions, err := s.Records.LatestDecisions(ctx, run, policy, newest)
 	if err != nil {
-		return err
+		return known, err
 	}
-	keep, _ := slices.BinarySearchFunc(h.evaluations, from, func(e record.Evaluation, version int) int { return cmp.Compare(e.Version, version) })
-	h.evaluations = append(h.evaluations[:keep:keep], evaluations...)
+	keep, _ := slices.BinarySearchFunc(known.evaluations, from, func(e record.Evaluation, version int) int { return cmp.Compare(e.Version, version) })
+	known.evaluations = append(known.evaluations[:keep:keep], evaluations...)
 	var moved, decided bool
-	h.moves, moved = withNewest(h.moves, moves, func(p record.Promotion) string { return p.DecisionID })
-	h.decisions, decided = withNewest(h.decisions, decisions, func(d record.Decision) string { return d.DecisionID })
+	known.moves, moved = withNewest(known.moves, moves, func(p record.Promotion) string { return p.DecisionID })
+	known.decisions, decided = withNewest(known.decisions, decisions, func(d record.Decision) string { return d.DecisionID })
 	if !moved || !decided {
-		return s.readJudged(ctx, run, h)
+		return s.readJudged(ctx, run, policy)
 	}
-	return nil
+	return known, nil
 }
 
 // withNewest adds those of the last records to the known ones that are new. In last, the

@@ -15,7 +15,6 @@ import (
 	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/evaluation"
-	"github.com/fulgurite/fulgurite/run/promptsearch"
 )
 
 const (
@@ -217,16 +216,16 @@ func (s *Server) compare(ctx context.Context, b *pairBody) error {
 			continue
 		}
 		place := places[t.ID]
-		at := func(side evaluation.Side) record.RolloutID {
-			return record.RolloutID{Run: side.Run, Kind: side.Split, Step: side.Version, Task: place}
+		at := func(set evaluation.Set) record.RolloutID {
+			return record.RolloutID{Run: set.Run, Kind: set.Kind, Step: set.Version, Task: set.Spec.FirstTask(set.Policy, set.Evaluation.Tasks) + place}
 		}
-		one := pairTask{TaskChange: t, Before: groupPath(at(c.A)), After: groupPath(at(c.B)), Beside: besidePath(b.here, b.A, b.B, b.Split, place), Question: format.FirstLine(sets[0].Tasks[place].Input)}
+		one := pairTask{TaskChange: t, Before: groupPath(at(sets[0])), After: groupPath(at(sets[1])), Beside: besidePath(b.here, b.A, b.B, b.Split, place), Question: format.FirstLine(sets[0].Tasks[place].Input)}
 		one.ID = format.FirstLine(t.ID)
 		if one.Said = len(list.Tasks) < maxAnswered; one.Said {
-			if one.SaidA, err = s.answer(ctx, at(c.A)); err != nil {
+			if one.SaidA, err = s.answer(ctx, at(sets[0])); err != nil {
 				return err
 			}
-			if one.SaidB, err = s.answer(ctx, at(c.B)); err != nil {
+			if one.SaidB, err = s.answer(ctx, at(sets[1])); err != nil {
 				return err
 			}
 		}
@@ -360,11 +359,11 @@ func (s *Server) sideOf(ctx context.Context, reference string, split record.Kind
 	if err != nil {
 		return out, err
 	}
-	out.Name = fmt.Sprintf("%s@%d", e.Run, e.Version)
+	out.Name = referenceOf(e)
 	if out.run, err = s.Records.Run(ctx, e.Run); err != nil {
 		return out, err
 	}
-	at := record.RolloutID{Run: e.Run, Kind: e.Kind, Step: e.Version, Task: place}
+	at := record.RolloutID{Run: e.Run, Kind: e.Kind, Step: e.Version, Task: specOf(out.run).FirstTask(e.Policy, e.Tasks) + place}
 	out.Path = groupPath(at)
 	trials, err := s.Records.TrialsOfGroup(ctx, at.Run, at.Kind, at.Step, at.Task)
 	if err != nil {
@@ -450,7 +449,7 @@ func (s *Server) betterOf(ctx context.Context, a, b record.Run) (betterRun, erro
 		if lastA == nil || lastB == nil {
 			continue
 		}
-		out.A, out.B, out.Split = fmt.Sprintf("%s@%d", a.Name, lastA.Version), fmt.Sprintf("%s@%d", b.Name, lastB.Version), split
+		out.A, out.B, out.Split = referenceOf(*lastA), referenceOf(*lastB), split
 		body := pairBody{A: out.A, B: out.B, Split: split}
 		sets, err := s.sets(ctx, &body)
 		if err == nil {
@@ -473,14 +472,18 @@ func (s *Server) betterOf(ctx context.Context, a, b record.Run) (betterRun, erro
 }
 
 // lastEvaluated returns the evaluation of a run's newest version that was evaluated on a
-// split, or nil if there is none.
+// split, or nil if there is none. Of a run that promotes policies alone only that on the test
+// split is of what is promoted: on others, the newest may be of one that was refused.
 func (s *Server) lastEvaluated(ctx context.Context, run record.Run, split record.Kind) (*record.Evaluation, error) {
 	j, err := s.judged(ctx, run)
 	if err != nil {
 		return nil, err
 	}
+	if specOf(run).Promotion.Alone && split != record.Test {
+		return nil, nil
+	}
 	for _, e := range slices.Backward(j.evaluations) {
-		if e.Kind == split && e.Policy == promptsearch.PolicyOf(run) {
+		if e.Kind == split {
 			return &e, nil
 		}
 	}

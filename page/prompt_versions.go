@@ -58,7 +58,7 @@ func (s *Server) promptVersions(ctx context.Context, run record.Run) (view, erro
 	if err != nil {
 		return view{}, err
 	}
-	l, err := s.lineage(ctx, run, 0, len(all))
+	l, err := s.lineage(ctx, run, record.PromptsPolicy, 0, len(all))
 	if err != nil {
 		return view{}, err
 	}
@@ -94,7 +94,7 @@ func (s *Server) promptVersion(ctx context.Context, run record.Run, n int) (view
 	if at < 0 {
 		return view{}, fmt.Errorf("%w: the prompts of run %s have no version %d", record.ErrNotFound, run.Name, n)
 	}
-	l, err := s.lineage(ctx, run, n, n+1)
+	l, err := s.lineage(ctx, run, record.PromptsPolicy, n, n+1)
 	if err != nil {
 		return view{}, err
 	}

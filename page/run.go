@@ -58,6 +58,9 @@ type runBody struct {
 	Before  *record.Evaluation
 	After   *record.Evaluation
 	Changed string // the page that compares Before and After task by task
+	// Tested are the words after the number of After's version, if it is of one of several
+	// policies. Its attempts sampled from what was promoted of all.
+	Tested  string
 	Events  []decisions.Event
 	Earlier bool // there are events that are not shown
 	Range   curves.Span
@@ -165,7 +168,7 @@ func (s *Server) resultOf(ctx context.Context, run record.Run, sp spec.Spec, b *
 	if err != nil {
 		return err
 	}
-	if b.Result, err = s.evaluated(ctx, run, kind, 0, trials); err != nil {
+	if b.Result, err = s.evaluated(ctx, run, record.Evaluation{Policy: promptsearch.PolicyOf(run), EvaluationResult: record.EvaluationResult{Kind: kind}}, trials); err != nil {
 		return err
 	}
 	b.Model = evaluation.ModelOf(sp)
@@ -244,7 +247,8 @@ func (b *runBody) judge(run record.Run, j judged) {
 		b.Events, b.Earlier = b.Events[:eventsShown], true
 	}
 	if b.Before, b.After = tested(j.evaluations); b.After != nil {
-		b.Changed = pairPath(run.Name, b.Before.Version, b.After.Version, record.Test)
+		b.Changed = changePath(*b.Before, *b.After)
+		b.Tested = ofPolicy(b.After.Policy)
 	}
 }
 
@@ -500,11 +504,14 @@ func (s *Server) look(ctx context.Context, r *http.Request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	move, err := s.Records.Promoted(ctx, run.Name, promptsearch.PolicyOf(run))
-	if err != nil && !errors.Is(err, record.ErrNotFound) {
-		return "", err
+	text := fmt.Sprintf("%s %d", run.Status, step)
+	for _, policy := range pointersOf(run) {
+		move, err := s.Records.Promoted(ctx, run.Name, policy)
+		if err != nil && !errors.Is(err, record.ErrNotFound) {
+			return "", err
+		}
+		text += fmt.Sprintf(" %q", move.DecisionID)
 	}
-	text := fmt.Sprintf("%s %d %q", run.Status, step, move.DecisionID)
 	if searches(run) {
 		search, err := s.searchState(ctx, run)
 		if err != nil {

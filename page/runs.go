@@ -307,10 +307,17 @@ func (s *Server) gateReward(ctx context.Context, run record.Run, version *int) (
 // evaluationPath returns the path of the evaluation that a run is at, or "" if it is at
 // none.
 func evaluationPath(run string, now State) string {
-	if place, ok := strings.CutPrefix(now.Subject, run+"/"); ok && now.Phase == "evaluation" {
+	place, ok := strings.CutPrefix(now.Subject, run+"/")
+	if !ok || now.Phase != "evaluation" {
+		return ""
+	}
+	// Of one of several policies it is "gate-5/writer", or "gate-5/writer/baseline".
+	step, policy, named := strings.Cut(place, "/")
+	if !named {
 		return runPath(run) + "/" + place
 	}
-	return ""
+	policy, baseline := strings.CutSuffix(policy, "/baseline")
+	return runPath(run) + "/" + step + "?" + blockQuery(policy, baseline)
 }
 
 // promoted returns the promoted version, or nil if there is none, and whether it is

@@ -20,6 +20,7 @@ import (
 	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/page/verdict"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/promptsearch"
 	"github.com/fulgurite/fulgurite/spec"
 )
 
@@ -60,6 +61,16 @@ type stepBody struct {
 	ReserveCount int
 	Lag          *float64 // how many steps behind the sampling versions were, on average
 	Again        bool     // the lag is still being counted
+	// Blocks are the evaluations of the step, of which one is shown, if policies are promoted
+	// alone. Title is that of the page, and From names what its attempts sampled from, if it is
+	// of one of several policies.
+	Blocks []block
+	Title  string
+	From   string
+	// All is the query for all attempts. within is the part of each query that chooses what
+	// the page is about; it is empty or ends in "&".
+	All    string
+	within string
 	// Picked are the attempts that ended in the way that the reader asked for.
 	Picked       []pickedRow
 	PickedSearch *listing.Form
@@ -130,7 +141,15 @@ func (s *Server) step(r *http.Request) (view, error) {
 	if len(trials) == 0 {
 		return view{}, fmt.Errorf("%w: run %s has no attempt of %s-%d", record.ErrNotFound, run.Name, id.Kind, id.Step)
 	}
-	b := stepBody{Kind: id.Kind, Step: id.Step, Attempts: len(trials)}
+	sp := specOf(run)
+	b, evaluated := stepBody{Kind: id.Kind, Step: id.Step, Title: stepName(id.Kind, id.Step)}, record.Evaluation{Policy: promptsearch.PolicyOf(run)}
+	evaluated.Kind, evaluated.Version = id.Kind, id.Step
+	if b.Blocks = blocksOf(run, sp, trials); len(b.Blocks) > 0 {
+		if trials, err = s.choose(r, &b, &evaluated); err != nil {
+			return view{}, err
+		}
+	}
+	b.Attempts, b.All = len(trials), "?"+b.within+"attempts#picked"
 	if err := s.beside(ctx, run, &b); err != nil {
 		return view{}, err
 	}
@@ -141,9 +160,8 @@ func (s *Server) step(r *http.Request) (view, error) {
 	if err := s.pick(r, &b, trials, run); err != nil {
 		return view{}, err
 	}
-	sp := specOf(run)
 	if evaluates(sp, id.Kind) {
-		if b.Evaluated, err = s.evaluated(ctx, run, id.Kind, id.Step, trials); err != nil {
+		if b.Evaluated, err = s.evaluated(ctx, run, evaluated, trials); err != nil {
 			return view{}, err
 		}
 	}
@@ -182,9 +200,26 @@ func (s *Server) step(r *http.Request) (view, error) {
 	} else if ok {
 		b.Chosen = format.Clip(c.String(), format.MaxOfResult).Text
 	}
-	v := runView("step", run, "Steps", link{Text: "Steps", Path: runPath(run.Name) + "/steps"}, link{Text: stepName(id.Kind, id.Step)})
+	v := runView("step", run, "Steps", link{Text: "Steps", Path: runPath(run.Name) + "/steps"}, link{Text: b.Title})
 	v.Body = b
 	return v, nil
+}
+
+// choose chooses the evaluation of a step that a reader asks for, and returns its attempts. It
+// notes in e which it is; one that is only the baseline of another is not on record.
+func (s *Server) choose(r *http.Request, b *stepBody, e *record.Evaluation) (trials []record.Trial, err error) {
+	i := chosenBlock(b.Blocks, r.URL.Query())
+	if i < 0 {
+		return nil, fmt.Errorf("%w: run %s has no such evaluation of %s-%d", record.ErrNotFound, r.PathValue("run"), b.Kind, b.Step)
+	}
+	chosen := &b.Blocks[i]
+	chosen.Shown = true
+	b.Title, b.within = blockName(b.Kind, b.Step, chosen.Policy, chosen.Baseline), blockQuery(chosen.Policy, chosen.Baseline)+"&"
+	if e.Policy = chosen.Policy; chosen.Baseline {
+		e.Policy = ""
+	}
+	b.From, err = s.sampledFrom(r.Context(), chosen.trials[0].Address)
+	return chosen.trials, err
 }
 
 // stepName returns the title of a step or an evaluation.
@@ -278,13 +313,13 @@ func (b *stepBody) count(trials []record.Trial, run record.Run) {
 		}
 	}
 	b.Rewards, b.Outcomes, b.Failures = spreadOf(rewards), tallies(outcomes), tallies(failures)
-	b.CutOff.Share, b.CutOff.Path = float64(b.CutOff.Count)/float64(max(1, len(trials))), "?cut_off=1#picked"
+	b.CutOff.Share, b.CutOff.Path = float64(b.CutOff.Count)/float64(max(1, len(trials))), "?"+b.within+"cut_off=1#picked"
 	for i := range b.Outcomes {
-		b.Outcomes[i].Path = "?outcome=" + url.QueryEscape(b.Outcomes[i].Name) + "#picked"
+		b.Outcomes[i].Path = "?" + b.within + "outcome=" + url.QueryEscape(b.Outcomes[i].Name) + "#picked"
 	}
 	for i := range b.Failures {
 		f := &b.Failures[i]
-		f.Path = "?failure=" + url.QueryEscape(f.Name) + "#picked"
+		f.Path = "?" + b.within + "failure=" + url.QueryEscape(f.Name) + "#picked"
 		if words := verdict.Failure(f.Name); words != f.Name {
 			f.Name, f.Word = words, f.Name
 		}
@@ -446,6 +481,7 @@ type stepsBody struct {
 type evaluationRow struct {
 	record.Evaluation
 	Path      string
+	Of        string // the words after the number of a version of one of several policies
 	Low, High float64
 }
 
@@ -532,7 +568,7 @@ func evaluationOrder() listing.Order[evaluationRow] {
 	}
 	return listing.Order[evaluationRow]{
 		Prefix: "evaluation_", Anchor: "#evaluations",
-		Text: func(e evaluationRow) string { return fmt.Sprintf("%s version %d", e.Kind, e.Version) },
+		Text: func(e evaluationRow) string { return fmt.Sprintf("%s version %d%s", e.Kind, e.Version, e.Of) },
 		Filters: []listing.Filter[evaluationRow]{
 			{Text: "all"},
 			{Name: string(record.Gate), Text: "gate", Keep: of(record.Gate)},
@@ -549,5 +585,5 @@ func evaluationOrder() listing.Order[evaluationRow] {
 
 func rowOfEvaluation(run record.Run, e record.Evaluation, fraction bool) evaluationRow {
 	low, high := curves.Interval(e.Mean, e.StdError, fraction)
-	return evaluationRow{e, stepPath(run.Name, e.Kind, e.Version), low, high}
+	return evaluationRow{e, blockPath(run.Name, e.Kind, e.Version, e.Policy), ofPolicy(e.Policy), low, high}
 }

@@ -47,6 +47,7 @@ func stores() map[string]func(t testing.TB) *recorded {
 			}
 			return r
 		},
+		"pair": newPair,
 		"used": func(t testing.TB) *recorded { return newUsed(t, hostile) },
 		"learned": func(t testing.TB) *recorded {
 			r, _ := newLearned(t)

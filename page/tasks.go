@@ -8,7 +8,6 @@ import (
 	"math"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -181,35 +180,36 @@ func (s *Server) splitsOf(ctx context.Context, run record.Run) ([]splitTasks, er
 // evaluatedSplit returns the tasks of the last evaluation on a split, next to those of the
 // first one. all sums up every attempt on the split; it stays if no evaluation has ended.
 func (s *Server) evaluatedSplit(ctx context.Context, run record.Run, sp spec.Spec, all splitTasks, evaluations []record.Evaluation) (splitTasks, error) {
-	var versions []int
-	for _, e := range evaluations {
-		if e.Kind == all.Kind {
-			versions = append(versions, e.Version)
-		}
-	}
+	evaluations = slices.DeleteFunc(slices.Clone(evaluations), func(e record.Evaluation) bool { return e.Kind != all.Kind })
 	all.Scope = "so far"
-	if len(versions) == 0 {
+	if len(evaluations) == 0 {
 		return all, nil
 	}
-	of := func(version int) (splitTasks, error) {
-		trials, err := s.Records.TrialsOfStep(ctx, run.Name, all.Kind, version)
+	of := func(e record.Evaluation) (splitTasks, error) {
+		trials, err := s.Records.TrialsOfStep(ctx, run.Name, all.Kind, e.Version)
 		if err != nil {
 			return splitTasks{}, err
 		}
+		for _, b := range blocksOf(run, sp, trials) {
+			if b.Policy == e.Policy && !b.Baseline {
+				trials = b.trials
+			}
+		}
 		one := splitOf(run, all.Kind, resultsOf(sp, all.Kind, trials))
-		one.Scope = fmt.Sprintf("version %d", version)
+		one.Scope = fmt.Sprintf("version %d%s", e.Version, ofPolicy(e.Policy))
 		return one, nil
 	}
-	first, last := versions[0], versions[len(versions)-1]
+	first, last := evaluations[0], evaluations[len(evaluations)-1]
 	out, err := of(last)
-	if err != nil || first == last {
+	if err != nil || len(evaluations) == 1 {
 		return out, err
 	}
 	before, err := of(first)
 	if err != nil {
 		return out, err
 	}
-	out.Before, out.Changed = &before, pairPath(run.Name, first, last, all.Kind)
+	out.Before, out.Changed = &before, changePath(first, last)
+	place := sp.FirstTask(last.Policy, last.Tasks) // ordinals of the last evaluation begin here
 	earlier := make(map[string]*taskRow, len(before.rows))
 	for i := range before.rows {
 		earlier[before.rows[i].TaskID] = &before.rows[i]
@@ -219,7 +219,7 @@ func (s *Server) evaluatedSplit(ctx context.Context, run record.Run, sp spec.Spe
 			if b := earlier[list[i].TaskID]; b != nil {
 				change := list[i].Mean - b.Mean
 				list[i].Before, list[i].Change = b, &change
-				list[i].Beside = besidePath(run.Name, reference(run, strconv.Itoa(first)), reference(run, strconv.Itoa(last)), all.Kind, list[i].Task)
+				list[i].Beside = besidePath(run.Name, referenceOf(first), referenceOf(last), all.Kind, list[i].Task-place)
 			}
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/page/listing"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/evaluation"
 	"github.com/fulgurite/fulgurite/run/promptsearch"
 )
 
@@ -35,6 +36,9 @@ type versionsBody struct {
 	History  []decisions.Event // the newest ones
 	Earlier  bool              // there are more
 	Pinned   bool
+	// Alone says that each of several policies has a promoted version of its own. The rows are
+	// then versions of one policy each.
+	Alone bool
 	// Left is the number of versions that the page leaves out because they were not
 	// evaluated. All is the query of the page that includes them, or, on that page, of
 	// the one that leaves them out.
@@ -48,6 +52,7 @@ type versionsBody struct {
 type versionRow struct {
 	model.Version
 	Promoted bool // at the moment
+	Pinned   bool // holds the promoted version of one of several policies
 	Once     bool // was promoted before
 	Gate     *record.Evaluation
 	Test     *record.Evaluation
@@ -77,16 +82,20 @@ func (s *Server) versions(r *http.Request) (view, error) {
 	if asked.Narrows() {
 		from, to = 0, last.Number+1
 	}
-	all, err := s.Records.VersionsBetween(ctx, run.Name, model.DefaultPolicy, from, to)
+	if b.Alone = specOf(run).Promotion.Alone; b.Alone {
+		b.Versions, err = s.policyVersions(ctx, run, from, to)
+	} else {
+		b.Versions, err = s.runVersions(ctx, run, from, to)
+	}
 	if err != nil {
 		return view{}, err
 	}
-	l, err := s.lineage(ctx, run, from, to)
-	if err != nil {
-		return view{}, err
-	}
-	for _, v := range slices.Backward(all) {
-		b.Versions = append(b.Versions, l.row(v))
+	for _, kind := range []record.Kind{record.Gate, record.Test} {
+		if slices.ContainsFunc(b.Versions, func(row versionRow) bool {
+			return kind == record.Gate && row.Gate != nil || kind == record.Test && row.Test != nil
+		}) {
+			b.Splits = append(b.Splits, kind)
+		}
 	}
 	switch {
 	case asked.Narrows():
@@ -100,11 +109,6 @@ func (s *Server) versions(r *http.Request) (view, error) {
 	}
 	acts := s.pointerActs(ctx, run)
 	b.Acts, b.Why = acts.Links, acts.Why
-	for _, kind := range []record.Kind{record.Gate, record.Test} {
-		if slices.ContainsFunc(l.evaluations, func(e record.Evaluation) bool { return e.Kind == kind }) {
-			b.Splits = append(b.Splits, kind)
-		}
-	}
 	if b.History, b.Earlier, b.Pinned, err = s.pointerHistory(ctx, run); err != nil {
 		return view{}, err
 	}
@@ -113,18 +117,46 @@ func (s *Server) versions(r *http.Request) (view, error) {
 	return v, nil
 }
 
-// pointerHistory returns the newest moves of a run's promoted pointer and the decisions that
-// moved nothing, whether there are earlier ones, and whether the pointer is pinned.
-func (s *Server) pointerHistory(ctx context.Context, run record.Run) (history []decisions.Event, earlier, pinned bool, err error) {
-	policy := promptsearch.PolicyOf(run)
-	moves, err := s.Records.LatestPromotions(ctx, run.Name, policy, versionsPerPage)
+// runVersions returns the rows of a run's versions, the newest first.
+func (s *Server) runVersions(ctx context.Context, run record.Run, from, to int) ([]versionRow, error) {
+	all, err := s.Records.VersionsBetween(ctx, run.Name, model.DefaultPolicy, from, to)
 	if err != nil {
-		return nil, false, false, err
+		return nil, err
 	}
-	decided, err := s.Records.LatestDecisions(ctx, run.Name, policy, versionsPerPage)
-	history = decisions.Events(moves, decided)
-	earlier = len(moves) == versionsPerPage || len(decided) == versionsPerPage || len(history) > versionsPerPage
-	return history[:min(len(history), versionsPerPage)], earlier, len(moves) > 0 && moves[0].Pinned(), err
+	l, err := s.lineage(ctx, run, promptsearch.PolicyOf(run), from, to)
+	if err != nil {
+		return nil, err
+	}
+	var rows []versionRow
+	for _, v := range slices.Backward(all) {
+		rows = append(rows, l.row(v))
+	}
+	return rows, nil
+}
+
+// pointerHistory returns the newest moves of a run's promoted pointers and the decisions that
+// moved nothing, whether there are earlier ones, and whether the pointer is pinned, if the run
+// has one.
+func (s *Server) pointerHistory(ctx context.Context, run record.Run) (history []decisions.Event, earlier, pinned bool, err error) {
+	policies := pointersOf(run)
+	for _, policy := range policies {
+		moves, err := s.Records.LatestPromotions(ctx, run.Name, policy, versionsPerPage)
+		if err != nil {
+			return nil, false, false, err
+		}
+		decided, err := s.Records.LatestDecisions(ctx, run.Name, policy, versionsPerPage)
+		if err != nil {
+			return nil, false, false, err
+		}
+		history = append(history, decisions.Events(moves, decided)...)
+		earlier = earlier || len(moves) == versionsPerPage || len(decided) == versionsPerPage
+		pinned = len(policies) == 1 && len(moves) > 0 && moves[0].Pinned()
+	}
+	if len(policies) > 1 {
+		slices.SortStableFunc(history, func(a, b decisions.Event) int { return b.At.Compare(a.At) })
+	}
+	earlier = earlier || len(history) > versionsPerPage
+	return history[:min(len(history), versionsPerPage)], earlier, pinned, nil
 }
 
 // leaveOut leaves out the versions that nobody judged, unless the request asks for all, but never
@@ -208,14 +240,18 @@ func (s *Server) pointerActs(ctx context.Context, run record.Run) actions.Offer 
 type lineage struct {
 	run         string
 	evaluations []record.Evaluation
+	others      []record.Evaluation // whose intervals have the same scale as those of evaluations
 	moves       []record.Promotion
 	decisions   []record.Decision
 	promoted    int  // promoted now, or -1
+	pinned      bool // it is held there
 	fraction    bool // rewards lie between 0 and 1
 }
 
-func (s *Server) lineage(ctx context.Context, of record.Run, from, to int) (l lineage, err error) {
-	run, policy := of.Name, promptsearch.PolicyOf(of)
+// lineage reads the records of the versions of a policy with numbers from (inclusive) to to
+// (exclusive). Policies that are promoted alone begin with the run's own version 0.
+func (s *Server) lineage(ctx context.Context, of record.Run, policy string, from, to int) (l lineage, err error) {
+	run := of.Name
 	l = lineage{run: run, promoted: -1}
 	if l.fraction, err = s.fractions(ctx, of); err != nil {
 		return l, err
@@ -223,25 +259,35 @@ func (s *Server) lineage(ctx context.Context, of record.Run, from, to int) (l li
 	if l.evaluations, err = s.Records.EvaluationsBetween(ctx, run, policy, from, to); err != nil {
 		return l, err
 	}
+	if own := promptsearch.PolicyOf(of); policy != own && from == 0 && to > 0 {
+		first, err := s.Records.EvaluationsBetween(ctx, run, own, 0, 1)
+		if err != nil {
+			return l, err
+		}
+		l.evaluations = append(first, l.evaluations...)
+	}
 	if l.moves, err = s.Records.PromotionsBetween(ctx, run, policy, from, to); err != nil {
 		return l, err
 	}
 	if l.decisions, err = s.Records.DecisionsBetween(ctx, run, policy, from, to); err != nil {
 		return l, err
 	}
-	now, _, err := s.promoted(ctx, run, policy)
+	now, pinned, err := s.promoted(ctx, run, policy)
 	if now != nil {
-		l.promoted = *now
+		l.promoted, l.pinned = *now, pinned
 	}
 	return l, err
 }
 
 func (l lineage) row(v model.Version) versionRow {
 	row := versionRow{Version: v, Path: versionPath(l.run, v.Number), Promoted: v.Number == l.promoted}
+	row.Pinned = row.Promoted && l.pinned
 	low, high := math.Inf(1), math.Inf(-1)
-	for _, e := range l.evaluations {
+	for _, e := range slices.Concat(l.others, l.evaluations) {
 		from, to := curves.Interval(e.Mean, e.StdError, l.fraction)
 		low, high = min(low, from), max(high, to)
+	}
+	for _, e := range l.evaluations {
 		switch {
 		case e.Version != v.Number:
 		case e.Kind == record.Gate:
@@ -284,9 +330,10 @@ const ancestorsShown = 12
 type versionBody struct {
 	model.Version
 	Row          versionRow
-	Ancestors    []link // the parent first
-	More         bool   // there are earlier ones
-	Step         string // the page of the step that made it
+	Policies     []versionRow // of the number, if each of several is promoted alone
+	Ancestors    []link       // the parent first
+	More         bool         // there are earlier ones
+	Step         string       // the page of the step that made it
 	Evaluations  []evaluationRow
 	Events       []decisions.Event
 	Files        []fileRow
@@ -335,7 +382,7 @@ func (s *Server) version(r *http.Request) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
-	l, err := s.lineage(ctx, run, n, n+1)
+	l, err := s.lineage(ctx, run, promptsearch.PolicyOf(run), n, n+1)
 	if err != nil {
 		return view{}, err
 	}
@@ -347,15 +394,11 @@ func (s *Server) version(r *http.Request) (view, error) {
 	if n > 0 {
 		b.Step = stepPath(run.Name, record.Train, n)
 	}
-	for _, e := range l.evaluations {
-		b.Evaluations = append(b.Evaluations, rowOfEvaluation(run, e, l.fraction))
-		b.Splits = append(b.Splits, e.Kind)
-	}
-	for _, p := range l.moves {
-		b.Events = append(b.Events, decisions.OfMove(p))
-	}
-	for _, d := range l.decisions {
-		b.Events = append(b.Events, decisions.OfDecision(d))
+	b.add(run, l)
+	if specOf(run).Promotion.Alone {
+		if err := s.addPolicies(ctx, run, &b); err != nil {
+			return view{}, err
+		}
 	}
 	if b.Ancestors, b.More, err = s.ancestors(ctx, found); err != nil {
 		return view{}, err
@@ -368,6 +411,35 @@ func (s *Server) version(r *http.Request) (view, error) {
 	v := runView("version", run, "Versions", link{Text: "Versions", Path: b.Versions}, link{Text: fmt.Sprintf("Version %d", n)})
 	v.Body = b
 	return v, nil
+}
+
+// add adds the evaluations of the version, and what was decided about it.
+func (b *versionBody) add(run record.Run, l lineage) {
+	for _, e := range l.evaluations {
+		b.Evaluations = append(b.Evaluations, rowOfEvaluation(run, e, l.fraction))
+		b.Splits = append(b.Splits, e.Kind)
+	}
+	for _, p := range l.moves {
+		b.Events = append(b.Events, decisions.OfMove(p))
+	}
+	for _, d := range l.decisions {
+		b.Events = append(b.Events, decisions.OfDecision(d))
+	}
+}
+
+// addPolicies adds the same of the versions of several policies that are promoted alone. The
+// joint version itself is evaluated only as version 0, which add has added.
+func (s *Server) addPolicies(ctx context.Context, run record.Run, b *versionBody) error {
+	rows, all, err := s.policyLineages(ctx, run, b.Number, b.Number+1)
+	if err != nil {
+		return err
+	}
+	b.Policies = rows
+	for _, l := range all {
+		l.evaluations = slices.DeleteFunc(l.evaluations, func(e record.Evaluation) bool { return evaluation.IsOwn(e.Policy) })
+		b.add(run, l)
+	}
+	return nil
 }
 
 // ancestors returns the versions that a version was made of, the parent first.

@@ -95,6 +95,18 @@ func (s Spec) FirstBaselineTask(policy string, tasks int) int {
 	return s.FirstTask(policy, tasks) + len(s.TrainedPolicies())*tasks
 }
 
+// PolicyOfTask returns the policy to whose evaluation an ordinal of a task belongs, on a split of
+// that many tasks, and whether that is the one by FirstBaselineTask. ok is false if the ordinal
+// belongs to no evaluation of one of several policies.
+func (s Spec) PolicyOfTask(task, tasks int) (policy string, baseline, ok bool) {
+	names := s.TrainedPolicies()
+	if !s.Promotion.Alone || task < 0 || tasks < 1 || task/tasks >= 2*len(names) {
+		return "", false, false
+	}
+	block := task / tasks
+	return names[block%len(names)], block >= len(names), true
+}
+
 // TrainedSpecs returns the spec of each policy that is trained, by ForPolicy, in the order of
 // their names. It returns s itself if it names no policies.
 func (s Spec) TrainedSpecs() []Spec {

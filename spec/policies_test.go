@@ -372,3 +372,27 @@ func TestEvaluationsOfPoliciesShareNoTask(t *testing.T) {
 	require.Equal(t, []int{0, 5, 10, 15}, []int{s.FirstTask("checker", 5), s.FirstTask("writer", 5), s.FirstBaselineTask("checker", 5), s.FirstBaselineTask("writer", 5)})
 	require.Equal(t, 0, s.FirstTask("main", 5), "version 0 of all together")
 }
+
+func TestTheOrdinalOfATaskSaysWhichPolicyIsEvaluated(t *testing.T) {
+	t.Parallel()
+	s := spec.Spec{Policies: map[string]spec.Policy{"b": {}, "a": {}, "frozen": {Frozen: true}}}
+	_, _, ok := s.PolicyOfTask(0, 5)
+	require.False(t, ok, "all are evaluated together")
+	s.Promotion.Alone = true
+	for _, policy := range []string{"a", "b"} {
+		for i := range 5 {
+			got, baseline, ok := s.PolicyOfTask(s.FirstTask(policy, 5)+i, 5)
+			require.True(t, ok)
+			require.Equal(t, policy, got)
+			require.False(t, baseline)
+			got, baseline, ok = s.PolicyOfTask(s.FirstBaselineTask(policy, 5)+i, 5)
+			require.True(t, ok)
+			require.Equal(t, policy, got)
+			require.True(t, baseline)
+		}
+	}
+	for _, task := range []int{-1, 20} {
+		_, _, ok = s.PolicyOfTask(task, 5)
+		require.False(t, ok, task)
+	}
+}

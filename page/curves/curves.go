@@ -16,6 +16,7 @@ import (
 	"github.com/fulgurite/fulgurite/page/figure"
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/evaluation"
 	"github.com/fulgurite/fulgurite/run/report"
 	"github.com/fulgurite/fulgurite/spec"
 )
@@ -224,20 +225,42 @@ func ratio(steps []record.Step, name, over, under string) figure.Curve {
 	return c
 }
 
-// evaluationCurves returns the means of the splits with their intervals.
+// evaluationCurves returns the means of the splits with their intervals. If policies are promoted
+// alone, each has lines of its own, which begin with version 0 of all.
 func evaluationCurves(all []record.Evaluation, fractions bool) []figure.Curve {
-	lines := []figure.Curve{{Name: "gate"}, {Name: "test", Dots: true}}
+	var lines []figure.Curve
+	for _, kind := range []record.Kind{record.Gate, record.Test} {
+		policies := map[string]bool{}
+		for _, e := range all {
+			if e.Kind == kind && !evaluation.IsOwn(e.Policy) {
+				policies[e.Policy] = true
+			}
+		}
+		if len(policies) == 0 {
+			lines = append(lines, evaluationCurve(all, kind, "", fractions))
+		}
+		for _, policy := range slices.Sorted(maps.Keys(policies)) {
+			lines = append(lines, evaluationCurve(all, kind, policy, fractions))
+		}
+	}
+	return lines
+}
+
+// evaluationCurve returns the means on one split of the versions of a run, and with those of one
+// of several policies if there is one.
+func evaluationCurve(all []record.Evaluation, kind record.Kind, policy string, fractions bool) figure.Curve {
+	c := figure.Curve{Name: string(kind), Dots: kind == record.Test}
+	if policy != "" {
+		c.Name += " of " + policy
+	}
 	for _, e := range all {
-		i := 0
-		if e.Kind == record.Test {
-			i = 1
-		} else if e.Kind != record.Gate {
+		if e.Kind != kind || e.Policy != policy && !evaluation.IsOwn(e.Policy) {
 			continue
 		}
 		low, high := Interval(e.Mean, e.StdError, fractions)
-		lines[i].Points = append(lines[i].Points, figure.Point{X: float64(e.Version), Y: e.Mean, Low: low, High: high})
+		c.Points = append(c.Points, figure.Point{X: float64(e.Version), Y: e.Mean, Low: low, High: high})
 	}
-	return lines
+	return c
 }
 
 // MaxMarks is how many marks are drawn, the newest ones.
@@ -251,12 +274,21 @@ func Decided(moves []record.Promotion, decisions []record.Decision) []figure.Mar
 		if p.Version == p.Previous {
 			continue // a pin or its end
 		}
-		out = append(out, figure.Mark{X: float64(p.Version), Kind: figure.Promoted, Text: format.FirstLine(fmt.Sprintf("%s: version %d promoted", strings.TrimSpace(string(p.Source)), p.Version))})
+		out = append(out, figure.Mark{X: float64(p.Version), Kind: figure.Promoted, Text: format.FirstLine(fmt.Sprintf("%s: version %d%s promoted", strings.TrimSpace(string(p.Source)), p.Version, ofPolicy(p.Policy)))})
 	}
 	for _, d := range decisions {
-		out = append(out, figure.Mark{X: float64(d.Candidate), Kind: figure.Refused, Text: format.FirstLine(fmt.Sprintf("version %d %s: %s", d.Candidate, d.Verdict, d.Reason))})
+		out = append(out, figure.Mark{X: float64(d.Candidate), Kind: figure.Refused, Text: format.FirstLine(fmt.Sprintf("version %d%s %s: %s", d.Candidate, ofPolicy(d.Policy), d.Verdict, d.Reason))})
 	}
 	return out
+}
+
+// ofPolicy returns the words that follow the number of a version of one of several policies. It
+// is empty for the versions of a run.
+func ofPolicy(policy string) string {
+	if evaluation.IsOwn(policy) {
+		return ""
+	}
+	return " of " + policy
 }
 
 // Settings returns marks for the steps from which on keys of the spec had values that a

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fulgurite/fulgurite/page/format"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/evaluation"
 )
 
 // Event describes a move of the promoted pointer, or a decision not to move it: a
@@ -38,12 +39,13 @@ func Events(moves []record.Promotion, decisions []record.Decision) []Event {
 
 // OfMove describes a move of the promoted pointer.
 func OfMove(p record.Promotion) Event {
-	text := fmt.Sprintf("version %d promoted in place of version %d", p.Version, p.Previous)
+	version := fmt.Sprintf("version %d%s", p.Version, ofPolicy(p.Policy))
+	text := fmt.Sprintf("%s promoted in place of version %d", version, p.Previous)
 	switch {
 	case p.Previous < 0:
-		text = fmt.Sprintf("version %d promoted, the first", p.Version)
+		text = version + " promoted, the first"
 	case p.Previous == p.Version:
-		text = fmt.Sprintf("version %d stays promoted", p.Version)
+		text = version + " stays promoted"
 	}
 	if p.Source != record.SourceGate {
 		text += ", " + string(p.Source)
@@ -56,11 +58,20 @@ func OfMove(p record.Promotion) Event {
 
 // OfDecision describes why a version was not promoted.
 func OfDecision(d record.Decision) Event {
-	text := fmt.Sprintf("version %d not promoted", d.Candidate)
+	text := fmt.Sprintf("version %d%s not promoted", d.Candidate, ofPolicy(d.Policy))
 	if d.Verdict != "refused" {
 		text += ", " + d.Verdict
 	}
 	return Event{d.At, format.Shown(text), why(d.Reason, fmt.Sprintf("version %d %s: ", d.Candidate, d.Verdict), fmt.Sprintf("version %d refused: ", d.Candidate), fmt.Sprintf("version %d promoted: ", d.Candidate))}
+}
+
+// ofPolicy returns the words that follow the number of a version of one of several policies. It
+// is empty for the versions of a run.
+func ofPolicy(policy string) string {
+	if evaluation.IsOwn(policy) {
+		return ""
+	}
+	return " of " + policy
 }
 
 // why returns a reason without the beginnings that the sentence already says.

@@ -148,7 +148,7 @@ func (s Set) side(by Clusters) Side {
 		mean.Mean = *s.Evaluation.Greedy
 	}
 	policy := s.Policy
-	if isOwn(policy) {
+	if IsOwn(policy) {
 		policy = ""
 	}
 	return Side{

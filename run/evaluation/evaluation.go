@@ -72,14 +72,15 @@ func nameOf(e record.Evaluation) string {
 
 // ofPolicy returns RUN:POLICY for one of several policies, else RUN.
 func ofPolicy(run, policy string) string {
-	if isOwn(policy) {
+	if IsOwn(policy) {
 		return run
 	}
 	return run + ":" + policy
 }
 
-// isOwn reports whether evaluations under this policy are of the run's own versions.
-func isOwn(policy string) bool {
+// IsOwn reports whether evaluations and promotions under this policy are of the run's own
+// versions, and not of one of several policies that are promoted alone.
+func IsOwn(policy string) bool {
 	return policy == "" || policy == model.DefaultPolicy || policy == record.PromptsPolicy
 }
 
@@ -119,7 +120,7 @@ func rewards(ctx context.Context, s Scores, e record.Evaluation, of spec.Spec, f
 	// Prompts sample nothing, and a policy that is promoted alone samples with others: their
 	// attempts have the policy of the run.
 	policy := e.Policy
-	if !isOwn(policy) || policy == record.PromptsPolicy {
+	if !IsOwn(policy) || policy == record.PromptsPolicy {
 		policy = model.DefaultPolicy
 	}
 	firstTask := of.FirstTask(e.Policy, e.Tasks)
@@ -154,7 +155,7 @@ func Find(ctx context.Context, s Store, reference string, split record.Kind) (re
 	if err != nil {
 		return record.Evaluation{}, err
 	}
-	if named && !slices.ContainsFunc(all, func(e record.Evaluation) bool { return !isOwn(e.Policy) }) {
+	if named && !slices.ContainsFunc(all, func(e record.Evaluation) bool { return !IsOwn(e.Policy) }) {
 		return record.Evaluation{}, fmt.Errorf("%w %s: the policies of a run are evaluated together: leave :%s out, as in %s", ErrNoEvaluation, reference, policy, whole+strings.TrimPrefix(reference, run))
 	}
 	run = whole
@@ -165,7 +166,7 @@ func Find(ctx context.Context, s Store, reference string, split record.Kind) (re
 		}
 	}
 	found := slices.DeleteFunc(slices.Clone(all), func(e record.Evaluation) bool {
-		return named && e.Policy != policy || !named && !isOwn(e.Policy) || version >= 0 && e.Version != version || split != "" && e.Kind != split
+		return named && e.Policy != policy || !named && !IsOwn(e.Policy) || version >= 0 && e.Version != version || split != "" && e.Kind != split
 	})
 	switch {
 	case len(found) == 1:
