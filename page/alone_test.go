@@ -162,6 +162,8 @@ func TestAnEvaluationPageIsOfOnePolicy(t *testing.T) {
 	require.Contains(t, text, "What version 2 of checker was compared with on gate")
 	require.Contains(t, text, "Sampled from checker@1, writer@0.")
 	require.Regexp(t, `Mean reward\s+0\.600`, text)
+	require.Regexp(t, `Attempts\s+5 of 5\s`, text)
+	require.NotContains(t, text, "so far", "it has ended")
 	_, body = seen(t, server.URL+"/runs/pair/gate-1/5")
 	require.Contains(t, body, "Version 1 of writer on gate")
 	require.Contains(t, links(t, body), "/runs/pair/gate-1?policy=writer")

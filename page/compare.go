@@ -336,6 +336,7 @@ func (s *Server) evaluated(ctx context.Context, run record.Run, e record.Evaluat
 		mean, _ := evaluation.MeanOf(greedy)
 		out.Greedy = &mean
 	}
+	out.Final = e.Policy == "" && out.Done == out.Total // nothing else says that it has ended
 	if e.Policy != "" {
 		if err := s.addRecorded(ctx, run, sp, e, &out); err != nil {
 			return nil, err
