@@ -67,9 +67,9 @@ func TestARunThatKeepsFewVersionsEndsInTheSameWeights(t *testing.T) {
 // superseded returns the manifests of saved updates that wait for a collection.
 func (w *testEnv) superseded() (manifests []string) {
 	w.t.Helper()
-	_, err := w.store.CollectSuperseded(w.t.Context(), nil, func(superseded, _ []string) ([]string, error) {
+	_, err := w.store.CollectSuperseded(w.t.Context(), nil, func(superseded, _ []string) (done, kept []string, err error) {
 		manifests = superseded
-		return superseded, nil
+		return superseded, nil, nil
 	})
 	require.NoError(w.t, err)
 	return manifests

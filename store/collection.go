@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/fulgurite/fulgurite/model"
@@ -22,6 +23,8 @@ const (
 
 	selectSuperseded = `SELECT manifest FROM superseded ORDER BY manifest`
 	deleteSuperseded = `DELETE FROM superseded WHERE manifest = $1`
+	// An index on manifests would be written with each version, and this is read rarely.
+	selectKept = `SELECT manifest FROM versions WHERE collected = 0 AND manifest IN (%[1]s) UNION SELECT manifest FROM progress WHERE manifest IN (%[1]s)`
 
 	insertPending = `INSERT INTO pending_files (run, policy, number, digest, noted) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (run, policy, number, digest) DO UPDATE SET noted = excluded.noted`
@@ -133,13 +136,15 @@ func (s *Store) Collectable(ctx context.Context, before time.Time) (superseded, 
 }
 
 // CollectSuperseded calls f with manifests of saved progress, of any run, that was superseded;
-// not with all, if there are many. f deletes the files of some, and returns which are done. These
-// are forgotten, and left says that others remain. If none is done, left is false. A file is
-// needed if a manifest names it that is kept: f knows those of the moment at from KeptManifests,
-// and added are those that may have been put on record since; nil stands for the beginning. All
-// of them stay on record until f returns, which should be within some milliseconds. If the
-// collector dies within f, the next call repeats the same manifests.
-func (s *Store) CollectSuperseded(ctx context.Context, at any, f func(superseded, added []string) (done []string, err error)) (left bool, err error) {
+// not with all, if there are many. f deletes the files of some, and returns which are done, and
+// which were kept at the moment at, as those of versions or of other progress. The former are
+// forgotten. So are the latter if they are kept still: their files go with what keeps them. left
+// says that others remain; it is false if nothing was forgotten. A file is needed if a manifest
+// names it that is kept: f knows those of the moment at from KeptManifests, and added are those
+// that may have been put on record since; nil stands for the beginning. All of them stay on record
+// until f returns, which should be within some milliseconds. If the collector dies within f, the
+// next call repeats the same manifests.
+func (s *Store) CollectSuperseded(ctx context.Context, at any, f func(superseded, added []string) (done, kept []string, err error)) (left bool, err error) {
 	since, _ := at.(*moment)
 	err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
 		if t.ForUpdate != "" {
@@ -156,10 +161,14 @@ func (s *Store) CollectSuperseded(ctx context.Context, at any, f func(superseded
 		if err != nil {
 			return err
 		}
-		done, err := f(superseded, added)
+		done, kept, err := f(superseded, added)
 		if err != nil {
 			return err
 		}
+		if kept, err = keptStill(t, kept); err != nil {
+			return err
+		}
+		done = slices.Concat(done, kept)
 		for _, manifest := range done {
 			if _, err := t.Exec(deleteSuperseded, manifest); err != nil {
 				return err
@@ -172,6 +181,18 @@ func (s *Store) CollectSuperseded(ctx context.Context, at any, f func(superseded
 		return false, fmt.Errorf("collect saved progress that was superseded: %w", err)
 	}
 	return left, nil
+}
+
+// keptStill returns those of some manifests that a version or saved progress keeps now.
+func keptStill(t database.Tx, manifests []string) ([]string, error) {
+	if len(manifests) == 0 {
+		return nil, nil
+	}
+	places, args := make([]string, len(manifests)), make([]any, len(manifests))
+	for i, manifest := range manifests {
+		places[i], args[i] = fmt.Sprintf("$%d", i+1), manifest
+	}
+	return database.List(t.Ctx, t, database.Scalar[string], fmt.Sprintf(selectKept, strings.Join(places, ", ")), args...)
 }
 
 // manifestsAdded returns the manifests that are kept, as far as they may have been put on record

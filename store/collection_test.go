@@ -14,9 +14,9 @@ import (
 // superseded returns the manifests that CollectSuperseded passes on, and the kept ones.
 func superseded(t *testing.T, s *store.Store, result error) (gone, kept []string) {
 	t.Helper()
-	left, err := s.CollectSuperseded(t.Context(), nil, func(g, k []string) ([]string, error) {
+	left, err := s.CollectSuperseded(t.Context(), nil, func(g, k []string) (done, both []string, err error) {
 		gone, kept = g, k
-		return g, result
+		return g, nil, result
 	})
 	require.ErrorIs(t, err, result)
 	require.False(t, left)
@@ -99,5 +99,46 @@ func TestAVersionIsCollectedOnceAndKeepsItsRow(t *testing.T) {
 		require.ElementsMatch(t, []string{"mdemo@0", "mdemo@3", "mdemo@4", "saved"}, kept)
 		broken := errors.New("broken")
 		require.ErrorIs(t, s.WhileUnchanged(ctx, nil, func([]string) error { return broken }), broken)
+	})
+}
+
+func TestSupersededProgressThatIsKeptOtherwiseIsForgotten(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		ctx := t.Context()
+		put := func(run string, updates int, manifest string) {
+			id := model.VersionID{Run: run, Policy: "main", Number: 1}
+			require.NoError(t, s.PutProgress(ctx, model.Progress{VersionID: id, Basis: "b", Updates: updates, Manifest: manifest}))
+		}
+		// An equal run has saved one of the same states, and made a version of another.
+		put("equal", 1, "both")
+		_, _, err := s.PutVersion(ctx, model.Version{VersionID: model.VersionID{Run: "made", Policy: "main", Number: 1}, Manifest: "made", Weights: "w"})
+		require.NoError(t, err)
+		for n, manifest := range []string{"both", "made", "gone", "last"} {
+			put("demo", n+1, manifest)
+		}
+		kept, _, err := s.KeptManifests(ctx)
+		require.NoError(t, err)
+		require.ElementsMatch(t, []string{"both", "made", "last"}, kept)
+		collect := func(done, both []string) (left bool, seen []string) {
+			left, err := s.CollectSuperseded(ctx, nil, func(superseded, _ []string) ([]string, []string, error) {
+				seen = superseded
+				return done, both, nil
+			})
+			require.NoError(t, err)
+			return left, seen
+		}
+		left, seen := collect(nil, []string{"both", "made", "gone"})
+		require.Equal(t, []string{"both", "gone", "made"}, seen)
+		require.True(t, left)
+		left, seen = collect(nil, []string{"gone"})
+		require.Equal(t, []string{"gone"}, seen, "nothing keeps it any more, so its files have to go")
+		require.False(t, left)
+
+		// What kept the state is superseded, so it comes back.
+		put("equal", 2, "later")
+		left, seen = collect([]string{"both", "gone"}, nil)
+		require.Equal(t, []string{"both", "gone"}, seen)
+		require.False(t, left)
 	})
 }

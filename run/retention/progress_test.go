@@ -2,6 +2,7 @@ package retention_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -154,7 +155,7 @@ type counted struct {
 	superseded, abandoned *int
 }
 
-func (c counted) CollectSuperseded(ctx context.Context, at any, f func(_, _ []string) ([]string, error)) (bool, error) {
+func (c counted) CollectSuperseded(ctx context.Context, at any, f func(_, _ []string) (done, kept []string, err error)) (bool, error) {
 	*c.superseded++
 	return c.Store.CollectSuperseded(ctx, at, f)
 }
@@ -204,4 +205,43 @@ func (u unread) Get(ctx context.Context, digest string) ([]byte, error) {
 		return nil, record.ErrNotFound
 	}
 	return text, err
+}
+
+// More superseded states than one transaction takes, the first of all, are also those of an
+// equal run.
+func TestStatesThatAnEqualRunKeepsDoNotHoldUpTheRest(t *testing.T) {
+	t.Parallel()
+	r := open(t)
+	ctx := t.Context()
+	r.run("all", nil, 0)
+	save := func(run string, n, updates int, manifest string) {
+		id := model.VersionID{Run: run, Policy: model.DefaultPolicy, Number: n}
+		require.NoError(t, r.store.PutProgress(ctx, model.Progress{VersionID: id, Basis: "b", Updates: updates, Manifest: manifest}))
+	}
+	var states []string
+	for n := range 70 {
+		states = append(states, r.version("all", 1, uint64(1000+n)).Manifest)
+		save("all", 1, n+1, states[n])
+	}
+	save("all", 1, 71, r.version("all", 1, 2000).Manifest)
+	slices.Sort(states) // the order of the queue
+	kept, gone := states[:65], states[65:]
+	for n, manifest := range kept {
+		save("equal", n, 1, manifest)
+	}
+	require.NoError(t, r.collector().Collect(ctx, "all"))
+	for _, manifest := range kept {
+		require.True(t, r.whole(manifest), "the equal run goes on from it")
+	}
+	for _, manifest := range gone {
+		require.False(t, r.whole(manifest))
+	}
+	left, _, err := r.store.Collectable(ctx, time.Now())
+	require.NoError(t, err)
+	require.False(t, left, "what the equal run keeps is no longer in the queue")
+
+	save("equal", 0, 2, r.version("equal", 1, 2001).Manifest)
+	require.NoError(t, r.collector().Collect(ctx, "all"))
+	require.False(t, r.whole(kept[0]), "it came back when the equal run went on")
+	require.True(t, r.whole(kept[1]))
 }

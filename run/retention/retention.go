@@ -35,7 +35,7 @@
 // records its row first, which protects the files, or is told to write the files again.
 //
 // Superseded progress is noted in the transaction that supersedes it, and forgotten after
-// its files were deleted. A process that saves equal updates at that moment may find them
+// its files were deleted, or when an equal run keeps the same: its files go with that. A process that saves equal updates at that moment may find them
 // missing later, and then makes them again. Collecting twice at the same time, or again,
 // changes nothing.
 //
@@ -97,7 +97,7 @@ type Store interface {
 	KeptManifests(ctx context.Context) (manifests []string, at any, err error)
 	WhileUnchanged(ctx context.Context, at any, f func(added []string) error) error
 	Collectable(ctx context.Context, before time.Time) (superseded, abandoned bool, err error)
-	CollectSuperseded(ctx context.Context, at any, f func(superseded, added []string) (done []string, err error)) (left bool, err error)
+	CollectSuperseded(ctx context.Context, at any, f func(superseded, added []string) (done, kept []string, err error)) (left bool, err error)
 	CollectAbandoned(ctx context.Context, before time.Time, at any, f func(abandoned, pending, added []string) (done []string, err error)) (left bool, err error)
 }
 
@@ -147,19 +147,27 @@ func (c *Collector) collectRest(ctx context.Context) error {
 	}
 	if superseded {
 		err := whileLeft(ctx, func() (left bool, err error) {
-			return c.Store.CollectSuperseded(ctx, at, func(superseded, added []string) (done []string, err error) {
+			return c.Store.CollectSuperseded(ctx, at, func(superseded, added []string) (done, both []string, err error) {
 				if err := c.addNamed(ctx, needed, added); err != nil {
-					return nil, err
+					return nil, nil, err
 				}
-				// What was superseded since would count as needed by itself.
-				superseded = slices.DeleteFunc(superseded, func(manifest string) bool { return slices.Contains(kept, manifest) })
-				return inTime(superseded, func(manifest string) error {
+				// The files of these count as needed, because an equal run keeps the manifest, or
+				// because it was superseded since. The next collection takes the latter.
+				superseded = slices.DeleteFunc(superseded, func(manifest string) bool {
+					if slices.Contains(kept, manifest) {
+						both = append(both, manifest)
+						return true
+					}
+					return false
+				})
+				done, err = inTime(superseded, func(manifest string) error {
 					left, err := c.leftOf(ctx, []string{manifest})
 					if err != nil {
 						return err
 					}
 					return c.removeEach(ctx, taking(left), needed)
 				})
+				return done, both, err
 			})
 		})
 		if err != nil {
