@@ -157,11 +157,18 @@ const (
 	Sampler Role = "sampler" // any number
 )
 
+// Archiver is the role of a process that archives the histories of a run: one at a time for
+// each run, whose name is that of the lease. Nobody looks for it, so it has no URL.
+const Archiver Role = "archiver"
+
 // ErrLeaseLost is wrapped when a lease no longer belongs to its holder, because another
 // process took the name or the role.
 var ErrLeaseLost = errors.New("lease lost")
 
-// Lease says that a process serves a role at a URL, until Expires unless it is
+// ErrLeaseHeld is wrapped when a lease is not given, because another process has it.
+var ErrLeaseHeld = errors.New("lease held by another process")
+
+// Lease says that a process has a role, and at which URL it serves it, until Expires unless it is
 // renewed. The lease with the greater Epoch was taken later; epochs
 // of a role are never used twice. Key: Role, Name.
 type Lease struct {

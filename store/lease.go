@@ -19,6 +19,9 @@ const (
 	sweepLeases = `DELETE FROM leases WHERE role = $1 AND epoch < $2 AND expires < %s - $3`
 	takeLease   = `INSERT INTO leases (role, name, url, epoch, expires) VALUES ($1, $2, $3, $4, %s + $5)
 ON CONFLICT (role, name) DO UPDATE SET url = excluded.url, epoch = excluded.epoch, expires = excluded.expires`
+	// In this statement, the clock stands twice.
+	takeFreeLease = `INSERT INTO leases (role, name, url, epoch, expires) VALUES ($1, $2, $3, $4, %[1]s + $5)
+ON CONFLICT (role, name) DO UPDATE SET url = excluded.url, epoch = excluded.epoch, expires = excluded.expires WHERE leases.expires <= %[1]s`
 	// An expired lease may be renewed as long as its place was not taken: its holder was
 	// away, or the database was. A lease that was ended has expires = 0.
 	renewLease  = `UPDATE leases SET expires = %s + $4 WHERE role = $1 AND name = $2 AND epoch = $3 AND expires > 0`
@@ -31,6 +34,16 @@ ON CONFLICT (role, name) DO UPDATE SET url = excluded.url, epoch = excluded.epoc
 // another process held it under that name. If alone is true, all other holders of the
 // role lose their leases. The returned lease has Epoch and Expires set.
 func (s *Store) AcquireLease(ctx context.Context, l record.Lease, ttl time.Duration, alone bool) (record.Lease, error) {
+	return s.takeLease(ctx, l, ttl, takeLease, alone)
+}
+
+// AcquireFreeLease is like AcquireLease, but returns record.ErrLeaseHeld if the lease of the
+// role under that name is not over.
+func (s *Store) AcquireFreeLease(ctx context.Context, l record.Lease, ttl time.Duration) (record.Lease, error) {
+	return s.takeLease(ctx, l, ttl, takeFreeLease, false)
+}
+
+func (s *Store) takeLease(ctx context.Context, l record.Lease, ttl time.Duration, statement string, alone bool) (record.Lease, error) {
 	var taken record.Lease
 	err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error {
 		if err := lockLeases(t); err != nil {
@@ -48,7 +61,11 @@ func (s *Store) AcquireLease(ctx context.Context, l record.Lease, ttl time.Durat
 				return err
 			}
 		}
-		if _, err := t.Exec(s.timed(takeLease), l.Role, l.Name, l.URL, epoch+1, int64(ttl)); err != nil {
+		n, err := t.Exec(s.timed(statement), l.Role, l.Name, l.URL, epoch+1, int64(ttl))
+		if err == nil && n == 0 {
+			err = record.ErrLeaseHeld
+		}
+		if err != nil {
 			return err
 		}
 		taken, err = database.One(t.Ctx, t, readLease, selectLease, l.Role, l.Name)

@@ -3,6 +3,7 @@ package store_test
 import (
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -96,5 +97,55 @@ func TestLeasesTakenAtOnceHaveDifferentEpochs(t *testing.T) {
 		list := live(t, s, record.Gateway)
 		require.Len(t, list, 1)
 		require.Equal(t, int64(16), list[0].Epoch)
+	})
+}
+
+func TestAFreeLeaseIsGivenToOneProcessUntilItEnds(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		ctx := t.Context()
+		free := func(run string, ttl time.Duration) (record.Lease, error) {
+			return s.AcquireFreeLease(ctx, record.Lease{Role: record.Archiver, Name: run}, ttl)
+		}
+		held, err := free("one", time.Hour)
+		require.NoError(t, err)
+		_, err = free("one", time.Hour)
+		require.ErrorIs(t, err, record.ErrLeaseHeld)
+		_, err = free("two", time.Hour)
+		require.NoError(t, err, "another run")
+		require.NoError(t, s.RenewLease(ctx, held, time.Hour), "the refusal has changed nothing")
+
+		require.NoError(t, s.ReleaseLease(ctx, held))
+		next, err := free("one", time.Millisecond) // its holder is killed
+		require.NoError(t, err)
+		require.Greater(t, next.Epoch, held.Epoch)
+		var last record.Lease
+		require.Eventually(t, func() bool {
+			last, err = free("one", time.Hour)
+			return err == nil
+		}, 10*time.Second, 10*time.Millisecond)
+		require.ErrorIs(t, s.RenewLease(ctx, next, time.Hour), record.ErrLeaseLost)
+		require.NoError(t, s.RenewLease(ctx, last, time.Hour))
+	})
+}
+
+func TestOfProcessesThatWantAFreeLeaseAtOnceOneGetsIt(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s *store.Store) {
+		var given, refused atomic.Int64
+		var wg sync.WaitGroup
+		for range 16 {
+			wg.Go(func() {
+				_, err := s.AcquireFreeLease(t.Context(), record.Lease{Role: record.Archiver, Name: "one"}, time.Hour)
+				if err == nil {
+					given.Add(1)
+				} else if assert.ErrorIs(t, err, record.ErrLeaseHeld) {
+					refused.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		require.Equal(t, int64(1), given.Load())
+		require.Equal(t, int64(15), refused.Load())
 	})
 }
