@@ -65,12 +65,17 @@ func (s *Store) RemovedTasks(ctx context.Context, run string) (int, error) {
 }
 
 // PutArchive puts an archive on record in place of the one that the caller has read before,
-// which is the zero value if there was none. It is record.ErrConflict if another process was
-// faster, if the run is no longer as the archive says, or if tasks were removed from it other
-// than those that the caller has counted; record.ErrForgotten if the run was forgotten; and
-// ErrFileGone if the blob is not there any more. The file of the archive is no longer noted,
-// and that of the one before is. If Archived is zero, it is set to the current time.
-func (s *Store) PutArchive(ctx context.Context, a, before record.Archive, removedTasks int) error {
+// which is the zero value if there was none. It calls publish, which gives the file of the
+// archive its name, within the transaction that does so: a removal that begins afterwards finds
+// the file, and after one that has begun there is no file. publish may be called more than once,
+// and not at all if Digest is empty. The file has to be noted; it no longer is afterwards, and
+// that of the archive before is.
+//
+// The error is record.ErrConflict if another process was faster, if the run is no longer as the
+// archive says, if tasks were removed from it other than those that the caller has counted, or
+// if the file is not noted. It is record.ErrForgotten if the run was forgotten. If Archived is
+// zero, it is set to the current time.
+func (s *Store) PutArchive(ctx context.Context, a, before record.Archive, removedTasks int, publish func() error) error {
 	finished, now := database.Nanos(a.Finished), database.Nanos(orNow(a.Archived))
 	err := s.db.Write(ctx, database.SurvivesPowerLoss, func(t database.Tx) error {
 		if err := refuseRemoved(t, a.Run); err != nil {
@@ -86,13 +91,16 @@ func (s *Store) PutArchive(ctx context.Context, a, before record.Archive, remove
 		if n == 0 {
 			return fmt.Errorf("%w: another one is on record", record.ErrConflict)
 		}
-		if a.Digest != "" && s.Files != nil { // the row protects it from now on
-			has, err := s.Files.Has(t.Ctx, a.Digest)
+		if a.Digest != "" {
+			noted, err := t.Exec(deleteNoted, a.Run, record.HistoriesPolicy, a.Digest)
+			if err == nil && noted == 0 { // nobody would find the file if this process died before the commit
+				err = fmt.Errorf("%w: its file is no longer noted", record.ErrConflict)
+			}
+			if err == nil {
+				err = publish()
+			}
 			if err != nil {
 				return err
-			}
-			if !has {
-				return fmt.Errorf("%w: %s", ErrFileGone, a.Digest)
 			}
 		}
 		if before.Digest != "" && before.Digest != a.Digest {
@@ -100,8 +108,7 @@ func (s *Store) PutArchive(ctx context.Context, a, before record.Archive, remove
 				return err
 			}
 		}
-		_, err = t.Exec(deleteNoted, a.Run, record.HistoriesPolicy, a.Digest)
-		return err
+		return nil
 	})
 	if err != nil {
 		return fmt.Errorf("put the archive of run %s: %w", a.Run, err)

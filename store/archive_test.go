@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
@@ -16,6 +15,26 @@ import (
 
 func archiveOf(r record.Run, digest int) record.Archive {
 	return record.Archive{Run: r.Name, Finished: r.Finished, Digest: fmt.Sprintf("sha256:%064x", digest), Bytes: 7, Histories: 2, Events: 30, Archived: time.Unix(100, 0).UTC()}
+}
+
+// putArchive notes the file of an archive, and puts the archive on record.
+func putArchive(t *testing.T, s *store.Store, a, before record.Archive, removedTasks int) error {
+	t.Helper()
+	if a.Digest != "" {
+		if err := s.NoteArchive(t.Context(), a.Run, a.Digest); err != nil {
+			return err
+		}
+	}
+	return s.PutArchive(t.Context(), a, before, removedTasks, func() error { return nil })
+}
+
+// never is the function by which a file gets its name that may not get it.
+func never(t *testing.T) func() error {
+	t.Helper()
+	return func() error {
+		t.Error("the file got its name")
+		return nil
+	}
 }
 
 // unarchived returns the names of the runs without an archive.
@@ -44,29 +63,29 @@ func TestARunIsArchivedOnceForEachOfItsEnds(t *testing.T) {
 		require.Equal(t, []string{"long", "ended"}, unarchived(t, s, ended.Finished, time.Now()))
 
 		first := archiveOf(ended, 1)
-		require.NoError(t, s.PutArchive(ctx, first, record.Archive{}, 0))
+		require.NoError(t, putArchive(t, s, first, record.Archive{}, 0))
 		stored, err := s.Archive(ctx, "ended")
 		require.NoError(t, err)
 		require.Empty(t, cmp.Diff(first, stored))
 		require.Empty(t, unarchived(t, s, time.Now(), time.Time{}))
-		require.ErrorIs(t, s.PutArchive(ctx, archiveOf(ended, 2), record.Archive{}, 0), record.ErrConflict, "another process was faster")
+		require.ErrorIs(t, putArchive(t, s, archiveOf(ended, 2), record.Archive{}, 0), record.ErrConflict, "another process was faster")
 
 		long, err := s.Run(ctx, "long")
 		require.NoError(t, err)
 		of := archiveOf(long, 3)
 		of.Archived = time.Now()
-		require.NoError(t, s.PutArchive(ctx, of, record.Archive{}, 0))
+		require.NoError(t, putArchive(t, s, of, record.Archive{}, 0))
 		require.Empty(t, unarchived(t, s, time.Now(), of.Archived.Add(-time.Second)))
 		require.Equal(t, []string{"long"}, unarchived(t, s, time.Now(), time.Now()))
 
 		// A run that goes on is archived after its next end.
 		require.NoError(t, s.ReopenRun(ctx, ended))
-		require.ErrorIs(t, s.PutArchive(ctx, archiveOf(ended, 2), first, 0), record.ErrConflict, "it was read before the run went on")
+		require.ErrorIs(t, putArchive(t, s, archiveOf(ended, 2), first, 0), record.ErrConflict, "it was read before the run went on")
 		require.NoError(t, s.FinishRun(ctx, "ended", record.Failed, nil))
 		require.Equal(t, []string{"ended"}, unarchived(t, s, time.Now(), time.Time{}))
 		ended, err = s.Run(ctx, "ended")
 		require.NoError(t, err)
-		require.NoError(t, s.PutArchive(ctx, archiveOf(ended, 2), first, 0))
+		require.NoError(t, putArchive(t, s, archiveOf(ended, 2), first, 0))
 		needed := map[string]string{}
 		require.NoError(t, s.NeededFiles(ctx, func(f store.NeededFile) error { needed[f.Digest] = f.For; return nil }))
 		require.Equal(t, map[string]string{
@@ -90,12 +109,12 @@ func TestNoArchiveIsRecordedAcrossARemoval(t *testing.T) {
 		require.Zero(t, count)
 		f := begin(record.ForgottenTask, "one")
 		require.Empty(t, unarchived(t, s, time.Now(), time.Time{}))
-		require.ErrorIs(t, s.PutArchive(ctx, archiveOf(run, 1), record.Archive{}, count), record.ErrConflict)
-		require.ErrorIs(t, s.PutArchive(ctx, archiveOf(run, 1), record.Archive{}, count+1), record.ErrConflict, "it has not ended")
+		require.ErrorIs(t, putArchive(t, s, archiveOf(run, 1), record.Archive{}, count), record.ErrConflict)
+		require.ErrorIs(t, putArchive(t, s, archiveOf(run, 1), record.Archive{}, count+1), record.ErrConflict, "it has not ended")
 		require.NoError(t, s.EndForgetting(ctx, f))
-		require.ErrorIs(t, s.PutArchive(ctx, archiveOf(run, 1), record.Archive{}, count), record.ErrConflict, "the histories were read before")
+		require.ErrorIs(t, putArchive(t, s, archiveOf(run, 1), record.Archive{}, count), record.ErrConflict, "the histories were read before")
 		require.Equal(t, []string{"demo"}, unarchived(t, s, time.Now(), time.Time{}))
-		require.NoError(t, s.PutArchive(ctx, archiveOf(run, 1), record.Archive{}, count+1))
+		require.NoError(t, putArchive(t, s, archiveOf(run, 1), record.Archive{}, count+1))
 
 		// An archive that is being removed is neither replaced nor needed.
 		require.NoError(t, s.NoteArchive(ctx, "demo", archiveOf(run, 2).Digest))
@@ -103,7 +122,7 @@ func TestNoArchiveIsRecordedAcrossARemoval(t *testing.T) {
 		require.NoError(t, err)
 		require.ElementsMatch(t, []string{archiveOf(run, 1).Digest, archiveOf(run, 2).Digest}, digests)
 		require.Empty(t, unarchived(t, s, time.Now(), time.Time{}))
-		require.ErrorIs(t, s.PutArchive(ctx, archiveOf(run, 3), archiveOf(run, 1), count+1), record.ErrConflict)
+		require.ErrorIs(t, s.PutArchive(ctx, archiveOf(run, 3), archiveOf(run, 1), count+1, never(t)), record.ErrConflict)
 		require.NoError(t, s.NeededFiles(ctx, func(f store.NeededFile) error { return errors.New(f.For) }))
 		again, err := s.BeginRemovingArchive(ctx, "demo")
 		require.NoError(t, err)
@@ -112,7 +131,7 @@ func TestNoArchiveIsRecordedAcrossARemoval(t *testing.T) {
 		require.Equal(t, []string{"demo"}, unarchived(t, s, time.Now(), time.Time{}))
 
 		begin(record.ForgottenRun, "")
-		require.ErrorIs(t, s.PutArchive(ctx, archiveOf(run, 1), record.Archive{}, count+1), record.ErrForgotten)
+		require.ErrorIs(t, putArchive(t, s, archiveOf(run, 1), record.Archive{}, count+1), record.ErrForgotten)
 		require.ErrorIs(t, s.NoteArchive(ctx, "demo", archiveOf(run, 1).Digest), record.ErrForgotten)
 		require.Empty(t, unarchived(t, s, time.Now(), time.Time{}))
 	})
@@ -139,37 +158,49 @@ func TestOnlyAnArchiveThatNothingNamesIsSwept(t *testing.T) {
 		for _, a := range []record.Archive{first, second} {
 			require.NoError(t, s.NoteArchive(ctx, "demo", a.Digest))
 		}
-		require.NoError(t, s.PutArchive(ctx, first, record.Archive{}, 0))
+		require.NoError(t, putArchive(t, s, first, record.Archive{}, 0))
 		require.NoError(t, s.NoteArchive(ctx, "demo", first.Digest)) // a second process has made the same
 		require.Equal(t, []string{second.Digest}, swept(), "its writer was killed")
 		require.False(t, drop(first.Digest))
 		require.True(t, drop(second.Digest))
 
 		// An archive that was replaced is noted again, until it is dropped.
-		require.NoError(t, s.PutArchive(ctx, second, first, 0))
+		require.NoError(t, putArchive(t, s, second, first, 0))
 		require.True(t, drop(first.Digest))
 		require.Empty(t, swept())
-		require.NoError(t, s.PutArchive(ctx, first, second, 0))
+		require.NoError(t, putArchive(t, s, first, second, 0))
 		require.Equal(t, []string{second.Digest}, swept())
 	})
 }
 
-// noFiles is a directory of blobs without any.
-type noFiles struct{}
-
-func (noFiles) Get(context.Context, string) ([]byte, error) { return nil, record.ErrNotFound }
-func (noFiles) Has(context.Context, string) (bool, error)   { return false, nil }
-
-func TestAnArchiveIsNotRecordedWithoutItsFile(t *testing.T) {
+func TestAFileHasItsNameOnlyOnceItsArchiveIsPutOnRecord(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, s *store.Store) {
+		ctx := t.Context()
 		run := endedRun(t, s, "demo")
-		s.Files = noFiles{}
-		require.ErrorIs(t, s.PutArchive(t.Context(), archiveOf(run, 1), record.Archive{}, 0), store.ErrFileGone)
-		_, err := s.Archive(t.Context(), "demo")
+		a := archiveOf(run, 1)
+		require.ErrorIs(t, s.PutArchive(ctx, a, record.Archive{}, 0, never(t)), record.ErrConflict, "nobody would find the file if it were not noted")
+		require.NoError(t, s.NoteArchive(ctx, "demo", a.Digest))
+		require.ErrorIs(t, s.PutArchive(ctx, a, record.Archive{}, 1, never(t)), record.ErrConflict, "a task was removed meanwhile")
+		broken := errors.New("no space")
+		require.ErrorIs(t, s.PutArchive(ctx, a, record.Archive{}, 0, func() error { return broken }), broken)
+		_, err := s.Archive(ctx, "demo")
 		require.ErrorIs(t, err, record.ErrNotFound)
-		none := archiveOf(run, 1)
+		named := 0
+		require.NoError(t, s.PutArchive(ctx, a, record.Archive{}, 0, func() error { named++; return nil }), "the note is still there")
+		require.Positive(t, named)
+		stored, err := s.Archive(ctx, "demo")
+		require.NoError(t, err)
+		require.Empty(t, cmp.Diff(a, stored))
+
+		none := archiveOf(endedRun(t, s, "gone"), 1)
 		none.Digest = ""
-		require.NoError(t, s.PutArchive(t.Context(), none, record.Archive{}, 0))
+		require.NoError(t, s.PutArchive(ctx, none, record.Archive{}, 0, nil), "without histories there is no file")
+
+		forgotten := endedRun(t, s, "forgotten")
+		require.NoError(t, s.NoteArchive(ctx, "forgotten", archiveOf(forgotten, 2).Digest))
+		_, _, err = s.BeginForgetting(ctx, forgotten, record.Forgotten{Run: "forgotten", What: record.ForgottenRun, By: "me"})
+		require.NoError(t, err)
+		require.ErrorIs(t, s.PutArchive(ctx, archiveOf(forgotten, 2), record.Archive{}, 0, never(t)), record.ErrForgotten)
 	})
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"time"
 
 	"go.temporal.io/api/serviceerror"
@@ -23,19 +22,23 @@ type Store interface {
 	RemovedTasks(ctx context.Context, run string) (int, error)
 	Archive(ctx context.Context, run string) (record.Archive, error)
 	NoteArchive(ctx context.Context, run, digest string) error
-	PutArchive(ctx context.Context, a, before record.Archive, removedTasks int) error
+	PutArchive(ctx context.Context, a, before record.Archive, removedTasks int, publish func() error) error
 	DropArchive(ctx context.Context, run, digest string, remove func() error) error
+	AcquireFreeLease(ctx context.Context, l record.Lease, ttl time.Duration) (record.Lease, error)
+	RenewLease(ctx context.Context, l record.Lease, ttl time.Duration) error
+	ReleaseLease(ctx context.Context, l record.Lease) error
 }
 
 // BlobWriter also stores and removes blobs.
 type BlobWriter interface {
 	Blobs
-	PutNoted(ctx context.Context, r io.Reader, note func(digest string) error) (string, error)
+	PutRecorded(ctx context.Context, r io.Reader, record func(digest string, publish func() error) error) (string, error)
 	Remove(ctx context.Context, digest string) error
 }
 
 // Archiver archives the histories of runs that have ended, and of long runs in between. Any
-// number of processes may do so: of two archives of one run the first counts.
+// number of processes may do so at once: a lease gives a run to one of them, and should one work
+// on after it has lost its lease, the first archive counts.
 type Archiver struct {
 	Temporal
 	Store Store
@@ -45,6 +48,9 @@ type Archiver struct {
 	// Settled is how long ago a run has to have ended: until then Temporal's list of
 	// workflows may lag behind. 0 is the constant settled.
 	Settled time.Duration
+	// Lease is how long after the death of an archiver others leave its run alone; 0 is the
+	// constant leaseTime.
+	Lease time.Duration
 	// retryAfter is when a run is tried again that could not be archived.
 	retryAfter map[string]time.Time
 }
@@ -81,35 +87,38 @@ func (a *Archiver) Run(ctx context.Context) {
 	}
 }
 
-// Step archives a few runs.
+// Step archives a few runs, those that ended first before others.
 func (a *Archiver) Step(ctx context.Context) error {
 	retention, err := a.Retention(ctx)
 	if err != nil {
 		return err
 	}
 	now := time.Now()
-	runs, err := a.Store.UnarchivedRuns(ctx, now.Add(-cmp.Or(a.Settled, settled)), now.Add(-retention/parts))
+	due := due{ended: now.Add(-cmp.Or(a.Settled, settled)), archived: now.Add(-retention / parts), patience: retention / parts}
+	runs, err := a.Store.UnarchivedRuns(ctx, due.ended, due.archived)
 	if err != nil {
 		return err
 	}
 	if a.retryAfter == nil {
 		a.retryAfter = map[string]time.Time{}
 	}
-	// Several processes begin with different runs.
-	rand.Shuffle(len(runs), func(i, k int) { runs[i], runs[k] = runs[k], runs[i] })
 	var all []error
 	for n, i := 0, 0; i < len(runs) && n < maxRuns && ctx.Err() == nil; i++ {
 		run := runs[i]
 		if now.Before(a.retryAfter[run.Name]) {
 			continue
 		}
+		err := a.whileLeased(ctx, run.Name, func(ctx context.Context) error { return a.archive(ctx, run, due) })
+		if errors.Is(err, record.ErrLeaseHeld) {
+			continue // another process archives it
+		}
 		n++
-		err := a.archive(ctx, run, retention/parts)
 		switch {
 		case err == nil:
 			delete(a.retryAfter, run.Name)
-		case errors.Is(err, record.ErrConflict), errors.Is(err, record.ErrForgotten):
-			// Another process was faster, or somebody has changed the run: the next round sees it.
+		case errors.Is(err, record.ErrConflict), errors.Is(err, record.ErrForgotten), errors.Is(err, record.ErrLeaseLost):
+			// Somebody has changed the run, or this process was away for too long: the next round
+			// sees what is left to do.
 		case errors.Is(err, errUnsettled):
 			a.retryAfter[run.Name] = now.Add(cmp.Or(a.Settled, settled))
 		default:
@@ -120,8 +129,21 @@ func (a *Archiver) Step(ctx context.Context) error {
 	return errors.Join(all...)
 }
 
-// archive archives one run. patience is how long after its end it waits for workflows below it.
-func (a *Archiver) archive(ctx context.Context, run record.Run, patience time.Duration) error {
+// due says which runs have to be archived.
+type due struct {
+	ended    time.Time // those that ended before this and were not archived since
+	archived time.Time // those under way that were not archived since this
+	// patience is how long after its end a run waits for workflows below it.
+	patience time.Duration
+}
+
+// stands reports whether an archive of a run is one that the run needs no other for.
+func (d due) stands(a record.Archive, run record.Run) bool {
+	return a.Run != "" && a.Finished.Equal(run.Finished) && (run.Status != record.Running || a.Archived.After(d.archived))
+}
+
+// archive archives one run. Nobody else does meanwhile.
+func (a *Archiver) archive(ctx context.Context, run record.Run, due due) error {
 	removed, err := a.Store.RemovedTasks(ctx, run.Name) // before the histories are read
 	if err != nil {
 		return err
@@ -130,28 +152,30 @@ func (a *Archiver) archive(ctx context.Context, run record.Run, patience time.Du
 	if err != nil && !errors.Is(err, record.ErrNotFound) {
 		return err
 	}
-	var earlier *Reader
+	if due.stands(before, run) { // another process has made it since the runs were listed
+		return nil
+	}
+	wanted := selection{run: run, closed: true, gaps: gapsOf(removed)}
 	if before.Digest != "" {
-		earlier, err = Open(ctx, a.Blobs, before)
+		wanted.before, err = Open(ctx, a.Blobs, before)
 		switch {
 		case errors.Is(err, record.ErrNotFound): // what Temporal still has is more than nothing
 			a.Log.Warn("the file of an archive is gone: the run is archived without what only that had", zap.String("run", run.Name), zap.Error(err))
+			wanted.before, wanted.gaps = nil, append(wanted.gaps, GapArchive)
 		case err != nil: // another try may read it, and it would be removed
 			return err
 		default:
-			defer func() { _ = earlier.Close() }() // only read
+			defer func() { _ = wanted.before.Close() }() // only read
 		}
 	}
 	if run.Status != record.Running {
-		if err := a.settled(ctx, run, patience); err != nil {
+		if err := a.settled(ctx, run, due.patience); err != nil {
 			return err
 		}
 	}
-	next := record.Archive{Run: run.Name, Finished: run.Finished}
-	if err := a.store(ctx, run, earlier, &next); err != nil {
-		return err
-	}
-	if err := a.Store.PutArchive(ctx, next, before, removed); err != nil {
+	// What closes from now on may be missing, and the next archive counts from here.
+	next := record.Archive{Run: run.Name, Finished: run.Finished, Archived: time.Now()}
+	if err := a.put(ctx, wanted, &next, before, removed); err != nil {
 		if next.Digest != "" {
 			err = errors.Join(err, a.drop(ctx, run.Name, next.Digest))
 		}
@@ -167,6 +191,14 @@ func (a *Archiver) archive(ctx context.Context, run record.Run, patience time.Du
 		return a.drop(ctx, run.Name, before.Digest)
 	}
 	return nil
+}
+
+// gapsOf returns the gaps of a run from which a number of tasks was removed.
+func gapsOf(removedTasks int) []Gap {
+	if removedTasks == 0 {
+		return nil
+	}
+	return []Gap{GapTask}
 }
 
 // settled returns errUnsettled while Temporal has a run that has ended and its list of
@@ -198,48 +230,47 @@ func (a *Archiver) settled(ctx context.Context, run record.Run, patience time.Du
 	return nil
 }
 
-// store stores the blob of an archive and completes its record. Without any history there is
-// no blob.
-func (a *Archiver) store(ctx context.Context, run record.Run, earlier *Reader, next *record.Archive) error {
+// put stores an archive and puts it on record in place of the one before. Without any history
+// there is no file. The file is noted before it has a name, and gets its name in the transaction
+// that puts it on record. next has the digest as soon as it is noted.
+func (a *Archiver) put(ctx context.Context, wanted selection, next *record.Archive, before record.Archive, removed int) error {
 	content, to := io.Pipe()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	type written struct {
-		manifest Manifest
-		size     int64
-		err      error
-	}
-	done := make(chan written, 1)
+	writing, cancelWriter := context.WithCancel(ctx)
+	defer cancelWriter()
+	var manifest Manifest
+	counted, written := &counter{Writer: to}, make(chan struct{})
 	go func() {
-		counted := &counter{Writer: to}
+		defer close(written)
 		files := zip.NewWriter(counted)
-		m, err := a.Write(ctx, run, earlier, true, files)
+		m, err := a.write(writing, wanted, files)
 		if err == nil && len(m.Histories) == 0 {
-			err = errGone
+			err = ErrNone
 		}
 		if err == nil {
 			err = files.Close()
 		}
+		manifest = m
 		_ = to.CloseWithError(err) // it returns nil
-		done <- written{m, counted.size, err}
 	}()
-	digest, err := a.Blobs.PutNoted(ctx, content, func(digest string) error { return a.Store.NoteArchive(ctx, run.Name, digest) })
+	_, err := a.Blobs.PutRecorded(ctx, content, func(digest string, publish func() error) error {
+		<-written
+		next.Bytes, next.Histories = counted.size, len(manifest.Histories)
+		for _, h := range manifest.Histories {
+			next.Events += h.Events
+		}
+		if err := a.Store.NoteArchive(ctx, next.Run, digest); err != nil {
+			return err
+		}
+		next.Digest = digest
+		return a.Store.PutArchive(ctx, *next, before, removed, publish)
+	})
 	_ = content.CloseWithError(err) // ends the writer if the disk is full; it returns nil
-	cancel()
-	w := <-done
-	switch {
-	case errors.Is(w.err, errGone) && len(w.manifest.Histories) == 0:
-		return nil
-	case err != nil:
-		return err
-	case w.err != nil:
-		return w.err
+	cancelWriter()
+	<-written
+	if errors.Is(err, ErrNone) {
+		return a.Store.PutArchive(ctx, *next, before, removed, nil)
 	}
-	next.Digest, next.Bytes, next.Histories = digest, w.size, len(w.manifest.Histories)
-	for _, h := range w.manifest.Histories {
-		next.Events += h.Events
-	}
-	return nil
+	return err
 }
 
 // drop removes a file that is not on record as the archive of any run.

@@ -13,12 +13,16 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 )
 
-// Errors of Extract. None of them gets better by waiting.
+// Errors of Extract. None of them gets better by waiting alone.
 var (
 	// ErrNotEmpty means that a directory has files already.
 	ErrNotEmpty = errors.New("the directory is not empty")
+	// ErrFile means that a file has the name of the directory.
+	ErrFile = errors.New("it is a file")
 	// ErrNone means that there are no histories of a run any more.
 	ErrNone = errors.New("no history is left")
+	// ErrChanged means that a task was removed from the run while its histories were read.
+	ErrChanged = errors.New("a task was removed from the run meanwhile: give the command again")
 )
 
 // Extraction says what Extract did. The keys of its JSON are a public contract.
@@ -26,6 +30,8 @@ type Extraction struct {
 	Directory string `json:"directory"`
 	// From is "archive", or "temporal" if the run has no archive since its end.
 	From string `json:"from"`
+	// Open counts the workflows that have not closed: their files end where they were.
+	Open int `json:"open"`
 	Manifest
 }
 
@@ -35,20 +41,28 @@ const (
 	FromTemporal = "temporal"
 )
 
+// Archives is the record of archives.
+type Archives interface {
+	Archive(ctx context.Context, run string) (record.Archive, error)
+	RemovedTasks(ctx context.Context, run string) (int, error)
+}
+
 // Extract writes the histories of a run into a directory, which is made if it is absent, and
 // ErrNotEmpty if it has files. They come from the archive if it is on record and the run did
 // not go on since. Otherwise dial connects to Temporal, and they come from there and from an
-// earlier archive. If Extract fails, it removes the files that it has written.
-func Extract(ctx context.Context, s interface {
-	Archive(ctx context.Context, run string) (record.Archive, error)
-}, blobs Blobs, run record.Run, dial func() (Temporal, error), dir string,
-) (_ Extraction, err error) {
+// earlier archive; a run under way then has histories that have not ended. If Extract fails, it
+// removes the files that it has written.
+func Extract(ctx context.Context, s Archives, blobs Blobs, run record.Run, dial func() (Temporal, error), dir string) (_ Extraction, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("write the histories of run %s to %s: %w", run.Name, dir, err)
 		}
 	}()
 	out := Extraction{Directory: dir, From: FromArchive}
+	removed, err := s.RemovedTasks(ctx, run.Name) // before the histories are read
+	if err != nil {
+		return out, err
+	}
 	a, err := s.Archive(ctx, run.Name)
 	if err != nil && !errors.Is(err, record.ErrNotFound) {
 		return out, err
@@ -73,14 +87,25 @@ func Extract(ctx context.Context, s interface {
 		out.Manifest = from.Manifest
 		return out, from.Write(to)
 	}
+	out.From = FromTemporal
 	temporal, err := dial()
 	if err != nil {
+		return out, fmt.Errorf("it has no archive of its end yet, and its histories can't be had from Temporal: %w", err)
+	}
+	if out.Manifest, err = temporal.write(ctx, selection{run: run, before: from, gaps: gapsOf(removed)}, to); err != nil {
 		return out, err
 	}
-	out.From = FromTemporal
-	out.Manifest, err = temporal.Write(ctx, run, from, false, to)
-	if err == nil && len(out.Histories) == 0 {
-		err = fmt.Errorf("%w: Temporal has none of this run", ErrNone)
+	if len(out.Histories) == 0 {
+		return out, fmt.Errorf("%w: it has no archive, and Temporal has none", ErrNone)
+	}
+	for _, h := range out.Histories {
+		if h.Closed == nil {
+			out.Open++
+		}
+	}
+	now, err := s.RemovedTasks(ctx, run.Name)
+	if err == nil && now != removed {
+		err = ErrChanged
 	}
 	return out, err
 }
@@ -95,6 +120,9 @@ type directory struct {
 }
 
 func (d *directory) make() error {
+	if at, err := os.Stat(d.path); err == nil && !at.IsDir() {
+		return fmt.Errorf("%w: give a directory that is empty or not there", ErrFile)
+	}
 	entries, err := os.ReadDir(d.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		d.created = true

@@ -120,14 +120,16 @@ func (s *Store) Put(ctx context.Context, data []byte) (string, error) {
 // nothing is stored. If the disk is full, nothing is stored either, and the error is
 // ErrFull; the call may be repeated when there is space.
 func (s *Store) PutFrom(ctx context.Context, r io.Reader) (string, error) {
-	return s.PutNoted(ctx, r, func(string) error { return nil })
+	return s.PutRecorded(ctx, r, func(_ string, publish func() error) error { return publish() })
 }
 
-// PutNoted is like PutFrom, and calls note with the digest before there is a file of that
-// name. So a writer whose content is too large to be hashed first can put on record what it
-// is about to store. If note fails, nothing is stored.
-func (s *Store) PutNoted(ctx context.Context, r io.Reader, note func(digest string) error) (string, error) {
-	digest, err := s.put(ctx, r, note)
+// PutRecorded is like PutFrom, and leaves to record when the content gets its name: record is
+// called when all of the content is on the disk, with its digest, and calls publish. So a writer
+// can note a file before there is one of that name, and let there be one only within the
+// transaction that puts it on record. publish may be called more than once. If record does not
+// call it, nothing is stored. An error of record is returned.
+func (s *Store) PutRecorded(ctx context.Context, r io.Reader, record func(digest string, publish func() error) error) (string, error) {
+	digest, err := s.put(ctx, r, record)
 	if isFull(err) {
 		return "", fmt.Errorf("put blob: %w: free space, or raise the quota, in %s: %w", ErrFull, s.directory, err)
 	}

@@ -348,3 +348,49 @@ func TestNoCutAndNoFlippedBitGoesUnnoticed(t *testing.T) {
 	_, err = s.Get(t.Context(), digest)
 	require.NoError(t, err)
 }
+
+func TestAContentGetsItsNameWhenItsRecordSaysSo(t *testing.T) {
+	t.Parallel()
+	s, directory := open(t)
+	put := func(record func(publish func() error) error) error {
+		_, err := s.PutRecorded(t.Context(), strings.NewReader("hello"), func(digest string, publish func() error) error {
+			require.Equal(t, helloDigest, digest)
+			return record(publish)
+		})
+		return err
+	}
+	has := func() bool {
+		has, err := s.Has(t.Context(), helloDigest)
+		require.NoError(t, err)
+		return has
+	}
+	refused := errors.New("refused")
+	require.ErrorIs(t, put(func(func() error) error { return refused }), refused)
+	require.NoError(t, put(func(func() error) error { return nil }))
+	require.False(t, has())
+	require.Empty(t, files(t, directory), "nothing is left")
+
+	require.NoError(t, put(func(publish func() error) error {
+		require.False(t, has())
+		require.NoError(t, publish())
+		require.True(t, has())
+		return publish() // a transaction runs once more
+	}))
+	require.True(t, has())
+
+	// Between the two, somebody removes what was there.
+	require.NoError(t, put(func(publish func() error) error {
+		require.NoError(t, s.Remove(t.Context(), helloDigest))
+		return publish()
+	}))
+	require.True(t, has())
+
+	path, err := s.Path(helloDigest)
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(path, 0o644))
+	require.NoError(t, os.WriteFile(path, []byte("damaged"), 0o644))
+	require.NoError(t, put(func(publish func() error) error { return publish() }))
+	data, err := s.Get(t.Context(), helloDigest)
+	require.NoError(t, err)
+	require.Equal(t, "hello", string(data))
+}

@@ -11,13 +11,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
 
-// put writes a temporary file and gives it its name only when all of it is on
-// the disk.
-func (s *Store) put(ctx context.Context, r io.Reader, note func(digest string) error) (digest string, err error) {
+// put writes a temporary file. When all of it is on the disk, it calls record with a function
+// that gives the file its name.
+func (s *Store) put(ctx context.Context, r io.Reader, record func(digest string, publish func() error) error) (digest string, err error) {
 	f, err := os.CreateTemp(s.directory, temporary+"*")
 	if err != nil {
 		return "", fmt.Errorf("create temporary file: %w", err)
@@ -39,14 +40,19 @@ func (s *Store) put(ctx context.Context, r io.Reader, note func(digest string) e
 		return "", fmt.Errorf("sync %s: %w", f.Name(), err)
 	}
 	digest = prefix + hex.EncodeToString(sum.Sum(nil))
-	if err := note(digest); err != nil {
-		return "", err
+	known := s.intact(ctx, digest) // before record, because others may wait in it
+	var published atomic.Bool      // record may return while another goroutine still publishes
+	err = record(digest, func() error {
+		err := s.name(ctx, f.Name(), digest, known)
+		if err == nil {
+			published.Store(true)
+		}
+		return err
+	})
+	if published.Load() {
+		s.Metrics.BlobWritten(size)
 	}
-	if err := s.name(ctx, f.Name(), digest); err != nil {
-		return digest, err
-	}
-	s.Metrics.BlobWritten(size)
-	return digest, nil
+	return digest, err
 }
 
 // isFull reports whether err means that there is no room: on the disk, within a
@@ -55,14 +61,15 @@ func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) || errors.Is(err, syscall.EFBIG)
 }
 
-// name gives a finished file the name of its content.
-func (s *Store) name(ctx context.Context, file, digest string) error {
+// name gives a finished file the name of its content. known says that a file of that name was
+// seen to be intact.
+func (s *Store) name(ctx context.Context, file, digest string, known bool) error {
 	target := s.path(digest)
 	if err := makeDirectory(filepath.Dir(target)); err != nil {
 		return err
 	}
 	err := os.Link(file, target)
-	if errors.Is(err, fs.ErrExist) && !s.intact(ctx, digest) {
+	if errors.Is(err, fs.ErrExist) && !known && !s.intact(ctx, digest) {
 		err = s.replace(file, target)
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {

@@ -3,6 +3,7 @@ package results
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
@@ -42,8 +43,10 @@ func (c *Histories) Run(ctx context.Context, s *state.Flags, t *terminal.Termina
 		closeClient = client.Close
 		return archive.Temporal{Client: client, Namespace: namespace}, nil
 	}, c.Directory)
-	if errors.Is(err, archive.ErrNotEmpty) || errors.Is(err, archive.ErrNone) {
-		return terminal.Usage(err)
+	for _, theirs := range []error{archive.ErrNotEmpty, archive.ErrFile, archive.ErrNone, archive.ErrChanged} {
+		if errors.Is(err, theirs) {
+			return terminal.Usage(err)
+		}
 	}
 	if err != nil {
 		return err
@@ -60,8 +63,34 @@ func (c *Histories) Run(ctx context.Context, s *state.Flags, t *terminal.Termina
 		from = "Temporal"
 	}
 	t.Printf("%s of run %s with %s, from %s, are in %s\n", readable.Count(len(done.Histories), "history"), run.Name, readable.Count(int(events), "event"), from, done.Directory)
-	if !done.Complete {
-		t.Printf("The run took longer than Temporal keeps histories, so some that closed early may be missing.\n")
+	if done.Open > 0 {
+		t.Printf("%s, so the files end where the histories end now.\n", readable.Are(done.Open, "workflow", "still under way"))
+	}
+	for _, gap := range done.Gaps {
+		t.Printf("Some may be missing: %s.\n", gapText(gap, done.Missing))
 	}
 	return nil
+}
+
+// gapText says why histories may be missing.
+func gapText(gap archive.Gap, missing []archive.Missing) string {
+	open := 0
+	for _, one := range missing {
+		if one.Open {
+			open++
+		}
+	}
+	switch gap {
+	case archive.GapArchive:
+		return "the file of an earlier archive of the run is gone"
+	case archive.GapDeleted:
+		return fmt.Sprintf("%s deleted in Temporal before that was archived; the manifest says which", readable.Were(len(missing)-open, "workflow"))
+	case archive.GapOpen:
+		return fmt.Sprintf("%s below the run still under way when the run was archived; the manifest says which", readable.Were(open, "workflow"))
+	case archive.GapRetention:
+		return "nothing archived the run for longer than Temporal keeps histories"
+	case archive.GapTask:
+		return "a task was forgotten, and what Temporal had of it is deleted"
+	}
+	return string(gap)
 }
