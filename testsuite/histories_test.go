@@ -24,8 +24,10 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/fulgurite/fulgurite/activities"
 	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/record"
+	"github.com/fulgurite/fulgurite/run/retention"
 	"github.com/fulgurite/fulgurite/spec"
 	"github.com/fulgurite/fulgurite/workers/stack"
 	"github.com/fulgurite/fulgurite/workflows"
@@ -193,6 +195,7 @@ func shapes() []shape {
 			require.NoError(t, err)
 			return st, map[string]string{"phases-plain": "phases"}
 		}},
+		{"pruned", pruneScheduled},
 		{"approval", trainApproval},
 		{"timed-out", func(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
 			st := start(ctx, t, t.TempDir())
@@ -254,6 +257,41 @@ func trainApproval(ctx context.Context, t *testing.T) (*stack.Stack, map[string]
 			_, _ = tryUpdate(ctx, st, "approval", workflows.UpdateReject, workflows.VerdictInput{By: "ada", Reason: "one is enough"})
 		}
 	}
+}
+
+// pruneScheduled has a Temporal Schedule prune twice: the second time nothing is left.
+func pruneScheduled(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
+	st := start(ctx, t, t.TempDir())
+	for _, name := range []string{"one", "two"} {
+		mustTrain(ctx, t, st, name, small(4))
+	}
+	const id = "prune:default"
+	schedule, err := st.Client.ScheduleClient().Create(ctx, client.ScheduleOptions{
+		ID: id, Overlap: enums.SCHEDULE_OVERLAP_POLICY_SKIP, Spec: client.ScheduleSpec{Intervals: []client.ScheduleIntervalSpec{{Every: 24 * time.Hour}}},
+		Action: &client.ScheduleWorkflowAction{
+			ID: id, Workflow: workflows.TypePrune, TaskQueue: workflows.QueueTraining,
+			Args: []any{activities.PruneInput{Rule: retention.PruneRule{Runs: "*", Weights: true, Keep: spec.Keep{Last: 1}, Records: true}, By: "ada"}},
+		},
+	})
+	require.NoError(t, err)
+	keep := map[string]string{}
+	for n, file := range []string{"prune-scheduled", "prune-nothing-left"} {
+		require.NoError(t, schedule.Trigger(ctx, client.ScheduleTriggerOptions{}))
+		var of *client.ScheduleWorkflowExecution
+		require.Eventually(t, func() bool {
+			d, err := schedule.Describe(ctx)
+			require.NoError(t, err)
+			if len(d.Info.RecentActions) > n {
+				of = d.Info.RecentActions[n].StartWorkflowResult
+			}
+			return of != nil
+		}, time.Minute, 20*time.Millisecond)
+		var out activities.PruneResult
+		require.NoError(t, st.Client.GetWorkflow(ctx, of.WorkflowID, of.FirstExecutionRunID).Get(ctx, &out))
+		require.Equal(t, 2*(1-n), out.Runs)
+		keep[file] = of.WorkflowID + " " + of.FirstExecutionRunID
+	}
+	return st, keep
 }
 
 func trainSteered(ctx context.Context, t *testing.T) (*stack.Stack, map[string]string) {
@@ -414,6 +452,8 @@ func TestHistoriesHoldTheShapesTheyAreNamedFor(t *testing.T) {
 		"prompts-resumed":             {`"continuedExecutionRunId"`, `"name":"StepSearch"`, "WORKFLOW_EXECUTION_COMPLETED"},
 		"candidate-validation":        {`"name":"RunAgent"`, `"name":"AnswerSearch"`, "WORKFLOW_EXECUTION_COMPLETED"},
 		"phases-plain":                {`"name":"PreparePhases"`, `"name":"StartPhase"`, `"name":"AwaitPhase"`, "WORKFLOW_EXECUTION_COMPLETED"},
+		"prune-scheduled":             {`"TemporalScheduledById"`, `"name":"PlanPruning"`, `"name":"PruneRuns"`, "WORKFLOW_EXECUTION_COMPLETED"},
+		"prune-nothing-left":          {`"TemporalScheduledById"`, `"name":"PlanPruning"`, "WORKFLOW_EXECUTION_COMPLETED"},
 		"rollout-their-activity":      {`"name":"their_agent"`, `"name":"EndAttempt"`, "WORKFLOW_EXECUTION_COMPLETED"},
 	} {
 		data, err := os.ReadFile("histories/" + file + ".json")
