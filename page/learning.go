@@ -160,7 +160,7 @@ type segmentRow struct {
 }
 
 func newSegmentRow(one record.Segment) segmentRow {
-	row := segmentRow{Segment: one, PolicyName: shownPolicy(one.Policy), Path: stepPath(one.Run, record.Train, one.Step) + ofPolicy(one.Policy), ParentPath: versionPath(one.Run, one.Parent), What: "reply"}
+	row := segmentRow{Segment: one, PolicyName: shownPolicy(one.Policy), Path: stepPath(one.Run, record.Train, one.Step) + policyQuery(one.Policy), ParentPath: versionPath(one.Run, one.Parent), What: "reply"}
 	if one.Objective == string(record.FeedbackPreference) {
 		row.What = "pair"
 	}
@@ -225,14 +225,14 @@ func (s *Server) segment(r *http.Request, run record.Run, step int) (view, error
 	}
 	b := segmentBody{segmentRow: newSegmentRow(one)}
 	if step > 1 {
-		b.Previous = stepPath(run.Name, record.Train, step-1) + ofPolicy(policy)
+		b.Previous = stepPath(run.Name, record.Train, step-1) + policyQuery(policy)
 	}
 	newer, err := s.Records.SegmentsBefore(ctx, run.Name, policy, step+2, 1)
 	if err != nil {
 		return view{}, err
 	}
 	if len(newer) > 0 && newer[0].Step == step+1 {
-		b.Next = stepPath(run.Name, record.Train, step+1) + ofPolicy(policy)
+		b.Next = stepPath(run.Name, record.Train, step+1) + policyQuery(policy)
 	}
 	if err := s.madeOf(ctx, run, &b); err != nil {
 		return view{}, err

@@ -78,14 +78,14 @@ func conversationsPath(run string, values url.Values) string {
 // experimentsPath and segmentsPath return the paths of the experiments and of the segments of a
 // policy.
 func experimentsPath(run, policy string) string {
-	return runPath(run) + "/experiments" + ofPolicy(policy)
+	return runPath(run) + "/experiments" + policyQuery(policy)
 }
 
-func segmentsPath(run, policy string) string { return runPath(run) + "/segments" + ofPolicy(policy) }
+func segmentsPath(run, policy string) string { return runPath(run) + "/segments" + policyQuery(policy) }
 
-// ofPolicy returns the query that asks for a policy, which is empty for the only one, or for all
+// policyQuery returns the query that asks for a policy, which is empty for the only one, or for all
 // of them together.
-func ofPolicy(policy string) string {
+func policyQuery(policy string) string {
 	if policy == model.DefaultPolicy {
 		return ""
 	}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
@@ -147,9 +148,13 @@ func TestAPruneWorkflowWhoseWorkersAreKilledEndsLikeAnyOther(t *testing.T) {
 
 	disturbed := begin("disturbed")
 	for _, left := range []int{2, 5} { // in the midst of the files of the first run, and later
-		p := exec.CommandContext(ctx, os.Args[0], "-test.run", "^"+t.Name()+"$")
+		limited, cancel := context.WithTimeout(ctx, 5*time.Minute) // it never ends by itself
+		p := exec.CommandContext(limited, os.Args[0], "-test.run", "^"+t.Name()+"$")
 		p.Env = append(os.Environ(), pruneVariable+"="+dir, pruneTemporalVariable+"="+server.Address(), fmt.Sprint(pruneWritesVariable, "=", left))
 		out, err := p.CombinedOutput()
+		late := limited.Err()
+		cancel()
+		require.NoError(t, late, "it made fewer writes: %s", out)
 		require.Error(t, err)
 		status, ok := p.ProcessState.Sys().(syscall.WaitStatus)
 		require.True(t, ok && status.Signal() == syscall.SIGKILL, "%s", out)

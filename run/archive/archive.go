@@ -15,7 +15,8 @@
 //   - A history is in an archive whole or not at all, and an archive is on record only when
 //     its file is complete. The file gets its name in the transaction that puts the archive on
 //     record, so a removal of the run comes before both or after both. A process that is killed
-//     leaves at most a file that is noted, which is removed as any file that nobody needs.
+//     leaves at most a file that is noted, which is removed as any file that nobody needs, and
+//     a temporary one, which a collection of files removes an hour later.
 //   - One archiver at a time works on a run. If it is killed, another one does half a minute
 //     later.
 //   - A history is read in pages and compressed as it comes, so memory does not grow with it.

@@ -169,6 +169,7 @@ func (a *Archiver) archive(ctx context.Context, run record.Run, due due) error {
 		}
 	}
 	if run.Status != record.Running {
+		wanted.settled = run.Finished.Add(due.patience)
 		if err := a.settled(ctx, run, due.patience); err != nil {
 			return err
 		}

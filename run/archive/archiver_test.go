@@ -53,13 +53,13 @@ func TestOneArchiverAtATimeWorksOnARun(t *testing.T) {
 	f := start(t)
 	f.run("demo", family{Children: []string{"demo/a"}})
 	first, second, blobs := f.archiver(), f.archiver(), &written{Store: f.blobs}
-	first.Lease, second.Lease, second.Blobs = time.Second, time.Second, blobs
+	first.Lease, second.Lease, second.Blobs = 4*time.Second, 4*time.Second, blobs
 	reached, goOn := make(chan struct{}), make(chan struct{})
 	first.Store = interrupted{f.store, func(context.Context) error { close(reached); <-goOn; return nil }}
 	ended := make(chan error, 1)
 	go func() { ended <- first.Step(t.Context()) }()
 	<-reached
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); { // a lease that is not renewed is over by then
+	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); { // a lease that is not renewed is over by then
 		require.NoError(t, second.Step(t.Context()))
 		require.Zero(t, blobs.n.Load())
 	}

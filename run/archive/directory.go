@@ -72,11 +72,17 @@ func Extract(ctx context.Context, s Archives, blobs Blobs, run record.Run, dial 
 		return out, fmt.Errorf("%w: Temporal had deleted all of them before they were archived", ErrNone)
 	}
 	var from *Reader
+	gaps := gapsOf(removed)
 	if a.Digest != "" && a.Removed.IsZero() {
-		if from, err = Open(ctx, blobs, a); err != nil {
+		from, err = Open(ctx, blobs, a)
+		switch {
+		case !archived && errors.Is(err, record.ErrNotFound): // what Temporal still has is more than nothing
+			from, gaps = nil, append(gaps, GapArchive)
+		case err != nil:
 			return out, err
+		default:
+			defer func() { _ = from.Close() }() // only read
 		}
-		defer func() { _ = from.Close() }() // only read
 	}
 	to := &directory{path: dir}
 	if err := to.make(); err != nil {
@@ -92,7 +98,7 @@ func Extract(ctx context.Context, s Archives, blobs Blobs, run record.Run, dial 
 	if err != nil {
 		return out, fmt.Errorf("it has no archive of its end yet, and its histories can't be had from Temporal: %w", err)
 	}
-	if out.Manifest, err = temporal.write(ctx, selection{run: run, before: from, gaps: gapsOf(removed)}, to); err != nil {
+	if out.Manifest, err = temporal.write(ctx, selection{run: run, before: from, gaps: gaps}, to); err != nil {
 		return out, err
 	}
 	if len(out.Histories) == 0 {

@@ -58,6 +58,8 @@ type selection struct {
 	before *Reader
 	// closed leaves out the workflows that have not closed.
 	closed bool
+	// settled is when a workflow is left out that has not closed by then. Before, it is an error.
+	settled time.Time
 	// gaps are known reasons why histories are missing.
 	gaps []Gap
 }
@@ -203,6 +205,8 @@ func (w *writer) add(ctx context.Context, h History) (err error) {
 		return nil
 	case err != nil:
 		return err
+	case w.closed && h.Closed == nil && time.Now().Before(w.settled):
+		return errUnsettled
 	case w.closed && h.Closed == nil:
 		w.miss(h.Execution, true)
 		return nil

@@ -106,6 +106,8 @@ type Blobs interface {
 	Get(ctx context.Context, digest string) ([]byte, error)
 	Has(ctx context.Context, digest string) (bool, error)
 	Remove(ctx context.Context, digest string) error
+	// Sweep removes what killed writers left.
+	Sweep() error
 }
 
 // Collector deletes files that are no longer needed. It is safe for concurrent use, and
@@ -124,11 +126,14 @@ type Collector struct {
 
 // Collect deletes files. If the run's spec has training.keep, it deletes those of the
 // run's versions that are not needed, including files that an earlier collection left.
-// For all runs, it deletes files of superseded progress, and files that were written for
-// a version and never became part of one.
+// For all runs, it deletes files of superseded progress, files that were written for a
+// version and never became part of one, and what killed writers left.
 func (c *Collector) Collect(ctx context.Context, run string) error {
 	if err := c.collectVersions(ctx, run); err != nil {
 		return fmt.Errorf("collect versions of run %s: %w", run, err)
+	}
+	if err := c.Blobs.Sweep(); err != nil {
+		return err
 	}
 	return c.collectRest(ctx)
 }

@@ -98,13 +98,17 @@ func Open(directory string) (*Store, error) {
 	if err := makeDirectory(directory); err != nil {
 		return nil, fmt.Errorf("open blobs %s: %w", directory, err)
 	}
-	err = errors.Join(sweep(directory, time.Now().Add(-stale)), sweepBeside(directory))
+	s := &Store{directory: directory}
+	err = errors.Join(s.Sweep(), sweepBeside(directory))
 	if err != nil && !errors.Is(err, fs.ErrPermission) && !errors.Is(err, syscall.EROFS) { // who can write sweeps
-
 		return nil, fmt.Errorf("open blobs %s: %w", directory, err)
 	}
-	return &Store{directory: directory}, nil
+	return s, nil
 }
+
+// Sweep removes temporary files that were last written more than an hour ago: their writers were
+// killed.
+func (s *Store) Sweep() error { return sweep(s.directory, time.Now().Add(-stale)) }
 
 // Put keeps data and returns its digest.
 func (s *Store) Put(ctx context.Context, data []byte) (string, error) {
