@@ -230,7 +230,7 @@ func (s *Server) accountOf(r *http.Request, run record.Run, b *runBody) error {
 		return err
 	}
 	b.Figures, b.Flat = shown.figures, shown.flat
-	b.judge(run, j)
+	b.judge(j)
 	b.Warning = record.UntaughtBy(steps).Text()
 	b.Steps = stepRows(run, steps[max(0, len(steps)-stepsShown):])
 	for i := range b.Steps {
@@ -240,7 +240,7 @@ func (s *Server) accountOf(r *http.Request, run record.Run, b *runBody) error {
 }
 
 // judge adds what was decided about the versions, and the results on the test split.
-func (b *runBody) judge(run record.Run, j judged) {
+func (b *runBody) judge(j judged) {
 	moves, decided := j.moves[max(0, len(j.moves)-newest):], j.decisions[max(0, len(j.decisions)-newest):]
 	b.Events = decisions.Events(moves, decided)
 	if len(b.Events) > eventsShown {
@@ -258,7 +258,7 @@ func (s *Server) foundBy(ctx context.Context, run record.Run, b *runBody) error 
 	if err != nil {
 		return err
 	}
-	b.judge(run, j)
+	b.judge(j)
 	b.Search, err = s.searchBody(ctx, run)
 	return err
 }

@@ -180,15 +180,15 @@ func TestEachPolicyIsPromotedInTheOrderOfNames(t *testing.T) {
 
 // planned answers PlanEvaluation with what the fake promoted, as changed by a person, who acts
 // before the last report. It returns the questions.
-func (f *fakeActivities) planned(env *testsuite.TestWorkflowEnvironment, byHand map[string]int) *[]string {
+func (fake *fakeActivities) planned(env *testsuite.TestWorkflowEnvironment, byHand map[string]int) *[]string {
 	var c *activities.Coordinator
 	var asked []string
 	env.OnActivity(c.PlanEvaluation, mock.Anything, mock.Anything).Return(func(_ context.Context, in activities.PlanEvaluationInput) (activities.PlanEvaluationResult, error) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
+		fake.mu.Lock()
+		defer fake.mu.Unlock()
 		asked = append(asked, fmt.Sprintf("%s %s@%d", in.Kind, in.Policy, in.Version))
 		promoted := map[string]int{"a": 0, "b": 0}
-		for _, p := range f.promoted {
+		for _, p := range fake.promoted {
 			promoted[p.Policy] = p.Version
 		}
 		if in.Kind == record.Test {

@@ -2,7 +2,7 @@
 // commands that sleep and call no model, and its processes are those of a cluster on one
 // machine, with PostgreSQL.
 //
-//	make build && go run ./bench/flight -runs 4 -rollouts 1000 -agents 1000 -sleep 30s
+//	make build && go run ./testsuite/flight -runs 4 -rollouts 1000 -agents 1000 -sleep 30s
 //
 // The runs are evaluations that go on at once, because one has at most 256 rollouts in flight.
 // It prints how many rollouts ended and how, the rate, how long agents waited from being
