@@ -94,7 +94,7 @@ func FilesWith(texts []string, directories ...string) ([]string, error) {
 			if HasOne(string(data), texts) {
 				out = append(out, "file "+path)
 			}
-			if errors.Is(err, fs.ErrNotExist) { // it was there for a moment
+			if path != directory && errors.Is(err, fs.ErrNotExist) { // it was there for a moment
 				return nil
 			}
 			return err
