@@ -252,8 +252,8 @@ func (c *Coordinator) readConversations(ctx context.Context, in ChooseSegmentInp
 }
 
 // redacted reports whether texts of a conversation were rewritten by its last call of these: a
-// call then lacks its tokens, also those of its prompt. The mark of the conversation says so of all its calls, also of those
-// that came after the segment was chosen.
+// call then lacks its tokens, also those of its prompt. The mark of the conversation says so of
+// all its calls, also of those that came after the segment was chosen.
 func redacted(calls []record.Call) bool {
 	return slices.ContainsFunc(calls, func(call record.Call) bool { return len(call.Prompt) == 0 && len(call.Completion) == 0 })
 }
