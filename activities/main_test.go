@@ -7,13 +7,10 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
-
-	"github.com/fulgurite/fulgurite/agent"
 )
 
 // The test binary is also the grader, the agents and the shim of its tests.
 func TestMain(m *testing.M) {
-	agent.ShimMain()
 	if len(os.Args) > 2 && os.Args[1] == "play" {
 		play(os.Args[2:])
 		syscall.Exit(0)

@@ -33,7 +33,9 @@ var ErrNotStarted = process.ErrNotStarted
 // clients read. Its result is the last line of standard output that isn't blank; an exit
 // code other than 0 is a failure, except for 75, which asks for another attempt. Processes that it leaves running are ended.
 //
-// The program using Command must call ShimMain first in its main function.
+// A program that uses Command runs itself again beside each agent, as its supervisor, which
+// ends before the main function: variables and init functions of packages that are prepared
+// before this one act there too.
 type Command struct {
 	// Args are the program, found through PATH if it has no slash, and its
 	// arguments.
@@ -45,11 +47,6 @@ type Command struct {
 	// a workspace are not in it.
 	Isolation *Isolation
 }
-
-// ShimMain makes this process the supervisor of an agent and doesn't return, if it was
-// started as one; otherwise it does nothing. It must come first in the main function of
-// every program (and TestMain of every test) that launches commands.
-func ShimMain() { process.ShimMain() }
 
 // Conceal keeps other processes of the user, such as agents, from reading this one's
 // environment and memory, where keys and passwords are. It works only on Linux.

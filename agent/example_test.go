@@ -40,8 +40,8 @@ func ExampleFunc_failure() {
 	// Output: error no such tool <nil>
 }
 
-// An agent may be a program in any language. The main function of a worker that
-// launches programs begins with ShimMain.
+// An agent may be a program in any language. The worker runs it under
+// a supervisor, which is the worker's own program.
 func ExampleCommand() {
 	program := agent.Command{Args: []string{"sh", "-c", "echo thinking; echo $((6 * 7))"}}
 	job := agent.Job{

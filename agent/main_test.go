@@ -24,7 +24,6 @@ import (
 
 // The test binary is also the shim, the agents and the worker of its tests.
 func TestMain(m *testing.M) {
-	agent.ShimMain()
 	if len(os.Args) > 2 && os.Args[1] == "play" {
 		play(os.Args[2:])
 		syscall.Exit(0) // without a word about coverage on standard error

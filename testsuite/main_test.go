@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"os"
 	"testing"
-
-	"github.com/fulgurite/fulgurite/agent"
 )
 
 // skipShort skips a test in short mode, which is used with the race detector (make race).
@@ -33,7 +31,6 @@ func skipKind(t *testing.T, why string) {
 // TestMain lets this binary also run as the shim of agents, as an agent that is a
 // program, and as the process that crash tests kill.
 func TestMain(m *testing.M) {
-	agent.ShimMain()
 	if os.Getenv(agentVariable) != "" {
 		os.Exit(commandAgent())
 	}

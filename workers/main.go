@@ -53,10 +53,8 @@ const (
 )
 
 // Main is the main function of a program whose cpu processes have these functions for
-// agents. It executes the program's command line and ends the program. Call it first: code
-// before it also runs in every agent's shim.
+// agents. It executes the program's command line and ends the program.
 func Main(agents agent.Registry) {
-	agent.ShimMain() // does not return if this process is to be an agent's shim
 	signalled, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	ctx, end := context.WithCancelCause(context.Background())
 	context.AfterFunc(signalled, func() {

@@ -21,7 +21,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/internal/build"
 	"github.com/fulgurite/fulgurite/internal/builtin"
 	"github.com/fulgurite/fulgurite/model/engine/native/kernel"
@@ -34,7 +33,6 @@ import (
 const asCommand = "FULGURITE_WORKER_TEST_MAIN"
 
 func TestMain(m *testing.M) {
-	agent.ShimMain()
 	if os.Getenv(asCommand) != "" {
 		workers.Main(builtin.Agents())
 	}

@@ -3,7 +3,7 @@
 // # Shims
 //
 // A program runs under a shim: the worker's own executable, started again as a small
-// supervisor ([ShimMain]). The shim ends the program and all its descendants when the
+// supervisor, before its main function. The shim ends the program and all its descendants when the
 // program has ended or has taken too much memory, and when the worker closes its end of a
 // pipe, which also happens if the worker dies.
 //

@@ -2,10 +2,15 @@ package process
 
 import "time"
 
-// limitsEvery is how often a shim measures what its agent has taken. Between two looks an
-// agent can exceed its limit by the pages that it fills in a tenth of a second, some
-// hundred MiB at the most.
-const limitsEvery = 100 * time.Millisecond
+// A shim measures what its agent has taken every limitsEvery, and less and less often, down
+// to limitsIdle, while the agent uses no processor: each look costs about as much whatever
+// the agent does, and many agents sleep most of their time. Between two looks an agent can
+// exceed its limit by the pages that it fills meanwhile: some hundred MiB, or the fivefold
+// if it was idle before.
+const (
+	limitsEvery = 100 * time.Millisecond
+	limitsIdle  = 500 * time.Millisecond
+)
 
 // beyond watches the descendants of root until none is left. When they exceed a limit, it
 // sends once what they took.
@@ -21,18 +26,27 @@ func beyond(terms Terms, root int, empty <-chan struct{}) <-chan Report {
 		return over
 	}
 	go func() {
-		tick := time.NewTicker(limitsEvery)
-		defer tick.Stop()
+		pause, before := limitsEvery, time.Duration(0)
+		timer := time.NewTimer(pause)
+		defer timer.Stop()
 		for {
 			select {
 			case <-empty:
 				return
-			case <-tick.C:
+			case <-timer.C:
 			}
-			if taken := exceeded(limits, root); taken != (Report{}) {
-				over <- taken
+			taken := usageBelow(root, limits.Processes)
+			if report := exceeded(limits, taken, root); report != (Report{}) {
+				over <- report
 				return
 			}
+			if taken.cpu == before {
+				pause = min(2*pause, limitsIdle)
+			} else {
+				pause = limitsEvery
+			}
+			before = taken.cpu
+			timer.Reset(pause)
 		}
 	}()
 	return over
@@ -48,35 +62,27 @@ func limitsOf(t Terms) Report {
 }
 
 // exceeded returns what the descendants of root take beyond a limit. Processes come first:
-// with too many of them, the other figures take long.
-func exceeded(limits Report, root int) Report {
-	if limits.Processes > 0 {
-		if taken := threadsUpTo(root, limits.Processes); taken > limits.Processes {
-			return Report{Processes: taken}
-		}
+// with too many of them, the other figures are not whole.
+func exceeded(limits Report, taken usage, root int) Report {
+	if limits.Processes > 0 && taken.processes > limits.Processes {
+		return Report{Processes: taken.processes}
 	}
 	// The quick figure counts shared memory once for each process. Only if it is too high
 	// does the slow and exact figure decide.
-	if limits.Memory > 0 && sumOver(root, residentSet) > limits.Memory {
-		if taken := sumOver(root, proportionalSet); taken > limits.Memory {
-			return Report{Memory: taken}
+	if limits.Memory > 0 && taken.resident > limits.Memory {
+		if exact := proportionalSetBelow(root); exact > limits.Memory {
+			return Report{Memory: exact}
 		}
 	}
-	if limits.CPU > 0 {
-		if taken := time.Duration(processorTime(procOf(root)) + sumOver(root, processorTime)); taken > limits.CPU {
-			return Report{CPU: taken}
-		}
+	if limits.CPU > 0 && taken.cpu > limits.CPU {
+		return Report{CPU: taken.cpu}
 	}
 	return Report{}
 }
 
-// threadsUpTo counts the threads of the descendants of root, and stops beyond the limit.
-func threadsUpTo(root, limit int) int {
-	count := 0
-	for queue := children(root); len(queue) > 0 && count <= limit; {
-		pid := queue[0]
-		count += threads(procOf(pid))
-		queue = append(queue[1:], children(pid)...)
-	}
-	return count
+// usage is what processes take together.
+type usage struct {
+	processes int           // with their threads
+	resident  int64         // bytes of memory; what processes share counts for each of them
+	cpu       time.Duration // with that of processes that ended
 }

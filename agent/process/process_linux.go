@@ -1,13 +1,11 @@
 package process
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,71 +30,6 @@ func killChildren() {
 	for _, pid := range childrenAmongAll(os.Getpid()) {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-}
-
-// childrenAmongAll looks for a process's children among all processes of the machine.
-func childrenAmongAll(parentOf int) []int {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil
-	}
-	var all []int
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err == nil && parent(pid) == parentOf {
-			all = append(all, pid)
-		}
-	}
-	return all
-}
-
-// parent reads a process's parent from /proc/pid/stat: "pid (name) state ppid …", where
-// the name may hold anything. It returns 0 if the process is gone.
-func parent(pid int) int {
-	fields := statusOf(procOf(pid))
-	if len(fields) < 2 {
-		return 0
-	}
-	ppid, _ := strconv.Atoi(string(fields[1])) // 0 for what isn't a number
-	return ppid
-}
-
-// statusOf returns the fields of a process's stat after its name, none if it is gone.
-func statusOf(process string) [][]byte {
-	stat, err := os.ReadFile(process + "/stat")
-	if err != nil {
-		return nil
-	}
-	return bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-}
-
-// tick is the unit of times in a process's stat (USER_HZ), the same on every machine that
-// Go runs on.
-const tick = time.Second / 100
-
-// processorTime returns the processor time, in nanoseconds, of a process and of those of its
-// children that it has waited for.
-func processorTime(process string) int64 {
-	fields := statusOf(process)
-	if len(fields) < 15 {
-		return 0
-	}
-	sum := int64(0)
-	for _, field := range fields[11:15] { // utime, stime, cutime, cstime
-		ticks, _ := strconv.ParseInt(string(field), 10, 64) // 0 for what isn't a number
-		sum += ticks
-	}
-	return sum * int64(tick)
-}
-
-// threads returns how many threads a process has.
-func threads(process string) int {
-	fields := statusOf(process)
-	if len(fields) < 18 {
-		return 0
-	}
-	n, _ := strconv.Atoi(string(fields[17])) // 0 for what isn't a number
-	return n
 }
 
 // shimNice is the priority of the shim of an isolated agent.
@@ -148,71 +81,4 @@ const outOfMemory = "1000"
 // worker or anything else on the machine.
 func preferForOOM(pid int) {
 	_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(outOfMemory), 0)
-}
-
-// sumOver returns the sum of a figure over the descendants of a process. Processes that end
-// meanwhile count 0.
-func sumOver(pid int, of func(process string) int64) int64 {
-	sum := int64(0)
-	for _, child := range children(pid) {
-		sum += of(procOf(child)) + sumOver(child, of)
-	}
-	return sum
-}
-
-// procOf returns the directory that describes a process.
-func procOf(pid int) string { return "/proc/" + strconv.Itoa(pid) }
-
-// children returns the processes that the threads of a process started or adopted.
-// Kernels may be built without lists of them; then it looks at all processes.
-func children(pid int) []int {
-	if _, err := os.Stat("/proc/thread-self/children"); err != nil {
-		return childrenAmongAll(pid)
-	}
-	lists, _ := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*/children") // the pattern is good
-	var all []int
-	for _, name := range lists {
-		list, err := os.ReadFile(name)
-		if err != nil {
-			continue // the thread is gone
-		}
-		for _, field := range bytes.Fields(list) {
-			if child, err := strconv.Atoi(string(field)); err == nil {
-				all = append(all, child)
-			}
-		}
-	}
-	return all
-}
-
-// residentSet returns the bytes of a process's resident pages, from the second field of
-// its statm.
-func residentSet(process string) int64 {
-	statm, err := os.ReadFile(process + "/statm")
-	if err != nil {
-		return 0
-	}
-	fields := bytes.Fields(statm)
-	if len(fields) < 2 {
-		return 0
-	}
-	pages, _ := strconv.ParseInt(string(fields[1]), 10, 64) // 0 for what isn't a number
-	return pages * int64(os.Getpagesize())
-}
-
-// proportionalSet returns a process's share of its resident pages ("Pss: 123 kB"): what n
-// processes have in common counts an n-th for each.
-func proportionalSet(process string) int64 {
-	rollup, err := os.ReadFile(process + "/smaps_rollup")
-	if err != nil {
-		return residentSet(process) // old kernel, or not ours to look at
-	}
-	for line := range bytes.Lines(rollup) {
-		fields := bytes.Fields(line)
-		if len(fields) >= 2 && string(fields[0]) == "Pss:" {
-			kib, _ := strconv.ParseInt(string(fields[1]), 10, 64)
-			return kib << 10
-		}
-	}
-	return residentSet(process)
 }

@@ -53,9 +53,9 @@ type Terms struct {
 	Sandbox *sandbox.Policy `json:"sandbox,omitempty"`
 }
 
-// ShimMain makes this process a shim and doesn't return, if it was started as
-// one; otherwise it does nothing. It must come first in the main function of
-// every program (and TestMain of every test) that launches commands.
+// init makes this process a shim and doesn't return, if it was started as one: before its
+// main function, and before the packages of the program that come later are prepared,
+// which takes longer than what a shim does.
 //
 // A shim waits until it is on record (see Home.Record), so that a later attempt can end
 // it. It then starts the agent in a separate process group. It ends the agent with all
@@ -64,8 +64,7 @@ type Terms struct {
 //
 // An isolated agent is in a sandbox, whose first process takes the agent's place: it is
 // what the shim starts, asks to end and waits for.
-func ShimMain() {
-	sandbox.Main()
+func init() {
 	if len(os.Args) < 4 || os.Args[1] != shimCommand {
 		return
 	}

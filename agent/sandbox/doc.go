@@ -27,6 +27,6 @@
 // # What a machine needs
 //
 // Linux 5.14 and namespaces that the user may make. [Check] finds out. No other program
-// is needed, and no right. A program that uses this package must call [Main] first in its
-// main function, since a sandbox begins as the same executable, started again.
+// is needed, and no right. A sandbox begins as the same executable, started again, which never
+// gets to its main function.
 package sandbox

@@ -18,10 +18,9 @@ import (
 // policyFD is the pipe from which the first process reads its policy.
 const policyFD = controlFD + 1
 
-// Main makes this process the first one of a sandbox, or one that checks the machine, and
-// doesn't return, if it was started as one; otherwise it does nothing. It must come first in the main function of a program
-// that starts sandboxes.
-func Main() {
+// init makes this process the first one of a sandbox, or one that checks the machine, and
+// doesn't return, if it was started as one.
+func init() {
 	if len(os.Args) == 2 && os.Args[1] == checkCommand {
 		os.Exit(mainCheck())
 	}

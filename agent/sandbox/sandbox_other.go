@@ -9,9 +9,6 @@ import (
 	"runtime"
 )
 
-// Main does nothing: sandboxes need Linux.
-func Main() {}
-
 // Check says that this system has no sandboxes.
 func Check(context.Context) error { return unavailable() }
 

@@ -33,7 +33,6 @@ import (
 )
 
 func main() {
-	agent.ShimMain()                        // does not return where this process is to be an agent's shim
 	if err := agent.Conceal(); err != nil { // from the agents that stacks, try and chat launch
 		fmt.Fprintln(os.Stderr, "fulgurite:", err)
 	}

@@ -32,7 +32,6 @@ const toolVariable = "FULGURITE_TEST_TOOL"
 // TestMain lets this binary also run as the tool, as the shim of agents, and as agents
 // that are separate programs.
 func TestMain(m *testing.M) {
-	agent.ShimMain()
 	// Stacks that start at once would race for the usual ports.
 	for _, name := range []string{"FULGURITE_PORT", "FULGURITE_UI_PORT", "FULGURITE_GATEWAY_PORT", "FULGURITE_PAGE_PORT", "FULGURITE_METRICS_PORT"} {
 		if os.Getenv(name) == "" {

@@ -21,11 +21,6 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 )
 
-func TestMain(m *testing.M) {
-	agent.ShimMain() // does not return in the shims of the commands below
-	m.Run()
-}
-
 // interpreter returns the path of a Python, or skips the test if there is none.
 func interpreter(t *testing.T) string {
 	t.Helper()

@@ -56,7 +56,6 @@ type cli struct {
 }
 
 func main() {
-	agent.ShimMain() // does not return where this process is to be an agent's shim
 	var c cli
 	c.secondTries = os.Getenv("SECOND_TRIES")
 	kong.Parse(&c, kong.Description("Runs the examples and holds them to what they promise."))

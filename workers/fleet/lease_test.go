@@ -16,7 +16,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
-	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/internal/protocol"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
@@ -24,7 +23,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	agent.ShimMain()
 	goleak.VerifyTestMain(m)
 }
 
