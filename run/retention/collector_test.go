@@ -41,7 +41,13 @@ func open(t *testing.T) records {
 
 func openIn(t testing.TB, dir string) records {
 	t.Helper()
-	s, err := store.Open(t.Context(), filepath.Join(dir, "store.db"), nil)
+	return openAt(t, filepath.Join(dir, "store.db"), dir)
+}
+
+// openAt opens the store at a URL, with its blobs in a directory.
+func openAt(t testing.TB, url, dir string) records {
+	t.Helper()
+	s, err := store.Open(t.Context(), url, nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	require.NoError(t, s.Migrate(t.Context()))
