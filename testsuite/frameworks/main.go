@@ -35,7 +35,6 @@ import (
 	"go.yaml.in/yaml/v4"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/dialog"
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/model/tokenizer"
