@@ -135,6 +135,8 @@ type faultInjector struct {
 	mu    sync.Mutex             // held while a process is killed or started
 	ended map[processes.Role]int // by themselves, without being killed
 	hangs map[processes.Role][]checker.Hang
+	// pruned is when the pruner was found to have ended, zero while it runs.
+	pruned time.Time
 }
 
 // pollEvery is how soon the end of a process is noticed.
@@ -160,7 +162,7 @@ func (k *faultInjector) step(ctx context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, role := range k.fleet.Roles() {
-		if k.fleet.PID(role) != 0 || ctx.Err() != nil {
+		if k.fleet.PID(role) != 0 || ctx.Err() != nil || role == processes.Pruner && !k.pruneAgain() {
 			continue
 		}
 		k.ended[role]++
@@ -169,6 +171,21 @@ func (k *faultInjector) step(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// prunePause is the time between two executions of the pruner.
+const prunePause = time.Second
+
+// pruneAgain reports whether the pruner, which has ended, is to be started again.
+func (k *faultInjector) pruneAgain() bool {
+	if k.pruned.IsZero() {
+		k.pruned = time.Now()
+	}
+	if time.Since(k.pruned) < prunePause {
+		return false
+	}
+	k.pruned = time.Time{}
+	return true
 }
 
 // endedBy returns how often a role's process ended without being killed.
@@ -200,6 +217,11 @@ func (k *faultInjector) kill(ctx context.Context, role processes.Role, killed fu
 func (k *faultInjector) hang(role processes.Role) (resume func() error, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if role == processes.Pruner && k.fleet.PID(role) == 0 { // it is between two executions
+		if err := k.fleet.Restart(context.Background(), role); err != nil {
+			return nil, err
+		}
+	}
 	if err := k.fleet.Hang(role); err != nil {
 		return nil, err
 	}

@@ -15,6 +15,8 @@
 // -expect-failure it is 0 only if recorded calls were sampled again and nothing else is
 // wrong, which is the expected result without the journal.
 //
+// "chaos sum FILE..." adds up the reports that -json has written.
+//
 // "chaos agent" is the agent that the runs train, "chaos sorter" the one whose prompts they
 // improve, "chaos redactor" takes words out of what clients say, and "chaos grader" lets each
 // version pass. They are among the processes that die.
@@ -63,6 +65,7 @@ type options struct {
 	search        string // URL of the servers of searches, once they are up
 	bin, dir      string
 	roles         string
+	page, pruner  bool
 	scenarios     []scenario
 	detect        bool
 	expectFailure bool
@@ -116,6 +119,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		}
 		return 0
 	}
+	if len(args) > 0 && args[0] == "sum" {
+		if err := printSum(args[1:], stdout); err != nil {
+			fmt.Fprintln(stderr, "chaos sum:", err)
+			return exitUsage
+		}
+		return 0
+	}
 	o, err := parse(args, stderr)
 	if err != nil {
 		fmt.Fprintln(stderr, "chaos:", err)
@@ -144,6 +154,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.bin, "bin", "bin", "directory of fulgurite and fulgurite-worker")
 	f.StringVar(&o.dir, "dir", "", "directory of all state, kept afterwards (default: a temporary one, removed unless something is wrong)")
 	f.StringVar(&o.roles, "roles", "", "whom to kill, separated by commas (default: everybody)")
+	with := f.String("with", "", "further processes to run and kill, separated by commas: page, which is read all the time, and pruner, which prunes the runs that have ended again and again")
 	chosen := f.String("scenarios", "", "scenarios of the runs, in turn, separated by commas (default: plain,judge,lag,critic; there are policies, lora, band, stages, traffic and experiment, too, and prompts, which are gepa and apo)")
 	f.BoolVar(&o.detect, "detect", true, "measure first how long it takes until a hang is noticed")
 	f.BoolVar(&o.expectFailure, "expect-failure", false, "succeed only if recorded calls were sampled again and nothing else is wrong")
@@ -160,6 +171,18 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		return o, fmt.Errorf("-store %q: want postgres or sqlite", o.store)
 	case !slices.Contains([]string{"on", "off"}, o.journal):
 		return o, fmt.Errorf("-journal %q: want on or off", o.journal)
+	}
+	if *with != "" {
+		for name := range strings.SplitSeq(*with, ",") {
+			switch processes.Role(name) {
+			case processes.Page:
+				o.page = true
+			case processes.Pruner:
+				o.pruner = true
+			default:
+				return o, fmt.Errorf("-with %q: there are page and pruner", name)
+			}
+		}
 	}
 	var err error
 	if o.scenarios, err = scenariosNamed(*chosen); err != nil {
@@ -196,6 +219,12 @@ func (o options) victims() ([]processes.Role, error) {
 	}
 	if o.store == "sqlite" {
 		all = all[:len(all)-1]
+	}
+	if o.page {
+		all = append(all, processes.Page)
+	}
+	if o.pruner {
+		all = append(all, processes.Pruner)
 	}
 	if o.roles == "" && o.onlySearches() {
 		return slices.DeleteFunc(all, func(r processes.Role) bool { return r == processes.Sampler || r == processes.GPU }), nil
@@ -291,6 +320,7 @@ func (s *suite) startRun(ctx context.Context, name string, c scenario, judgedAs 
 	if err != nil {
 		return fmt.Errorf("encode spec: %w", err)
 	}
+	s.newest.Store(name)
 	return s.retry(ctx, "start run "+name, func(ctx context.Context) error {
 		_, err := s.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 			ID: name, TaskQueue: workflows.QueueTraining, WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,

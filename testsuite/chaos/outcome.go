@@ -41,6 +41,9 @@ type report struct {
 	Reflections               int      `json:"reflections"`
 	ReflectedAgain            int      `json:"reflected_again"`
 	ReflectionsLost           int      `json:"reflections_lost"`
+	PagesRead                 int      `json:"pages_read"`
+	VersionsPruned            int      `json:"versions_pruned"`
+	FilesChecked              int      `json:"files_checked"`           // of versions that have to be there
 	MedianRecovery            *float64 `json:"median_recovery_seconds"` // null without a kill
 	MaxRecovery               *float64 `json:"max_recovery_seconds"`
 
@@ -48,7 +51,9 @@ type report struct {
 	// HangDetection is null for roles with a single process.
 	HangDetection map[processes.Role]*float64 `json:"hang_detection_seconds,omitempty"`
 	Runs          []runResult                 `json:"runs"`
-	Error         string                      `json:"error,omitempty"`
+	// Wrong is what is wrong with the page and with what the pruner left.
+	Wrong []string `json:"wrong,omitempty"`
+	Error string   `json:"error,omitempty"`
 
 	Seed    uint64  `json:"seed"`
 	Store   string  `json:"store"`
@@ -105,7 +110,7 @@ func (r *report) complete(s *suite, err error) {
 	if s.faultInjector == nil {
 		return // the fleet did not start
 	}
-	r.Kills = s.injected.total
+	r.Kills, r.PagesRead = s.injected.total, int(s.pagesRead.Load())
 	r.ByRole = map[processes.Role]recovery{}
 	var all []time.Duration
 	times := s.monitor.recoveries()
@@ -121,7 +126,7 @@ func (r *report) complete(s *suite, err error) {
 
 // asExpected reports whether the suite has passed.
 func (r *report) asExpected(failure bool) bool {
-	ok := r.Completed && r.DigestEqual && r.PromptsSkipped == 0 && r.PromptsDuplicated == 0
+	ok := r.Completed && r.DigestEqual && r.PromptsSkipped == 0 && r.PromptsDuplicated == 0 && len(r.Wrong) == 0
 	for _, v := range r.Runs {
 		ok = ok && len(v.Wrong) == 0 && len(v.Disagreements) == 0
 	}
@@ -157,6 +162,9 @@ func (r *report) print(w io.Writer) {
 			fmt.Fprintf(w, "WRONG  %s: %s\n", v.Run, line)
 		}
 	}
+	for _, line := range r.Wrong {
+		fmt.Fprintf(w, "WRONG  %s\n", line)
+	}
 	if r.Error != "" {
 		fmt.Fprintf(w, "WRONG  %s\n", r.Error)
 	}
@@ -168,6 +176,12 @@ func (r *report) print(w io.Writer) {
 		r.PromptsFlat, r.Judgments, r.JudgedAgain, r.JudgmentsLost)
 	if r.Reflections > 0 {
 		fmt.Fprintf(w, "replies of the reflector %d, recorded and asked for again %d, given and not recorded %d\n", r.Reflections, r.ReflectedAgain, r.ReflectionsLost)
+	}
+	if r.PagesRead > 0 {
+		fmt.Fprintf(w, "pages read %d\n", r.PagesRead)
+	}
+	if r.FilesChecked > 0 {
+		fmt.Fprintf(w, "versions pruned %d; files of the others checked %d\n", r.VersionsPruned, r.FilesChecked)
 	}
 	for _, v := range r.Runs {
 		if t := v.Traffic; t != nil {

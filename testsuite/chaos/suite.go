@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.temporal.io/sdk/client"
@@ -40,6 +41,8 @@ type suite struct {
 	baselines     map[string]checker.Records        // by the name of the scenario
 	searches      map[string]checker.SearchEvidence // baselines of searches
 	seconds       map[string]float64                // that runs took
+	pagesRead     atomic.Int64
+	newest        atomic.Value // the name of the run that was started last
 	report        report
 }
 
@@ -92,7 +95,7 @@ func (s *suite) run(ctx context.Context) (err error) {
 // withFleet runs f while a fleet is up and the fault injector restarts what ends.
 func (s *suite) withFleet(ctx context.Context, f func(context.Context) error) error {
 	var err error
-	s.fleet, err = processes.Start(ctx, processes.Options{Dir: s.dir, Bin: s.bin, SQLite: s.store == "sqlite", NoReplay: s.journal == "off", Serve: s.serve()})
+	s.fleet, err = processes.Start(ctx, processes.Options{Dir: s.dir, Bin: s.bin, SQLite: s.store == "sqlite", NoReplay: s.journal == "off", Serve: s.serve(), Page: s.page, Pruner: s.prunes()})
 	if err != nil {
 		return err
 	}
@@ -118,6 +121,9 @@ func (s *suite) withFleet(ctx context.Context, f func(context.Context) error) er
 	defer stop()
 	group.Go(func() error { return s.faultInjector.Run(ctx) })
 	group.Go(func() error { return s.monitor.Run(ctx) })
+	if s.page {
+		group.Go(func() error { return s.readPages(ctx) })
+	}
 	group.Go(func() error {
 		defer stop()
 		return f(ctx)
@@ -146,6 +152,14 @@ func (s *suite) runAll(ctx context.Context) error {
 		if err := s.runWithFaults(ctx, fmt.Sprintf("chaos-%d", n+1), s.scenarios[n%len(s.scenarios)]); err != nil {
 			return err
 		}
+	}
+	if s.page {
+		if err := s.checkPage(ctx); err != nil {
+			return err
+		}
+	}
+	if s.pruner {
+		return s.checkPruned(ctx)
 	}
 	return nil
 }

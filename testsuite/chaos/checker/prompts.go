@@ -1,14 +1,10 @@
 package checker
 
 import (
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -331,16 +327,9 @@ type batchFile struct {
 // readBatchFile reads the file of a batch, and checks it against its digest.
 func readBatchFile(blobs, digest string) (batchFile, error) {
 	var out batchFile
-	name, ok := strings.CutPrefix(digest, "sha256:")
-	if !ok || len(name) != 2*sha256.Size {
-		return out, errors.New("no digest")
-	}
-	data, err := os.ReadFile(filepath.Join(blobs, name[:2], name))
+	data, err := readBlob(blobs, digest)
 	if err != nil {
 		return out, err
-	}
-	if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != name {
-		return out, errors.New("its content is not what its name says")
 	}
 	// The header's length comes first, then the header.
 	if len(data) < 8 || binary.LittleEndian.Uint64(data) > uint64(len(data)-8) {

@@ -29,6 +29,8 @@ const (
 	CPU1     Role = "cpu-1"
 	CPU2     Role = "cpu-2"
 	GPU      Role = "gpu"
+	Page     Role = "page"   // only with Options.Page
+	Pruner   Role = "pruner" // only with Options.Pruner
 )
 
 // Options say what to start.
@@ -45,6 +47,11 @@ type Options struct {
 	// Serve is the key of operators who ask versions. If it is given, there are two gateways,
 	// and their addresses stay the same.
 	Serve string
+	// Page starts the page, whose address stays the same.
+	Page bool
+	// Pruner is the command, program and arguments, of a process that prunes runs and ends. It
+	// gets the environment of workers, and is started like any other.
+	Pruner []string
 	// NoReplay switches the journal off in the gateway.
 	NoReplay bool
 	// Arguments are added to the command of a role.
@@ -71,6 +78,8 @@ type Fleet struct {
 	Generations string
 	// Gateways are the URLs of the gateways with Options.Serve.
 	Gateways []string
+	// Page is the URL of the page with Options.Page.
+	Page string
 
 	options   Options
 	order     []Role // in which they are started
@@ -164,6 +173,15 @@ func (f *Fleet) startWorkers(ctx context.Context) error {
 		commands[role] = []string{"cpu"}
 		roles = append(roles, role)
 	}
+	if f.options.Page {
+		ports, err := freePorts(1)
+		if err != nil {
+			return err
+		}
+		f.Page = "http://" + net.JoinHostPort("127.0.0.1", ports[0])
+		commands[Page] = []string{"page", "--listen", net.JoinHostPort("127.0.0.1", ports[0])}
+		roles = append(roles, Page)
+	}
 	for _, role := range roles {
 		f.add(role, &process{
 			program: f.bin("fulgurite-worker"), arguments: append(commands[role], "--name", string(role)), environment: f.workerEnvironment(), up: logged(`"msg":"started"`),
@@ -176,6 +194,10 @@ func (f *Fleet) startWorkers(ctx context.Context) error {
 		if err := f.Await(ctx, role); err != nil {
 			return err
 		}
+	}
+	if command := f.options.Pruner; len(command) > 0 {
+		f.add(Pruner, &process{program: command[0], arguments: command[1:], environment: f.workerEnvironment(), up: func(context.Context, *process) error { return nil }})
+		return f.startAndAwait(ctx, Pruner)
 	}
 	return nil
 }
