@@ -43,7 +43,7 @@ func TestTheCommandLineIsChecked(t *testing.T) {
 	t.Parallel()
 	for _, bad := range [][]string{
 		{"-kills", "-1"}, {"-every", "0s"}, {"-store", "file"}, {"-journal", "maybe"}, {"-roles", "gateway,nobody"}, {"more"},
-		{"-scenarios", "plain,none"},
+		{"-scenarios", "plain,none"}, {"-with", "page,nobody"},
 		{"-store", "sqlite", "-roles", "postgres"},
 	} {
 		_, err := parse(bad, t.Output())
@@ -55,4 +55,9 @@ func TestTheCommandLineIsChecked(t *testing.T) {
 	victims, err := o.victims()
 	require.NoError(t, err)
 	require.Equal(t, []processes.Role{processes.Gateway, processes.Sampler, processes.CPU1, processes.CPU2, processes.GPU, processes.Temporal}, victims)
+	o, err = parse([]string{"-with", "pruner,page"}, t.Output())
+	require.NoError(t, err)
+	victims, err = o.victims()
+	require.NoError(t, err)
+	require.Equal(t, []processes.Role{processes.Postgres, processes.Page, processes.Pruner}, victims[len(victims)-3:])
 }

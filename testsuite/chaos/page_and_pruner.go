@@ -33,7 +33,7 @@ func (s *suite) pruneCommand(olderThan time.Duration) []string {
 
 // checkPruned prunes once more, and checks that the versions that runs need are there.
 func (s *suite) checkPruned(ctx context.Context) error {
-	command := append(s.pruneCommand(time.Second), "--store", s.fleet.Store, "--blobs", s.fleet.Blobs)
+	command := append(s.pruneCommand(0), "--store", s.fleet.Store, "--blobs", s.fleet.Blobs)
 	err := s.retry(ctx, "prune", func(ctx context.Context) error {
 		out, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput()
 		if err != nil {
