@@ -423,6 +423,18 @@ func TestAnExtractionOfARunUnderWaySaysWhatIsOpen(t *testing.T) {
 	require.Equal(t, done.Manifest, m)
 }
 
+func TestARunThatTemporalDoesNotListYetIsExtracted(t *testing.T) {
+	t.Parallel()
+	f := start(t)
+	run := f.run("demo", family{Waiting: "demo/late"})
+	temporal := f.temporal()
+	temporal.Client = unlisted{f.client, "demo"}
+	done, err := archive.Extract(t.Context(), f.store, f.blobs, run, func() (archive.Temporal, error) { return temporal, nil }, filepath.Join(t.TempDir(), "out"))
+	require.NoError(t, err)
+	there, _ := ids(done.Manifest)
+	require.Equal(t, []string{"demo", "demo/late"}, there)
+}
+
 func TestAnExtractionWithoutTemporalSaysThatThereIsNoArchive(t *testing.T) {
 	t.Parallel()
 	f := start(t)

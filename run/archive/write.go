@@ -90,6 +90,9 @@ func (t Temporal) write(ctx context.Context, s selection, to Files) (Manifest, e
 	if err := w.addListed(ctx); err != nil {
 		return w.manifest, err
 	}
+	if err := w.nameLatest(ctx); err != nil {
+		return w.manifest, err
+	}
 	if err := w.addNamed(ctx); err != nil {
 		return w.manifest, err
 	}
@@ -162,6 +165,20 @@ func (w *writer) addListed(ctx context.Context) error {
 			return ofWorkflow(h.Execution, err)
 		}
 	}
+	return nil
+}
+
+// nameLatest names the latest execution of the run's own workflow, which Temporal does not list
+// in the first moments of a run.
+func (w *writer) nameLatest(ctx context.Context) error {
+	latest, err := w.describe(ctx, Execution{WorkflowID: w.run.WorkflowID})
+	switch {
+	case errors.Is(err, errGone):
+		return nil
+	case err != nil:
+		return ofWorkflow(latest.Execution, err)
+	}
+	w.named[latest.RunID] = latest.Execution
 	return nil
 }
 
