@@ -50,7 +50,7 @@ func (r records) replies(t *testing.T, run string, texts ...string) (ids []strin
 func (r records) segmentBatch(t *testing.T, run, objective string) string {
 	t.Helper()
 	s := learningSpec(objective)
-	s.Traffic.Train.MinReplies = 2
+	s.Traffic.Train.MinReplies = 6 // all of them: a segment that has been made stays as it is
 	text, err := json.Marshal(s)
 	require.NoError(t, err)
 	_, _, err = r.CreateRun(t.Context(), record.Run{Name: run, WorkflowID: run, ExecutionID: "x", Spec: text, Status: record.Running})
