@@ -162,7 +162,7 @@ func TestTheSameHangAtTheSamePlaceIsTheAgentsFailure(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
 	s := w.playing("hang", "2")
-	s.Agent.Limits.IdleSeconds = 1
+	s.Agent.Limits.IdleSeconds = 3 // a busy machine takes more than one to start the agent
 	w.start(s)
 	in := rollout(0, 0)
 	got, n := w.tries(w.worker(), in, 5)
@@ -170,17 +170,17 @@ func TestTheSameHangAtTheSamePlaceIsTheAgentsFailure(t *testing.T) {
 	require.Equal(t, record.AgentFailed, got.Outcome)
 	require.InDelta(t, -0.5, *got.Reward, 0)
 	require.Equal(t, "hang", w.attempt(at(in, 1)).Failure)
-	require.Contains(t, w.attempt(at(in, 1)).Error, "trying again: hang: no model call and no output for 1s")
+	require.Contains(t, w.attempt(at(in, 1)).Error, "trying again: hang: no model call and no output for 3s")
 	second := w.attempt(at(in, 2))
 	require.Equal(t, "hang", second.Failure)
-	require.Equal(t, "hang: no model call and no output for 1s; attempt 1 hung at the same place, after 2 calls", second.Error)
+	require.Equal(t, "hang: no model call and no output for 3s; attempt 1 hung at the same place, after 2 calls", second.Error)
 }
 
 func TestHangsAtOtherPlacesAreTriedAgainButNotForEver(t *testing.T) {
 	t.Parallel()
 	w := newTestEnv(t)
 	s := w.playing("hang", filepath.Join(w.dir, "ran"))
-	s.Agent.Limits.IdleSeconds = 1
+	s.Agent.Limits.IdleSeconds = 3
 	w.start(s)
 	in := rollout(0, 0)
 	got, n := w.tries(w.worker(), in, 10)
