@@ -1,0 +1,124 @@
+package database
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+)
+
+// gooseTable is the table in which goose keeps the number of the schema.
+const gooseTable = "goose_db_version"
+
+const (
+	// A snapshot is read as long as the copy takes, whatever limits the server has for others.
+	beginSnapshot = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL client_encoding = 'UTF8'`
+	selectTables  = `SELECT tablename FROM pg_tables WHERE schemaname = current_schema() AND tablename <> '` + gooseTable + `' ORDER BY tablename`
+	selectColumns = `SELECT a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = current_schema() AND c.relname = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`
+)
+
+// CopiedTable says what a copy of a table has. The keys of its JSON are part of the format of
+// backups.
+type CopiedTable struct {
+	Name    string   `json:"name"`
+	Columns []string `json:"columns"` // in the order of the copy
+	Rows    int64    `json:"rows"`
+}
+
+// Snapshot is a PostgreSQL database as it was at one moment. It blocks no writer and sees
+// nothing of what others write; only changes of tables themselves (VACUUM FULL, DROP) wait for
+// it. As long as it is open, the server keeps the rows that others remove.
+type Snapshot struct{ conn *sql.Conn }
+
+// TakeSnapshot begins to read a PostgreSQL database as it is now.
+func TakeSnapshot(ctx context.Context, db DB) (*Snapshot, error) {
+	p, ok := db.(*postgres)
+	if !ok {
+		return nil, errors.New("take snapshot: the database is no PostgreSQL")
+	}
+	conn, err := p.db.Conn(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("take snapshot: %w", err)
+	}
+	s := &Snapshot{conn}
+	// The moment is that of the first query.
+	err = s.raw(func(c *pgconn.PgConn) error {
+		return c.Exec(ctx, beginSnapshot+`; SELECT 1 FROM pg_class LIMIT 1`).Close()
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("take snapshot: %w", err), conn.Close())
+	}
+	return s, nil
+}
+
+// Read returns the connection that sees the database as it was.
+func (s *Snapshot) Read() Querier { return s.conn }
+
+// Tables returns the tables of the database, without their rows, by name. The table with the
+// number of the schema is not among them.
+func (s *Snapshot) Tables(ctx context.Context) (out []CopiedTable, err error) {
+	names, err := List(ctx, s.conn, Scalar[string], selectTables)
+	if err != nil {
+		return nil, fmt.Errorf("list tables: %w", err)
+	}
+	for _, name := range names {
+		columns, err := List(ctx, s.conn, Scalar[string], selectColumns, name)
+		if err != nil {
+			return nil, fmt.Errorf("list columns of table %s: %w", name, err)
+		}
+		out = append(out, CopiedTable{Name: name, Columns: columns})
+	}
+	return out, nil
+}
+
+// Copy writes the rows of a table in PostgreSQL's binary format of COPY, which keeps all
+// values exactly, and returns how many rows there are. It needs no more memory for large
+// tables.
+func (s *Snapshot) Copy(ctx context.Context, t CopiedTable, to io.Writer) (rows int64, err error) {
+	err = s.raw(func(c *pgconn.PgConn) error {
+		done, err := c.CopyTo(ctx, to, `COPY `+quoted(t.Name)+` `+t.list()+` TO STDOUT (FORMAT binary)`)
+		rows = done.RowsAffected()
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("copy table %s: %w", t.Name, err)
+	}
+	return rows, nil
+}
+
+// Close ends the reading.
+func (s *Snapshot) Close() error {
+	// A connection that is broken has ended its transaction.
+	_ = s.raw(func(c *pgconn.PgConn) error { return c.Exec(context.Background(), `ROLLBACK`).Close() })
+	return s.conn.Close()
+}
+
+// raw calls f with the connection of the driver.
+func (s *Snapshot) raw(f func(*pgconn.PgConn) error) error {
+	return s.conn.Raw(func(c any) error {
+		conn, ok := c.(*stdlib.Conn)
+		if !ok {
+			return fmt.Errorf("%T is no connection to PostgreSQL", c)
+		}
+		return f(conn.Conn().PgConn())
+	})
+}
+
+// list returns the columns for a statement.
+func (t CopiedTable) list() string {
+	names := make([]string, len(t.Columns))
+	for i, c := range t.Columns {
+		names[i] = quoted(c)
+	}
+	return "(" + strings.Join(names, ", ") + ")"
+}
+
+// quoted returns a name for a statement.
+func quoted(names ...string) string { return pgx.Identifier(names).Sanitize() }
