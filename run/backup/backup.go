@@ -1,27 +1,29 @@
-// Package backup copies the directory of a stack, also while the stack works, and makes a
-// directory of it again.
+// Package backup copies what a stack or a fleet keeps, also while it works, and makes it again.
 //
-// A backup is a directory with the store's and Temporal's databases, both as they were at
-// one moment, the blobs, and a manifest that says what they are. A directory that is restored
-// is like that of a stack that was killed at that moment: the next start goes on from there.
+// A backup of a stack is a directory with the store's and Temporal's databases, both as they
+// were at one moment, the blobs, and a manifest that says what they are. A directory that is
+// restored is like that of a stack that was killed at that moment: the next start goes on from
+// there. A backup of a fleet has the tables of its store in PostgreSQL, as they were at one
+// moment, and the blobs; Temporal's database is backed up by who runs it.
 //
 // Guarantees:
 //
 //   - Write changes nothing in the directory of the stack, and nobody there waits longer
-//     than for another writer.
+//     than for another writer. WriteFleet takes no lock that a writer waits for.
 //   - A backup counts from the moment at which its manifest is there. If Write is killed, the
 //     backup before it stays usable, and the next Write removes what is left.
-//   - The next Write to the same directory copies only blobs that it lacks. It removes those
+//   - The next backup to the same directory copies only blobs that it lacks. It removes those
 //     that the new backup does not have.
-//   - Restore writes only below a directory that does not exist or is empty, which gets its
-//     content at once, when everything is there and matches the manifest.
+//   - A restore writes only below a directory that does not exist or is empty, or into an empty
+//     database, which gets its content at once, when everything is there and matches the
+//     manifest.
 //
 // Where the file system allows it, a blob is not copied but gets another name (a hard link).
 // Such a backup protects from mistakes, and not from the loss of the disk.
 //
 // The package knows files and the store. It starts no server: what was forgotten since a
-// backup is removed by the caller of Restore, who gets a Restored directory that nobody uses
-// yet.
+// backup is removed by the caller of Stage or StageFleet, who gets a directory or a store that
+// nobody uses yet.
 package backup
 
 import (
@@ -46,20 +48,28 @@ import (
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/store/blob"
-	"github.com/fulgurite/fulgurite/store/database"
 )
 
-// Places says where the parts of a stack's directory are.
-type Places struct {
-	Store    string // the store's SQLite file
-	Temporal string // the SQLite file of the embedded Temporal server
-	Blobs    string // the directory of blobs
+// origin is what the rows of a backup are copied from.
+type origin interface {
+	kind() Kind
+	// address returns where the store can be opened.
+	address() string
+	// paths returns the files and directories that have to be there.
+	paths() []string
+	// copy writes copies of one moment into a directory.
+	copy(ctx context.Context, in string, m *Manifest) error
+	// read checks the copies, notes in the manifest what they are, and returns the blobs that
+	// they need. It is called after the blobs were taken.
+	read(ctx context.Context, in string, m *Manifest) (neededFiles, error)
 }
 
 // Errors of this package. None of them gets better by waiting.
 var (
 	// ErrPlace means that a directory can't be used for what was asked.
 	ErrPlace = errors.New("this directory can't be used")
+	// ErrDatabase means that a database can't be restored to.
+	ErrDatabase = errors.New("this database can't be used")
 	// ErrDamaged means that a backup is not as its manifest says, or that the stack's own
 	// directory lacks files.
 	ErrDamaged = errors.New("it is not complete")
@@ -80,6 +90,7 @@ const (
 	databases     = "databases-" // begins the names of directories
 	storeFile     = "fulgurite.db"
 	temporalFile  = "temporal.db"
+	tablesFile    = "tables.json"
 	listFile      = "blobs.txt"
 )
 
@@ -107,7 +118,8 @@ type Report struct {
 // writer makes one backup.
 type writer struct {
 	directory string
-	from      Places
+	from      origin
+	fromBlobs string // the directory of the source
 	release   string
 	source    *blob.Store
 	target    *blob.Store
@@ -124,13 +136,18 @@ func Write(ctx context.Context, directory string, from Places, release string) (
 
 // write is Write with a function that is called after each stage. If the function fails, all
 // is left as after a kill.
-func write(ctx context.Context, directory string, from Places, release string, reached func(stage string) error) (_ Report, err error) {
+func write(ctx context.Context, directory string, from Places, release string, reached func(stage string) error) (Report, error) {
+	return writer{directory: directory, from: from, fromBlobs: from.Blobs, release: release, reached: reached}.run(ctx)
+}
+
+// run makes the backup.
+func (w writer) run(ctx context.Context) (_ Report, err error) {
 	began := time.Now()
-	directory, err = filepath.Abs(directory)
+	directory, err := filepath.Abs(w.directory)
 	if err != nil {
-		return Report{}, fmt.Errorf("find %s: %w", directory, err)
+		return Report{}, fmt.Errorf("find %s: %w", w.directory, err)
 	}
-	w := writer{directory: directory, from: from, release: release, report: Report{Directory: directory}, reached: reached}
+	w.directory, w.report.Directory = directory, directory
 	lock, err := w.prepare(ctx)
 	if err != nil {
 		return Report{}, fmt.Errorf("back up to %s: %w", directory, err)
@@ -146,7 +163,7 @@ func write(ctx context.Context, directory string, from Places, release string, r
 // prepare locks the directory, removes what an interrupted backup left, and notes what was
 // forgotten.
 func (w *writer) prepare(ctx context.Context) (_ *os.File, err error) {
-	for _, path := range []string{w.from.Store, w.from.Temporal, w.from.Blobs} {
+	for _, path := range append(w.from.paths(), w.fromBlobs) {
 		if _, err := os.Stat(path); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 		}
@@ -172,7 +189,7 @@ func (w *writer) prepare(ctx context.Context) (_ *os.File, err error) {
 	if err := w.removeDatabases(last.Databases); err != nil {
 		return nil, err
 	}
-	if w.source, err = blob.Open(w.from.Blobs); err != nil {
+	if w.source, err = blob.Open(w.fromBlobs); err != nil {
 		return nil, err
 	}
 	if w.target, err = blob.Open(filepath.Join(w.directory, blobDirectory)); err != nil {
@@ -186,7 +203,7 @@ func (w *writer) claim() error {
 	if err := os.MkdirAll(w.directory, 0o755); err != nil {
 		return err
 	}
-	for _, path := range []string{w.from.Blobs, w.from.Store} {
+	for _, path := range append(w.from.paths(), w.fromBlobs) {
 		if beside, err := isSame(filepath.Dir(path), w.directory); err != nil {
 			return err
 		} else if beside {
@@ -245,7 +262,7 @@ func (w *writer) removeDatabases(except string) error {
 // noteForgotten writes what was forgotten up to now, also if the backup fails later. known
 // is the id of the store of the backups in the directory, "" if it has none.
 func (w *writer) noteForgotten(ctx context.Context, known string) error {
-	id, stones, err := Tombstones(ctx, w.from.Store)
+	id, stones, err := Tombstones(ctx, w.from.address())
 	if err != nil {
 		return err
 	}
@@ -274,12 +291,12 @@ func (w *writer) try(ctx context.Context) (done bool, err error) {
 	if err := w.takeBlobs(ctx, "first blobs"); err != nil {
 		return false, err
 	}
-	m := Manifest{Format: format, Release: w.release, Databases: databases + time.Now().UTC().Format("20060102-150405-") + rand.Text()[:8], Began: time.Now().UTC()}
+	m := Manifest{Format: format, Kind: w.from.kind(), Release: w.release, Databases: databases + time.Now().UTC().Format("20060102-150405-") + rand.Text()[:8], Began: time.Now().UTC()}
 	in := filepath.Join(w.directory, m.Databases)
 	if err := os.Mkdir(in, 0o755); err != nil {
 		return false, err
 	}
-	err = database.CopyTogether(ctx, database.FileCopy{From: w.from.Store, To: filepath.Join(in, storeFile)}, database.FileCopy{From: w.from.Temporal, To: filepath.Join(in, temporalFile)})
+	err = w.from.copy(ctx, in, &m)
 	if err == nil {
 		err = w.reached("databases")
 	}
@@ -295,6 +312,10 @@ func (w *writer) try(ctx context.Context) (done bool, err error) {
 	}
 	if !complete {
 		return false, os.RemoveAll(in)
+	}
+	// What was forgotten while the backup was made may still be in it.
+	if err := w.noteForgotten(ctx, m.Store); err != nil {
+		return false, err
 	}
 	if err := w.commit(m); err != nil {
 		return false, err
@@ -336,22 +357,21 @@ func (w *writer) takeBlobs(ctx context.Context, stage string) error {
 // describe checks the copies of the databases and writes down what the backup has. complete
 // is false if a blob is missing that the stack's directory had when its rows were copied.
 func (w *writer) describe(ctx context.Context, in string, m *Manifest) (complete bool, err error) {
-	for _, name := range []string{storeFile, temporalFile} {
-		if err := database.CheckFile(ctx, filepath.Join(in, name)); err != nil {
-			return false, err
-		}
+	files, err := w.from.read(ctx, in, m)
+	if err != nil {
+		return false, err
 	}
-	missing, err := w.readStore(ctx, filepath.Join(in, storeFile), m)
+	missing, err := firstMissing(ctx, files, w.target, func(digest string) (bool, error) { _, ok := w.blobs[digest]; return ok, nil })
 	if err != nil {
 		return false, err
 	}
 	if missing != nil {
-		now, err := missingNow(ctx, w.from)
+		now, err := missingNow(ctx, w.from.address(), w.source)
 		if err != nil {
 			return false, err
 		}
 		if now != nil && now.Digest == missing.Digest {
-			return false, fmt.Errorf("%w: %s lacks %s of %s: put the file back, from an earlier backup perhaps, or remove what needs it with prune or forget", ErrDamaged, w.from.Blobs, missing.Digest, missing.For)
+			return false, fmt.Errorf("%w: %s lacks %s of %s: put the file back, from an earlier backup perhaps, or remove what needs it with prune or forget", ErrDamaged, w.fromBlobs, missing.Digest, missing.For)
 		}
 		return false, nil
 	}
@@ -359,7 +379,7 @@ func (w *writer) describe(ctx context.Context, in string, m *Manifest) (complete
 		return false, err
 	}
 	m.Files = map[string]File{}
-	for _, name := range []string{storeFile, temporalFile, listFile} {
+	for _, name := range m.Kind.files() {
 		if m.Files[name], err = fileOf(ctx, filepath.Join(in, name)); err != nil {
 			return false, err
 		}
@@ -368,14 +388,9 @@ func (w *writer) describe(ctx context.Context, in string, m *Manifest) (complete
 	return true, errors.Join(syncPath(in), w.reached("description"))
 }
 
-// readStore reads what the manifest says of a copy of the store. missing is a blob that the
-// copy needs and that the backup does not have.
-func (w *writer) readStore(ctx context.Context, path string, m *Manifest) (missing *store.NeededFile, err error) {
-	s, err := store.Open(ctx, path, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
+// readStore reads what the manifest says of a copy of the store, and the blobs that the copy
+// needs.
+func readStore(ctx context.Context, s *store.Store, m *Manifest) (files neededFiles, err error) {
 	if m.Store, err = s.ID(ctx); err != nil {
 		return nil, err
 	}
@@ -393,7 +408,11 @@ func (w *writer) readStore(ctx context.Context, path string, m *Manifest) (missi
 	for _, r := range slices.Backward(runs) {
 		m.Runs = append(m.Runs, Run{r.Name, r.Status})
 	}
-	return firstMissing(ctx, s, w.target, func(digest string) (bool, error) { _, ok := w.blobs[digest]; return ok, nil })
+	err = s.NeededFiles(ctx, func(f store.NeededFile) error {
+		files = append(files, f)
+		return nil
+	})
+	return files, err
 }
 
 // writeList writes the digest and the size of each blob.
@@ -431,73 +450,6 @@ func (w *writer) clean(ctx context.Context, m Manifest) error {
 		w.report.RemovedFiles++
 		return w.target.Remove(ctx, digest)
 	})
-}
-
-// missingNow returns a blob that a stack's store needs and that its directory does not have.
-func missingNow(ctx context.Context, from Places) (_ *store.NeededFile, err error) {
-	s, err := store.Open(ctx, from.Store, nil)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, s.Close()) }()
-	b, err := blob.Open(from.Blobs)
-	if err != nil {
-		return nil, err
-	}
-	return Missing(ctx, s, b)
-}
-
-// Missing returns a blob that a store needs and that is not in a directory of blobs, nil if
-// it has all. Others may work on both.
-func Missing(ctx context.Context, s *store.Store, b *blob.Store) (*store.NeededFile, error) {
-	var last *store.NeededFile
-	for {
-		missing, err := firstMissing(ctx, s, b, func(digest string) (bool, error) { return b.Has(ctx, digest) })
-		if err != nil || missing == nil {
-			return nil, err
-		}
-		// A file that is collected is marked on record before it is removed. So what is needed
-		// in a later search, too, is not one that was collected after its row was read.
-		if last != nil && last.Digest == missing.Digest {
-			return missing, nil
-		}
-		last = missing
-	}
-}
-
-// errMissing ends a search.
-var errMissing = errors.New("missing")
-
-// firstMissing returns the first blob that a store needs and that has does not know.
-func firstMissing(ctx context.Context, s *store.Store, b *blob.Store, has func(digest string) (bool, error)) (*store.NeededFile, error) {
-	var missing store.NeededFile
-	err := s.NeededFiles(ctx, func(f store.NeededFile) error {
-		digests := []string{f.Digest}
-		if ok, err := has(f.Digest); err != nil {
-			return err
-		} else if f.Manifest && ok {
-			text, err := b.Get(ctx, f.Digest)
-			if err != nil {
-				return fmt.Errorf("read the manifest of %s: %w", f.For, err)
-			}
-			digests = append(digests, named(text, f.Batch)...)
-		}
-		for _, digest := range digests {
-			ok, err := has(digest)
-			if err != nil {
-				return err
-			}
-			if !ok {
-				missing = store.NeededFile{Digest: digest, For: f.For}
-				return errMissing
-			}
-		}
-		return nil
-	})
-	if errors.Is(err, errMissing) {
-		return &missing, nil
-	}
-	return nil, err
 }
 
 // Run is a run of a backup, as it was then.

@@ -34,33 +34,62 @@ func BenchmarkBackup(b *testing.B) {
 	to := filepath.Join(b.TempDir(), "backup")
 	before := memory(b)
 	for b.Loop() {
-		alone := longest(b, d, func() { <-time.After(5 * time.Second) })
-		took := 0.0
-		beside := longest(b, d, func() { took = d.backup(to).Seconds })
-		b.ReportMetric(took, "s/backup")
-		b.ReportMetric(float64(beside.Milliseconds()), "ms/longest-write")
-		b.ReportMetric(float64(alone.Milliseconds()), "ms/longest-write-alone")
-		b.ReportMetric(memory(b)-before, "MB/more-memory")
+		measure(b, before, func() float64 { return d.backup(to).Seconds },
+			d.store.SetMark,
+			func(ctx context.Context, i int64) error {
+				_, err := d.temporal.ExecContext(ctx, "INSERT INTO marks VALUES (?)", i)
+				return err
+			})
 	}
 }
 
+// BenchmarkFleetBackup measures the same for a store in PostgreSQL with 1 GB in one table, and
+// how long a restore takes.
+func BenchmarkFleetBackup(b *testing.B) {
+	f := newFleet(b)
+	f.run("first")
+	for _, statement := range []string{
+		`ALTER TABLE exchanges ALTER request SET STORAGE EXTERNAL`,
+		`INSERT INTO exchanges SELECT 'first', 'train', i, 0, 0, 0, 0, -1, 0, decode(repeat(md5(i::text), 32768), 'hex'), '', '' FROM generate_series(1, 2000) i`,
+	} {
+		_, err := f.db.ExecContext(b.Context(), statement)
+		require.NoError(b, err)
+	}
+	to := filepath.Join(b.TempDir(), "backup")
+	before := memory(b)
+	for b.Loop() {
+		measure(b, before, func() float64 { return f.backup(to).Seconds }, f.store.SetMark)
+		began := time.Now()
+		require.NoError(b, restoreFleet(b, to, emptyPlace(b)))
+		b.ReportMetric(time.Since(began).Seconds(), "s/restore")
+		b.ReportMetric(memory(b)-before, "MB/more-memory-of-both")
+	}
+}
+
+// measure reports what a backup costs while others write. before is the memory that the process
+// had, in MB.
+func measure(b *testing.B, before float64, backup func() float64, writes ...func(ctx context.Context, i int64) error) {
+	b.Helper()
+	alone := longest(b, func() { <-time.After(5 * time.Second) }, writes)
+	took := 0.0
+	beside := longest(b, func() { took = backup() }, writes)
+	b.ReportMetric(took, "s/backup")
+	b.ReportMetric(float64(beside.Milliseconds()), "ms/longest-write")
+	b.ReportMetric(float64(alone.Milliseconds()), "ms/longest-write-alone")
+	b.ReportMetric(memory(b)-before, "MB/more-memory")
+}
+
 // longest returns the longest time that a write to a database took while work was done.
-func longest(b *testing.B, d directory, work func()) (out time.Duration) {
+func longest(b *testing.B, work func(), writes []func(ctx context.Context, i int64) error) (out time.Duration) {
 	b.Helper()
 	ctx, stop := context.WithCancel(b.Context())
 	var mutex sync.Mutex
 	var writers sync.WaitGroup
-	for _, write := range []func(i int64) error{
-		func(i int64) error { return d.store.SetMark(ctx, i) },
-		func(i int64) error {
-			_, err := d.temporal.ExecContext(ctx, "INSERT INTO marks VALUES (?)", i)
-			return err
-		},
-	} {
+	for _, write := range writes {
 		writers.Go(func() {
 			for i := int64(0); ctx.Err() == nil; i++ {
 				began := time.Now()
-				if write(i) != nil {
+				if write(ctx, i) != nil {
 					return // ctx has ended
 				}
 				mutex.Lock()

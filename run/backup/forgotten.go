@@ -21,19 +21,25 @@ type Forgotten struct {
 	Forgotten []record.Forgotten `json:"forgotten"`
 }
 
-// Tombstones reads the id of a store and what was forgotten of it: runs, and tasks within
-// runs.
-func Tombstones(ctx context.Context, path string) (id string, stones []record.Forgotten, err error) {
-	if _, err := os.Stat(path); err != nil {
-		return "", nil, err // opening it would make one
+// Tombstones reads the id of the store at an address and what was forgotten of it: runs, and
+// tasks and users within runs.
+func Tombstones(ctx context.Context, address string) (id string, stones []record.Forgotten, err error) {
+	path, err := store.FilePath(address)
+	if err != nil {
+		return "", nil, err
 	}
-	s, err := store.Open(ctx, path, nil)
+	if path != "" {
+		if _, err := os.Stat(path); err != nil {
+			return "", nil, err // opening it would make one
+		}
+	}
+	s, err := store.Open(ctx, address, nil)
 	if err != nil {
 		return "", nil, err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	if err := s.Ready(ctx); err != nil {
-		return "", nil, fmt.Errorf("%w: %s: %w", ErrDamaged, path, err)
+		return "", nil, fmt.Errorf("%w: %s: %w", ErrDamaged, store.Redacted(address), err)
 	}
 	if id, err = s.ID(ctx); err != nil {
 		return "", nil, err

@@ -15,21 +15,39 @@ import (
 	"github.com/fulgurite/fulgurite/store"
 )
 
+// Kind says what a backup is of.
+type Kind string
+
+// The kinds of backups.
+const (
+	// KindStack is the directory of a stack, with its two SQLite databases.
+	KindStack Kind = "stack"
+	// KindFleet is a store in PostgreSQL with its blobs. Temporal's database is not in it.
+	KindFleet Kind = "fleet"
+)
+
 // Manifest says what a backup has. It is the file manifest.json of the backup's directory.
 type Manifest struct {
 	Format  int    `json:"format"`
+	Kind    Kind   `json:"kind"`
 	Release string `json:"release"` // of the program that wrote it
 	Schema  int    `json:"schema"`  // of the store
 	Store   string `json:"store"`   // the store's id
-	// Mark is the number of the store's moment, which Temporal's database has, too.
+	// Mark is the number of the store's moment, which Temporal's database has, too. It is 0 for
+	// a fleet.
 	Mark int64 `json:"mark"`
 	// Began is before the moment of the databases, and Ended after it.
 	Began time.Time `json:"began"`
 	Ended time.Time `json:"ended"`
 	// Databases is the directory that has the files.
 	Databases string `json:"databases"`
-	// Files are the two databases and the list of blobs, by name.
+	// Files are the databases, or the list of a store's tables, and the list of blobs, by name.
 	Files map[string]File `json:"files"`
+	// Tables, Rows and TableBytes count what was copied of a store in PostgreSQL, and are 0
+	// otherwise.
+	Tables     int   `json:"tables"`
+	Rows       int64 `json:"rows"`
+	TableBytes int64 `json:"table_bytes"`
 	// BlobFiles and BlobBytes count all blobs.
 	BlobFiles int   `json:"blob_files"`
 	BlobBytes int64 `json:"blob_bytes"`
@@ -62,12 +80,23 @@ func readManifest(directory string) (m Manifest, err error) {
 	if !strings.HasPrefix(m.Databases, databases) || m.Databases != filepath.Base(m.Databases) || m.Store == "" {
 		return m, fmt.Errorf("%w: %s does not name the databases and the store", ErrDamaged, path)
 	}
-	for _, name := range []string{storeFile, temporalFile, listFile} {
+	if m.Kind != KindStack && m.Kind != KindFleet {
+		return m, fmt.Errorf("%w: %s has kind %q, and this program knows %q and %q", ErrRelease, path, m.Kind, KindStack, KindFleet)
+	}
+	for _, name := range m.Kind.files() {
 		if m.Files[name].SHA256 == "" {
 			return m, fmt.Errorf("%w: %s does not describe %s", ErrDamaged, path, name)
 		}
 	}
 	return m, nil
+}
+
+// files returns the names of the files that a manifest describes.
+func (k Kind) files() []string {
+	if k == KindFleet {
+		return []string{tablesFile, listFile}
+	}
+	return []string{storeFile, temporalFile, listFile}
 }
 
 // checkSchema refuses a backup of a store that this program can't open.

@@ -77,8 +77,8 @@ func (s *Source) path(name string) string {
 	return filepath.Join(s.directory, s.Manifest.Databases, name)
 }
 
-// Check compares the backup with its manifest: the digests of the databases, and the sizes of
-// all blobs, or their digests, too, if whole is true.
+// Check compares the backup with its manifest: the digests of databases or tables, and the sizes
+// of all blobs, or their digests, too, if whole is true.
 func (s *Source) Check(ctx context.Context, whole bool) error {
 	if err := s.check(ctx, whole); err != nil {
 		return fmt.Errorf("check backup %s: %w", s.directory, err)
@@ -87,18 +87,13 @@ func (s *Source) Check(ctx context.Context, whole bool) error {
 }
 
 func (s *Source) check(ctx context.Context, whole bool) error {
-	for _, name := range []string{storeFile, temporalFile, listFile} {
-		want := s.Manifest.Files[name]
-		got, err := fileOf(ctx, s.path(name))
-		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%w: %w", ErrDamaged, err)
-		}
-		if err != nil {
+	for _, name := range s.Manifest.Kind.files() {
+		if err := s.checkFile(ctx, name, s.Manifest.Files[name]); err != nil {
 			return err
 		}
-		if got != want {
-			return fmt.Errorf("%w: %s has %d bytes and digest %.12s…, and the manifest says %d and %.12s…", ErrDamaged, s.path(name), got.Bytes, got.SHA256, want.Bytes, want.SHA256)
-		}
+	}
+	if err := s.checkTables(ctx); err != nil {
+		return err
 	}
 	files, bytes := 0, int64(0)
 	err := readList(s.path(listFile), func(digest string, size int64) error {
@@ -112,6 +107,18 @@ func (s *Source) check(ctx context.Context, whole bool) error {
 		return fmt.Errorf("%w: %s lists %d blobs with %d bytes, and the manifest says %d with %d", ErrDamaged, s.path(listFile), files, bytes, s.Manifest.BlobFiles, s.Manifest.BlobBytes)
 	}
 	return nil
+}
+
+// checkFile compares a file with what was noted of it.
+func (s *Source) checkFile(ctx context.Context, name string, want File) error {
+	got, err := fileOf(ctx, s.path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if err == nil && got != want {
+		err = fmt.Errorf("%w: %s has %d bytes and digest %.12s…, and the manifest says %d and %.12s…", ErrDamaged, s.path(name), got.Bytes, got.SHA256, want.Bytes, want.SHA256)
+	}
+	return err
 }
 
 func (s *Source) checkBlob(ctx context.Context, digest string, size int64, whole bool) error {
@@ -152,6 +159,9 @@ type Restored struct {
 // says where the parts of a directory are. What an interrupted call left is removed. The
 // directory must not exist, or be empty.
 func (s *Source) Stage(ctx context.Context, directory string, in func(directory string) Places) (Restored, error) {
+	if s.Manifest.Kind != KindStack {
+		return Restored{}, fmt.Errorf("restore backup %s to %s: %w: it is of a %s", s.directory, directory, ErrPlace, s.Manifest.Kind)
+	}
 	if err := CheckTarget(directory); err != nil {
 		return Restored{}, err
 	}
@@ -195,17 +205,10 @@ func (s *Source) stage(ctx context.Context, directory string, to Places) error {
 	if err != nil {
 		return err
 	}
-	err = readList(s.path(listFile), func(digest string, _ int64) error {
-		_, err := blobs.Take(ctx, s.blobs, digest)
+	if err := s.takeBlobs(ctx, blobs); err != nil {
 		return err
-	})
-	if err == nil {
-		err = blobs.Sync()
 	}
-	if err == nil {
-		err = blobs.Claim(s.Manifest.Store)
-	}
-	if err != nil {
+	if err := blobs.Claim(s.Manifest.Store); err != nil {
 		return err
 	}
 	for name, path := range map[string]string{storeFile: to.Store, temporalFile: to.Temporal} {
@@ -214,6 +217,15 @@ func (s *Source) stage(ctx context.Context, directory string, to Places) error {
 		}
 	}
 	return s.complete(ctx, to.Store, blobs)
+}
+
+// takeBlobs makes all blobs of the backup also those of a directory.
+func (s *Source) takeBlobs(ctx context.Context, to *blob.Store) error {
+	err := readList(s.path(listFile), func(digest string, _ int64) error {
+		_, err := to.Take(ctx, s.blobs, digest)
+		return err
+	})
+	return errors.Join(err, to.Sync())
 }
 
 // copyFile copies a file of the backup and compares the copy with the manifest.
@@ -239,8 +251,8 @@ func (s *Source) copyFile(ctx context.Context, name, to string) error {
 }
 
 // complete checks that the restored store is the one of the manifest and has its blobs.
-func (s *Source) complete(ctx context.Context, path string, blobs *blob.Store) (err error) {
-	db, err := store.Open(ctx, path, nil)
+func (s *Source) complete(ctx context.Context, address string, blobs *blob.Store) (err error) {
+	db, err := store.Open(ctx, address, nil)
 	if err != nil {
 		return err
 	}
