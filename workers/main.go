@@ -42,6 +42,7 @@ type cli struct {
 	Tools   toolsCommand   `cmd:"" help:"Find paragraphs of a corpus for agents, over HTTP and MCP."`
 	Page    pageCommand    `cmd:"" help:"Show the runs on a page in the browser, and act on them."`
 	Migrate migrateCommand `cmd:"" help:"Make the store's tables and Temporal's search attributes."`
+	Mend    mendCommand    `cmd:"" help:"Let runs go on after the store or Temporal was restored from a backup. No other process may work meanwhile."`
 	Health  healthCommand  `cmd:"" help:"Ask a process whether it works, as a container's health check."`
 	Version versionCommand `cmd:"" help:"Print what this program was built from and for."`
 }
@@ -227,8 +228,18 @@ func (p *process) close() error {
 	return p.Close(ctx)
 }
 
-// open opens the records and waits until their schema exists.
+// open opens the records and waits until their schema exists. It refuses a store that was
+// restored and not mended.
 func (p *process) open(ctx context.Context, d database) (fleet.Records, error) {
+	r, err := p.openAny(ctx, d)
+	if err != nil {
+		return r, err
+	}
+	return r, d.place().Error(r.CheckMended(ctx))
+}
+
+// openAny opens the records and waits until their schema exists.
+func (p *process) openAny(ctx context.Context, d database) (fleet.Records, error) {
 	if err := p.await(ctx, "store", func(context.Context) error { return d.exists() }); err != nil {
 		return fleet.Records{}, err
 	}

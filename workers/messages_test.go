@@ -27,7 +27,7 @@ var (
 	// quotedCommand is a command of this program in a message. It may end at a comment.
 	quotedCommand = regexp.MustCompile("`" + shell.Worker + " ([^`]*)`")
 	// looseCommand is one outside of backquotes, which package shell does not complete.
-	looseCommand = regexp.MustCompile("(^|[^`])" + shell.Worker + " (cpu|gpu|sampler|gateway|tools|page|migrate|health|version)\\b")
+	looseCommand = regexp.MustCompile("(^|[^`])" + shell.Worker + " (cpu|gpu|sampler|gateway|tools|page|migrate|mend|health|version)\\b")
 )
 
 // workerCommands finds the commands of this program that messages of all packages show, by

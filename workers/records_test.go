@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/workers"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 )
@@ -86,4 +87,21 @@ func TestOnlyMigrateMakesAStore(t *testing.T) {
 	require.Equal(t, workers.ExitFailed, workers.Run(t.Context(), args, &log))
 	require.Contains(t, log.String(), "no store at "+dir+"/none.db: `fulgurite-worker migrate --store "+dir+"/none.db --blobs "+dir+"/blobs` makes it")
 	require.NoFileExists(t, filepath.Join(dir, "none.db"))
+}
+
+func TestARestoredStoreIsMendedBeforeProcessesStart(t *testing.T) {
+	t.Parallel()
+	database, blobs := paired(t)
+	s, err := store.Open(t.Context(), database, nil)
+	require.NoError(t, err)
+	require.NoError(t, s.SetRestored(t.Context()))
+	for _, command := range []string{"gateway", "sampler", "gpu", "cpu", "page"} {
+		require.Contains(t, refused(t, command, "--store", database, "--blobs", blobs), "`fulgurite-worker mend --store "+database+" --blobs "+blobs+"` lets them go on", command)
+	}
+	require.NoError(t, s.SetMended(t.Context()))
+	require.NoError(t, s.Close())
+	r := begin(t, "gateway", "--store", database, "--blobs", blobs)
+	r.log.await(t, `"msg":"started"`)
+	r.stop()
+	require.Zero(t, <-r.code)
 }

@@ -185,6 +185,61 @@ type Mender struct {
 	}
 }
 
+// Mend does what Rewind and Restart do, where nobody can tell whether the record or Temporal is
+// from an earlier time. Rewinding a workflow whose results are all on record costs only the time
+// to read them. It finds open workflows by Temporal's lists and by the runs on record.
+func (m Mender) Mend(ctx context.Context) (rewound, restarted []string, err error) {
+	open, err := m.open(ctx)
+	if err == nil {
+		rewound, err = m.Rewind(ctx, open)
+	}
+	if err == nil {
+		restarted, err = m.Restart(ctx)
+	}
+	return rewound, restarted, err
+}
+
+// openOfTraining finds the workflows on the queue of runs that have not ended.
+const openOfTraining = "TaskQueue = '" + workflows.QueueTraining + "' AND ExecutionStatus = 'Running'"
+
+// open returns the executions on the queue of runs that have not ended, each once.
+func (m Mender) open(ctx context.Context) (out []*common.WorkflowExecution, err error) {
+	known := map[string]bool{}
+	add := func(e *common.WorkflowExecution) {
+		if !known[e.RunId] {
+			known[e.RunId] = true
+			out = append(out, e)
+		}
+	}
+	request := &workflowservice.ListWorkflowExecutionsRequest{PageSize: 1000, Query: openOfTraining}
+	for {
+		page, err := m.Client.ListWorkflow(ctx, request)
+		if err != nil {
+			return nil, fmt.Errorf("list open workflows: %w", err)
+		}
+		for _, e := range page.Executions {
+			add(e.Execution)
+		}
+		if request.NextPageToken = page.NextPageToken; len(page.NextPageToken) == 0 {
+			break
+		}
+	}
+	runs, err := m.Store.Runs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, run := range runs {
+		d, err := latest(ctx, m.Client, run)
+		if err != nil {
+			return nil, fmt.Errorf("ask Temporal about run %s: %w", run.Name, err)
+		}
+		if d != nil && underWay(d.WorkflowExecutionInfo.Status) {
+			add(d.WorkflowExecutionInfo.Execution)
+		}
+	}
+	return out, nil
+}
+
 // Rewind resets workflows to their beginning, because the record lacks results that their
 // histories have: each of the open ones that is not another's child, and those that have
 // completed although the record says that their runs are under way. It returns their ids.

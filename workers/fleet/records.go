@@ -223,6 +223,16 @@ func (r Records) CheckBlobs(ctx context.Context) error {
 		store.ErrUnusable, r.Blobs.Directory(), owner, id)
 }
 
+// CheckMended refuses a store that was restored from a backup and whose runs have not been
+// compared with Temporal since: they could wait for ever for what only one of the two knows.
+func (r Records) CheckMended(ctx context.Context) error {
+	mended, err := r.Store.Mended(ctx)
+	if err == nil && !mended {
+		err = fmt.Errorf("%w yet: it was restored from a backup, and Temporal may know more or less of its runs than it does: `fulgurite-worker mend` lets them go on", store.ErrUnusable)
+	}
+	return err
+}
+
 // Migrate makes the tables of an empty store and pairs it with the directory of blobs. A
 // new store takes over a directory that holds blobs only if the directory is its own, as
 // that of a stack is: then the store before it was lost.
