@@ -25,7 +25,7 @@ func dirless() []string {
 // storeless are the commands of a directory that can't use another store than that of the
 // directory or of its stack.
 func storeless() []string {
-	return []string{"demo", "dev", "temporal", "train", "optimize", "schedule", "token", "restore"}
+	return []string{"demo", "dev", "temporal", "train", "optimize", "schedule", "token"}
 }
 
 // recordless are the commands of Worker that use no records.

@@ -1,5 +1,5 @@
-// Package backup holds the commands that copy the directory of a stack and make one out of
-// such a copy.
+// Package backup holds the commands that copy the directory of a stack, or the store and the
+// blobs of a fleet, and make them out of such a copy again.
 package backup
 
 import (
@@ -31,8 +31,7 @@ func (*Command) Outputs() []any { return []any{backup.Report{}} }
 // Run makes a backup.
 func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) error {
 	if c.Records.Store != "" || c.Records.Blobs != "" {
-		return terminal.Usagef("backup copies the directory of a stack (--dir), and --store or --blobs names the records of a fleet: " +
-			"back up its databases with the tools of PostgreSQL, and then its blobs, as docs/backup.md says; unset FULGURITE_STORE and FULGURITE_BLOBS to back up --dir")
+		return c.fleet(ctx, s, t)
 	}
 	from := places(s.Dir)
 	if _, err := os.Stat(from.Store); errors.Is(err, fs.ErrNotExist) {
@@ -42,7 +41,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	if err != nil {
 		return refused(err)
 	}
-	if err := s.AddBackup(report.Directory); err != nil {
+	if err := s.AddBackup(state.RecordFlags{}, report.Directory); err != nil {
 		return fmt.Errorf("the backup is complete, and forget does not know of it: %w", err)
 	}
 	if c.JSON {
@@ -56,10 +55,15 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		size += f.Bytes
 	}
 	t.Printf("  databases  %s\n", readable.Bytes(size))
-	t.Printf("  blobs      %s, %s\n", readable.Count(m.BlobFiles, "file"), readable.Bytes(m.BlobBytes))
-	t.Printf("             %d of them new, %s; %d removed that it no longer needs\n", report.NewFiles, readable.Bytes(report.NewBytes), report.RemovedFiles)
+	printBlobs(t, report)
 	t.Printf("It took %.1f s. To go on from it:  %s\n", report.Seconds, s.Command("restore", report.Directory))
 	return nil
+}
+
+func printBlobs(t *terminal.Terminal, report backup.Report) {
+	m := report.Manifest
+	t.Printf("  blobs      %s, %s\n", readable.Count(m.BlobFiles, "file"), readable.Bytes(m.BlobBytes))
+	t.Printf("             %d of them new, %s; %d removed that it no longer needs\n", report.NewFiles, readable.Bytes(report.NewBytes), report.RemovedFiles)
 }
 
 // places says where the parts of a stack's directory are.
@@ -70,7 +74,7 @@ func places(directory string) backup.Places {
 
 // refused makes a usage error of an error that only another command line helps against.
 func refused(err error) error {
-	for _, one := range []error{backup.ErrPlace, backup.ErrNone, backup.ErrRelease, backup.ErrBusy} {
+	for _, one := range []error{backup.ErrPlace, backup.ErrDatabase, backup.ErrNone, backup.ErrRelease, backup.ErrBusy} {
 		if errors.Is(err, one) {
 			return terminal.Usage(err)
 		}

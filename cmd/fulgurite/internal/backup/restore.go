@@ -21,6 +21,7 @@ import (
 	"github.com/fulgurite/fulgurite/run/backup"
 	"github.com/fulgurite/fulgurite/run/retention"
 	"github.com/fulgurite/fulgurite/run/runstate"
+	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -30,13 +31,19 @@ type Restore struct {
 	Directory string `arg:"" name:"directory" help:"The directory of a backup." type:"path"`
 	To        string `help:"Directory of state to make; it must be empty or absent (default: --dir)." placeholder:"DIR" type:"path"`
 	Verify    bool   `help:"Read all blobs and compare them with their digests, not only their sizes."`
-	Forgotten string `help:"Also repeat what was forgotten according to this: a directory of state that still has its store, or a forgotten.json." placeholder:"PATH" type:"path"`
+	Forgotten string `help:"Also repeat what was forgotten according to this: a directory of state that still has its store, postgres://… of such a store, or a forgotten.json." placeholder:"PATH"`
 	JSON      bool   `help:"Print JSON." name:"json"`
+	Store     string `help:"Of a fleet: the empty database that gets the store, postgres://…." env:"FULGURITE_STORE" placeholder:"URL"`
+	Blobs     string `help:"Of a fleet: the directory that gets the blobs; it must be empty, absent, or have blobs of the same store." env:"FULGURITE_BLOBS" placeholder:"DIR" type:"path"`
 }
 
 // Restored says what Restore did. The keys of its JSON are a public contract.
 type Restored struct {
-	Directory string          `json:"directory"`
+	// Directory is what was made of a stack's backup. Store, without any password, and Blobs
+	// are what was made of a fleet's.
+	Directory string          `json:"directory,omitempty"`
+	Store     string          `json:"store,omitempty"`
+	Blobs     string          `json:"blobs,omitempty"`
 	Backup    backup.Manifest `json:"backup"`
 	// Forgotten are the runs and tasks that were removed again, because they had been
 	// forgotten after the backup.
@@ -49,17 +56,28 @@ type Restored struct {
 // Outputs returns what the command prints as JSON.
 func (*Restore) Outputs() []any { return []any{Restored{}} }
 
-// Run makes a directory of state out of a backup.
+// Run makes a directory of state, or the store of a fleet, out of a backup.
 func (c *Restore) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal) (err error) {
-	at := &state.Flags{Dir: cmp.Or(c.To, s.Dir), Verbose: s.Verbose}
-	if err := backup.CheckTarget(at.Dir); err != nil {
-		return refused(err)
-	}
 	source, err := backup.Open(c.Directory)
 	if err != nil {
 		return refused(err)
 	}
 	defer func() { err = errors.Join(err, source.Close()) }()
+	if source.Manifest.Kind == backup.KindFleet {
+		return c.fleet(ctx, s, t, source)
+	}
+	if c.Store != "" || c.Blobs != "" {
+		return terminal.Usagef("%s has the backup of a stack's directory, which --to names: leave out --store and --blobs, and unset FULGURITE_STORE and FULGURITE_BLOBS", c.Directory)
+	}
+	return c.stack(ctx, s, t, source)
+}
+
+// stack makes a directory of state.
+func (c *Restore) stack(ctx context.Context, s *state.Flags, t *terminal.Terminal, source *backup.Source) error {
+	at := &state.Flags{Dir: cmp.Or(c.To, s.Dir), Verbose: s.Verbose}
+	if err := backup.CheckTarget(at.Dir); err != nil {
+		return refused(err)
+	}
 	stones, err := c.stones(ctx, source)
 	if err != nil {
 		return refused(err)
@@ -75,7 +93,7 @@ func (c *Restore) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	if err := repeat(ctx, &state.Flags{Dir: made.Directory, Verbose: s.Verbose}, t, stones, &out); err != nil {
 		return fmt.Errorf("repeat what was forgotten after the backup: nothing is in %s yet: %w", at.Dir, err)
 	}
-	if err := (&state.Flags{Dir: made.Directory}).AddBackup(c.Directory); err != nil {
+	if err := (&state.Flags{Dir: made.Directory}).AddBackup(state.RecordFlags{}, c.Directory); err != nil {
 		return err
 	}
 	if err := made.Commit(); err != nil {
@@ -91,6 +109,13 @@ func (c *Restore) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 func (c *Restore) print(t *terminal.Terminal, at *state.Flags, out Restored) {
 	m := out.Backup
 	t.Printf("%s is as it was at %s\n", out.Directory, readable.Time(m.Began))
+	out.print(t)
+	t.Printf("Its runs go on with:  %s\n", at.Command("dev"))
+}
+
+// print shows what was restored, forgotten again and ended.
+func (out Restored) print(t *terminal.Terminal) {
+	m := out.Backup
 	running := 0
 	for _, r := range m.Runs {
 		if r.Status == record.Running {
@@ -112,7 +137,6 @@ func (c *Restore) print(t *terminal.Terminal, at *state.Flags, out Restored) {
 	for _, run := range out.Ended {
 		t.Printf("  ended      %s, because it was under way in the backup\n", run)
 	}
-	t.Printf("Its runs go on with:  %s\n", at.Command("dev"))
 }
 
 // stones returns what was forgotten according to the backup, and to what the flag names.
@@ -120,27 +144,40 @@ func (c *Restore) stones(ctx context.Context, source *backup.Source) ([]record.F
 	if c.Forgotten == "" {
 		return source.Forgotten, nil
 	}
-	stat, err := os.Stat(c.Forgotten)
-	if err != nil {
-		return nil, terminal.Usagef("--forgotten: %v", err)
-	}
-	f := backup.Forgotten{}
-	if stat.IsDir() {
-		path := c.Forgotten
-		if _, err := os.Stat(filepath.Join(path, filepath.Base(places(path).Store))); err != nil {
-			return nil, terminal.Usagef("--forgotten: %s has no store: give a directory of state, or a forgotten.json", path)
-		}
-		f.Store, f.Forgotten, err = backup.Tombstones(ctx, places(path).Store)
-	} else {
-		f, err = backup.ReadForgotten(c.Forgotten)
-	}
+	f, place, err := readForgotten(ctx, c.Forgotten)
 	if err != nil {
 		return nil, fmt.Errorf("--forgotten: %w", err)
 	}
 	if f.Store != source.Manifest.Store {
-		return nil, terminal.Usagef("--forgotten: %s is of another store (%s, and the backup is of %s)", c.Forgotten, f.Store, source.Manifest.Store)
+		return nil, terminal.Usagef("--forgotten: %s is of another store (%s, and the backup is of %s)", place, f.Store, source.Manifest.Store)
 	}
 	return append(f.Forgotten, source.Forgotten...), nil
+}
+
+// readForgotten reads what was forgotten according to a store in PostgreSQL, the store of a
+// directory of state, or a file. place is for messages.
+func readForgotten(ctx context.Context, from string) (f backup.Forgotten, place string, err error) {
+	if path, err := store.FilePath(from); err == nil && path == "" {
+		f.Store, f.Forgotten, err = backup.Tombstones(ctx, from)
+		return f, store.Redacted(from), err
+	}
+	if from, err = filepath.Abs(from); err != nil {
+		return f, from, err
+	}
+	stat, err := os.Stat(from)
+	switch {
+	case err != nil:
+		return f, from, terminal.Usage(err)
+	case !stat.IsDir():
+		f, err = backup.ReadForgotten(from)
+		return f, from, err
+	}
+	database := places(from).Store
+	if _, err := os.Stat(database); err != nil {
+		return f, from, terminal.Usagef("%s has no store: give a directory of state, or a forgotten.json", from)
+	}
+	f.Store, f.Forgotten, err = backup.Tombstones(ctx, database)
+	return f, from, err
 }
 
 // repeat removes what was forgotten after the backup from a directory that nobody uses yet.
@@ -161,14 +198,27 @@ func repeat(ctx context.Context, s *state.Flags, t *terminal.Terminal, stones []
 		return err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
-	c, err := server.Client(ctx)
+	temporal, err := server.Client(ctx)
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	r := repeater{c, server.Namespace(), records, s.Logger(ctx, t.Err), out}
+	defer temporal.Close()
+	return repeater{temporal, server.Namespace(), records, s.Logger(ctx, t.Err), out}.all(ctx, stones)
+}
+
+// repeater forgets again.
+type repeater struct {
+	client    client.Client
+	namespace string
+	records   fleet.Records
+	log       *zap.Logger
+	out       *Restored
+}
+
+// all forgets all runs before tasks and users, because a run takes these along.
+func (r repeater) all(ctx context.Context, stones []record.Forgotten) error {
 	for _, what := range []record.ForgottenKind{record.ForgottenRun, record.ForgottenTask, record.ForgottenUser} {
-		todo, err := backup.ToRepeat(ctx, records.Store, stones) // a run takes its tasks along
+		todo, err := backup.ToRepeat(ctx, r.records.Store, stones)
 		if err != nil {
 			return err
 		}
@@ -181,16 +231,7 @@ func repeat(ctx context.Context, s *state.Flags, t *terminal.Terminal, stones []
 			}
 		}
 	}
-	return records.Store.Scrub(ctx, false)
-}
-
-// repeater forgets again.
-type repeater struct {
-	client    client.Client
-	namespace string
-	records   fleet.Records
-	log       *zap.Logger
-	out       *Restored
+	return r.records.Store.Scrub(ctx, false)
 }
 
 func (r repeater) forget(ctx context.Context, one record.Forgotten) error {
@@ -246,5 +287,18 @@ func (r repeater) end(ctx context.Context, name string) error {
 		return nil
 	}
 	r.out.Ended = append(r.out.Ended, name)
-	return runstate.Reconciler{Client: r.client, Namespace: r.namespace, Store: r.records.Store, Log: r.log}.Step(ctx)
+	// The record of other runs stays as it was: Temporal may be from another time.
+	return runstate.Reconciler{Client: r.client, Namespace: r.namespace, Store: oneRun{r.records.Store, name}, Log: r.log}.Step(ctx)
+}
+
+// oneRun is a store that lists only one of its runs.
+type oneRun struct {
+	*store.Store
+	name string
+}
+
+// Runs implements runstate.Store.
+func (o oneRun) Runs(ctx context.Context) ([]record.Run, error) {
+	run, err := o.Run(ctx, o.name)
+	return []record.Run{run}, err
 }

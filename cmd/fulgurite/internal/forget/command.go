@@ -70,10 +70,8 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		}
 		return terminal.Usagef("nothing was removed: give --yes to remove it")
 	}
-	if c.Records.Store == "" {
-		if err := c.tellBackups(ctx, s, t, f); err != nil {
-			return err
-		}
+	if err := c.tellBackups(ctx, s, t, f); err != nil {
+		return err
 	}
 	return f.scrub(ctx, c.Rewrite)
 }
@@ -81,7 +79,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 // tellBackups notes in the directories of backups what was forgotten, so that a restore
 // repeats it. A directory that can't be reached is named: its disk may be elsewhere.
 func (c *Command) tellBackups(ctx context.Context, s *state.Flags, t *terminal.Terminal, f *forgetter) error {
-	directories, err := s.Backups()
+	directories, err := s.Backups(c.Records)
 	if err != nil || len(directories) == 0 {
 		return err
 	}
@@ -93,9 +91,13 @@ func (c *Command) tellBackups(ctx context.Context, s *state.Flags, t *terminal.T
 	if err != nil {
 		return err
 	}
+	here := s.Dir
+	if c.Records.Store != "" {
+		here = "with the address of this store"
+	}
 	for _, directory := range directories {
 		if err := backup.Note(directory, id, stones); err != nil {
-			fmt.Fprintf(t.Err, "The backup in %s was not told what was forgotten: %v. To restore it, give `%s` also --forgotten %s.\n", directory, err, s.Command("restore", directory), s.Dir)
+			fmt.Fprintf(t.Err, "The backup in %s was not told what was forgotten: %v. To restore it, give `%s` also --forgotten %s.\n", directory, err, s.Command("restore", directory), here)
 			continue
 		}
 		if !c.JSON {

@@ -10,12 +10,19 @@ import (
 	"slices"
 )
 
-// backupsFile returns the path of the file that names the directories of backups.
-func (s *Flags) backupsFile() string { return filepath.Join(s.Dir, "backups.json") }
+// backupsFile returns the path of the file that names the directories of backups: in the
+// directory of state, or for the records of a fleet in their directory of blobs, which all
+// machines of the fleet see.
+func (s *Flags) backupsFile(r RecordFlags) string {
+	if r.Store != "" {
+		return filepath.Join(r.Blobs, "backups.json")
+	}
+	return filepath.Join(s.Dir, "backups.json")
+}
 
-// Backups returns the directories that have backups of this one, as far as it knows.
-func (s *Flags) Backups() (directories []string, err error) {
-	data, err := os.ReadFile(s.backupsFile())
+// Backups returns the directories that have backups of these records, as far as they know.
+func (s *Flags) Backups(r RecordFlags) (directories []string, err error) {
+	data, err := os.ReadFile(s.backupsFile(r))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -23,16 +30,16 @@ func (s *Flags) Backups() (directories []string, err error) {
 		err = json.Unmarshal(data, &directories)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read which backups there are: %s: %w", s.backupsFile(), err)
+		return nil, fmt.Errorf("read which backups there are: %s: %w", s.backupsFile(r), err)
 	}
 	return directories, nil
 }
 
-// AddBackup notes a directory that has a backup of this one.
-func (s *Flags) AddBackup(directory string) error {
-	all, err := s.Backups()
+// AddBackup notes a directory that has a backup of these records.
+func (s *Flags) AddBackup(r RecordFlags, directory string) error {
+	all, err := s.Backups(r)
 	if err != nil || slices.Contains(all, directory) {
 		return err
 	}
-	return WriteJSON(s.backupsFile(), append(all, directory))
+	return WriteJSON(s.backupsFile(r), append(all, directory))
 }
