@@ -58,6 +58,9 @@ func (s *Snapshot) Copy(ctx context.Context, t database.CopiedTable, to io.Write
 	return s.snapshot.Copy(ctx, t, to)
 }
 
+// Ping keeps the connection from being taken for unused.
+func (s *Snapshot) Ping(ctx context.Context) error { return s.snapshot.Ping(ctx) }
+
 // Close ends the reading. The store stays open.
 func (s *Snapshot) Close() error { return s.snapshot.Close() }
 

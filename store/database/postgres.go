@@ -111,18 +111,32 @@ func (p *postgres) Migrate(ctx context.Context) (int, error) {
 func (p *postgres) Settle(context.Context) {}
 
 // Scrub implements DB. VACUUM frees the space of removed rows for new ones, and only VACUUM
-// FULL writes tables without them.
+// FULL writes tables without them. It returns ErrSnapshot instead of waiting for a backup.
 func (p *postgres) Scrub(ctx context.Context, whole bool) error {
+	conn, err := p.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // it goes back to the pool
 	statement := "VACUUM"
 	if whole {
 		statement = "VACUUM (FULL)"
+		alone, err := One(ctx, conn, Scalar[bool], aloneRewrite, int64(rewriteLock))
+		if err != nil {
+			return fmt.Errorf("lock the tables against backups: %w", err)
+		}
+		if !alone {
+			return ErrSnapshot
+		}
+		// A connection that is broken has lost its lock.
+		defer func() { _, _ = conn.ExecContext(context.WithoutCancel(ctx), endRewrite, int64(rewriteLock)) }()
 	}
-	tables, err := List(ctx, p.db, Scalar[string], `SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = current_schema()`)
+	tables, err := List(ctx, conn, Scalar[string], `SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = current_schema()`)
 	if err != nil {
 		return fmt.Errorf("list tables: %w", err)
 	}
 	for _, table := range tables {
-		if _, err := p.db.ExecContext(ctx, statement+" "+table); err != nil {
+		if _, err := conn.ExecContext(ctx, statement+" "+table); err != nil {
 			return fmt.Errorf("%s %s: %w", statement, table, err)
 		}
 	}

@@ -7,8 +7,10 @@ import (
 	"io"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"go.uber.org/zap"
 )
 
@@ -19,7 +21,8 @@ const (
 	// stagedLock is the key of the advisory lock that who makes a store has.
 	stagedLock = 0x66756c6775726974
 
-	selectPlace = `SELECT COALESCE(current_schema(), '')`
+	selectPlace = `SELECT COALESCE(current_schema(), ''), has_database_privilege(current_database(), 'CREATE'), COALESCE(has_schema_privilege(current_schema(), 'CREATE'), false)`
+	selectLabel = `SELECT COALESCE(obj_description(to_regnamespace('` + stagedSchema + `')::oid, 'pg_namespace'), '')`
 	firstIn     = `SELECT COALESCE(MIN(c.relname), '') FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S')`
 	tablesIn    = `SELECT tablename FROM pg_tables WHERE schemaname = $1 ORDER BY tablename`
 )
@@ -30,6 +33,8 @@ var (
 	ErrOccupied = errors.New("it is not empty")
 	// ErrStaging means that another process makes a store in the same database.
 	ErrStaging = errors.New("another process restores to it")
+	// ErrRight means that the user of a database may not make a store there.
+	ErrRight = errors.New("its user lacks a right")
 )
 
 // Staged is a store that is being made in an empty PostgreSQL database. It lies in a schema of
@@ -41,11 +46,39 @@ type Staged struct {
 
 	conn  *pgx.Conn
 	place string // the schema that will have the tables
+	label string
+}
+
+// CheckStage returns the error that Stage would return now, and changes nothing. label is that of
+// an interrupted process, as Staged.Label returns it.
+func CheckStage(ctx context.Context, address string) (label string, err error) {
+	s, err := prepare(ctx, address)
+	if err != nil {
+		return "", err
+	}
+	return s.label, s.conn.Close(ctx)
 }
 
 // Stage begins to make a store at an address, with empty tables. The database has to be empty;
 // other databases of the server do not matter.
-func Stage(ctx context.Context, address string) (_ *Staged, err error) {
+func Stage(ctx context.Context, address string) (*Staged, error) {
+	s, err := prepare(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	err = s.empty(ctx)
+	if err == nil {
+		err = s.makeTables(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(withoutSecrets(err, address), s.Close())
+	}
+	return s, nil
+}
+
+// prepare connects to a database, locks it against others who make a store there, and checks
+// that it can have one.
+func prepare(ctx context.Context, address string) (_ *Staged, err error) {
 	defer func() { err = withoutSecrets(err, address) }()
 	if path, err := FilePath(address); err != nil || path != "" {
 		return nil, errors.Join(err, fmt.Errorf("%w: %s is no address of PostgreSQL", ErrUnusable, Redacted(address)))
@@ -62,17 +95,17 @@ func Stage(ctx context.Context, address string) (_ *Staged, err error) {
 		return nil, fmt.Errorf("reach PostgreSQL: %w", err)
 	}
 	s := &Staged{URL: u.String(), conn: conn}
-	if err := s.begin(ctx); err != nil {
+	if err := s.check(ctx); err != nil {
 		return nil, errors.Join(err, conn.Close(context.WithoutCancel(ctx)))
-	}
-	if err := s.makeTables(ctx); err != nil {
-		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-// begin locks the database against others who do the same, and makes an empty schema.
-func (s *Staged) begin(ctx context.Context) error {
+// check locks the database, and returns an error if no store can be made there.
+func (s *Staged) check(ctx context.Context) error {
+	if _, err := s.conn.Exec(ctx, fmt.Sprintf(withoutLimits, false)+`; SET client_encoding = 'UTF8'`, pgx.QueryExecModeSimpleProtocol); err != nil {
+		return fmt.Errorf("lift the limits of the connection: %w", err)
+	}
 	var locked bool
 	if err := s.conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1)`, int64(stagedLock)).Scan(&locked); err != nil {
 		return fmt.Errorf("lock the database: %w", err)
@@ -80,22 +113,70 @@ func (s *Staged) begin(ctx context.Context) error {
 	if !locked {
 		return ErrStaging
 	}
-	if err := s.conn.QueryRow(ctx, selectPlace).Scan(&s.place); err != nil {
+	var mayMake, mayMove bool
+	if err := s.conn.QueryRow(ctx, selectPlace).Scan(&s.place, &mayMake, &mayMove); err != nil {
 		return fmt.Errorf("find the schema of the store: %w", err)
 	}
-	if s.place == "" {
+	switch {
+	case s.place == "":
 		return fmt.Errorf("%w: its search_path names no schema that exists", ErrUnusable)
+	case !mayMake:
+		return fmt.Errorf("%w: it may not make schemas in the database: GRANT CREATE ON DATABASE, or use its owner", ErrRight)
+	case !mayMove:
+		return fmt.Errorf("%w: it may not make tables in schema %s: GRANT CREATE ON SCHEMA, or use its owner", ErrRight, s.place)
 	}
 	if err := s.checkEmpty(ctx, s.conn); err != nil {
 		return err
 	}
-	for _, statement := range []string{
-		`SET statement_timeout = 0`, `SET client_encoding = 'UTF8'`,
-		`DROP SCHEMA IF EXISTS ` + stagedSchema + ` CASCADE`, `CREATE SCHEMA ` + stagedSchema,
-	} {
-		if _, err := s.conn.Exec(ctx, statement); err != nil {
-			return fmt.Errorf("make schema %s, for which the user needs the right to create in the database: %w", stagedSchema, err)
+	if err := s.conn.QueryRow(ctx, selectLabel).Scan(&s.label); err != nil {
+		return fmt.Errorf("look for an interrupted restore: %w", err)
+	}
+	return nil
+}
+
+// empty replaces the schema by an empty one with the same label.
+func (s *Staged) empty(ctx context.Context) error {
+	err := pgx.BeginFunc(ctx, s.conn, func(t pgx.Tx) error {
+		if _, err := t.Exec(ctx, `DROP SCHEMA IF EXISTS `+stagedSchema+` CASCADE`); err != nil {
+			return err
 		}
+		if _, err := t.Exec(ctx, `CREATE SCHEMA `+stagedSchema); err != nil {
+			return err
+		}
+		return s.comment(ctx, t, s.label)
+	})
+	if err != nil {
+		return fmt.Errorf("make schema %s: %w", stagedSchema, err)
+	}
+	return nil
+}
+
+// comment writes a label where the server keeps it as long as the schema is there.
+func (s *Staged) comment(ctx context.Context, q interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}, label string) error {
+	_, err := q.Exec(ctx, `COMMENT ON SCHEMA `+stagedSchema+` IS '`+strings.ReplaceAll(label, "'", "''")+`'`)
+	return err
+}
+
+// Label returns what SetLabel was last given for what is staged here, by an interrupted process
+// perhaps. It is empty otherwise, and always after a Commit.
+func (s *Staged) Label() string { return s.label }
+
+// SetLabel gives what is staged a label, without apostrophes or backslashes, that outlives this
+// process until a Commit.
+func (s *Staged) SetLabel(ctx context.Context, label string) error {
+	if err := s.comment(ctx, s.conn, label); err != nil {
+		return fmt.Errorf("label schema %s: %w", stagedSchema, err)
+	}
+	s.label = label
+	return nil
+}
+
+// Ping asks the server for nothing, so that nothing between takes the connection for unused.
+func (s *Staged) Ping(ctx context.Context) error {
+	if err := s.conn.Ping(ctx); err != nil {
+		return fmt.Errorf("ask whether the database is still there: %w", err)
 	}
 	return nil
 }
@@ -187,15 +268,21 @@ func (s *Staged) Commit(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("put the store in its place: %w", err)
 	}
+	s.label = ""
 	return nil
 }
 
-// Close removes what is staged, unless Commit has succeeded, and disconnects.
+// Close removes what is staged but its label, unless Commit has succeeded, and disconnects.
 func (s *Staged) Close() error {
 	ctx := context.Background()
-	_, err := s.conn.Exec(ctx, `DROP SCHEMA IF EXISTS `+stagedSchema+` CASCADE`)
+	var err error
+	if s.label != "" {
+		err = s.empty(ctx)
+	} else {
+		_, err = s.conn.Exec(ctx, `DROP SCHEMA IF EXISTS `+stagedSchema+` CASCADE`)
+	}
 	if err != nil {
-		err = fmt.Errorf("remove schema %s, which the next restore does, too: %w", stagedSchema, err)
+		err = fmt.Errorf("remove what is in schema %s, which the next restore does, too: %w", stagedSchema, err)
 	}
 	return errors.Join(err, s.conn.Close(ctx))
 }

@@ -16,12 +16,31 @@ import (
 // gooseTable is the table in which goose keeps the number of the schema.
 const gooseTable = "goose_db_version"
 
+// rewriteLock is the key of the advisory lock of a database that each snapshot shares and that
+// who rewrites the tables has alone. Without it, VACUUM FULL would wait for the snapshot, and
+// everybody who needs the table would wait for VACUUM FULL.
+const rewriteLock = 0x66756c6775726977
+
 const (
-	// A snapshot is read as long as the copy takes, whatever limits the server has for others.
-	beginSnapshot = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL client_encoding = 'UTF8'`
+	// withoutLimits lifts the limits that a server may have for others, for a transaction or a
+	// session. A server knows not all of them.
+	withoutLimits = `SELECT set_config(name, '0', %t) FROM pg_settings
+WHERE name IN ('statement_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout', 'idle_session_timeout')`
+	beginSnapshot = `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL client_encoding = 'UTF8'`
+	shareRewrite  = `SELECT pg_try_advisory_xact_lock_shared(%d)`
+	aloneRewrite  = `SELECT pg_try_advisory_lock($1)`
+	endRewrite    = `SELECT pg_advisory_unlock($1)`
 	selectTables  = `SELECT tablename FROM pg_tables WHERE schemaname = current_schema() AND tablename <> '` + gooseTable + `' ORDER BY tablename`
 	selectColumns = `SELECT a.attname FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = current_schema() AND c.relname = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`
+)
+
+// Errors of a snapshot and of a rewrite, of which only one is possible at a time.
+var (
+	// ErrRewritten means that a store's tables are being rewritten.
+	ErrRewritten = errors.New("its tables are being rewritten (forget --rewrite): try again when that has ended")
+	// ErrSnapshot means that the tables can't be rewritten now.
+	ErrSnapshot = errors.New("a backup runs, or another rewrite: try again when that has ended")
 )
 
 // CopiedTable says what a copy of a table has. The keys of its JSON are part of the format of
@@ -33,11 +52,12 @@ type CopiedTable struct {
 }
 
 // Snapshot is a PostgreSQL database as it was at one moment. It blocks no writer and sees
-// nothing of what others write; only changes of tables themselves (VACUUM FULL, DROP) wait for
-// it. As long as it is open, the server keeps the rows that others remove.
+// nothing of what others write; Scrub refuses to rewrite tables meanwhile. As long as it is open,
+// the server keeps the rows that others remove.
 type Snapshot struct{ conn *sql.Conn }
 
-// TakeSnapshot begins to read a PostgreSQL database as it is now.
+// TakeSnapshot begins to read a PostgreSQL database as it is now. It returns ErrRewritten if its
+// tables are being rewritten.
 func TakeSnapshot(ctx context.Context, db DB) (*Snapshot, error) {
 	p, ok := db.(*postgres)
 	if !ok {
@@ -48,14 +68,35 @@ func TakeSnapshot(ctx context.Context, db DB) (*Snapshot, error) {
 		return nil, fmt.Errorf("take snapshot: %w", err)
 	}
 	s := &Snapshot{conn}
-	// The moment is that of the first query.
-	err = s.raw(func(c *pgconn.PgConn) error {
-		return c.Exec(ctx, beginSnapshot+`; SELECT 1 FROM pg_class LIMIT 1`).Close()
-	})
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("take snapshot: %w", err), conn.Close())
+	if err := s.begin(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("take snapshot: %w", err), s.Close())
 	}
 	return s, nil
+}
+
+// begin begins the transaction. The moment is that of its first query.
+func (s *Snapshot) begin(ctx context.Context) error {
+	var shared bool
+	err := s.raw(func(c *pgconn.PgConn) error {
+		results, err := c.Exec(ctx, beginSnapshot+`; `+fmt.Sprintf(withoutLimits, true)+`; `+fmt.Sprintf(shareRewrite, int64(rewriteLock))).ReadAll()
+		if err == nil {
+			shared = string(results[len(results)-1].Rows[0][0]) == "t"
+		}
+		return err
+	})
+	if err == nil && !shared {
+		err = ErrRewritten
+	}
+	return err
+}
+
+// Ping asks the server for nothing, so that nothing between takes the connection for unused.
+func (s *Snapshot) Ping(ctx context.Context) error {
+	err := s.raw(func(c *pgconn.PgConn) error { return c.Exec(ctx, `SELECT 1`).Close() })
+	if err != nil {
+		return fmt.Errorf("ask whether the snapshot is still there: %w", err)
+	}
+	return nil
 }
 
 // Read returns the connection that sees the database as it was.
