@@ -57,11 +57,20 @@ type origin interface {
 	address() string
 	// paths returns the files and directories that have to be there.
 	paths() []string
-	// copy writes copies of one moment into a directory.
-	copy(ctx context.Context, in string, m *Manifest) error
-	// read checks the copies, notes in the manifest what they are, and returns the blobs that
-	// they need. It is called after the blobs were taken.
-	read(ctx context.Context, in string, m *Manifest) (neededFiles, error)
+	// begin takes the rows as they are at one moment. What it writes goes into a directory.
+	begin(ctx context.Context, in string) (moment, error)
+}
+
+// moment is what an origin was at one moment.
+type moment interface {
+	// read notes in the manifest what the rows are, and returns the blobs that they need. It
+	// is called after the blobs were taken.
+	read(ctx context.Context, m *Manifest) (neededFiles, error)
+	// copy writes what is not in the directory yet.
+	copy(ctx context.Context, m *Manifest) error
+	// ping is called from time to time while blobs are taken.
+	ping(ctx context.Context) error
+	close() error
 }
 
 // Errors of this package. None of them gets better by waiting.
@@ -86,6 +95,7 @@ const (
 	lockFile      = "fulgurite-backup" // also says that the directory is one of backups
 	manifestFile  = "manifest.json"
 	forgottenFile = "forgotten.json"
+	forgottenLock = "forgotten.lock"
 	blobDirectory = "blobs"
 	databases     = "databases-" // begins the names of directories
 	storeFile     = "fulgurite.db"
@@ -115,29 +125,46 @@ type Report struct {
 	Seconds float64 `json:"seconds"`
 }
 
+// Options are what Write and WriteFleet are told besides where. All may be left out.
+type Options struct {
+	// Release names the program that makes the backup.
+	Release string
+	// Begun is called with the absolute path of the directory once it is one of backups, before
+	// anything is copied. Who notes the path there can tell the backup all that is forgotten
+	// from then on. An error ends the backup.
+	Begun func(directory string) error
+	// Tell is called from time to time.
+	Tell func(Progress)
+	// reached is called after each stage. If it fails, all is left as after a kill.
+	reached func(stage string) error
+}
+
 // writer makes one backup.
 type writer struct {
+	Options
+
 	directory string
 	from      origin
 	fromBlobs string // the directory of the source
-	release   string
 	source    *blob.Store
 	target    *blob.Store
-	blobs     map[string]int64 // the size of each blob that the source had
+	earlier   map[string]int64 // the size of each blob that the source had before the moment
+	blobs     map[string]int64 // that it had directly after it
+	progress  *progress
 	report    Report
-	reached   func(stage string) error
 }
 
 // Write makes a backup of a stack's directory in another directory, which is made if it is
-// absent. release names the program that does it.
-func Write(ctx context.Context, directory string, from Places, release string) (Report, error) {
-	return write(ctx, directory, from, release, func(string) error { return nil })
+// absent.
+func Write(ctx context.Context, directory string, from Places, o Options) (Report, error) {
+	return newWriter(directory, from, from.Blobs, o).run(ctx)
 }
 
-// write is Write with a function that is called after each stage. If the function fails, all
-// is left as after a kill.
-func write(ctx context.Context, directory string, from Places, release string, reached func(stage string) error) (Report, error) {
-	return writer{directory: directory, from: from, fromBlobs: from.Blobs, release: release, reached: reached}.run(ctx)
+func newWriter(directory string, from origin, blobs string, o Options) writer {
+	if o.reached == nil {
+		o.reached = func(string) error { return nil }
+	}
+	return writer{Options: o, directory: directory, from: from, fromBlobs: blobs, progress: newProgress(o.Tell)}
 }
 
 // run makes the backup.
@@ -153,7 +180,13 @@ func (w writer) run(ctx context.Context) (_ Report, err error) {
 		return Report{}, fmt.Errorf("back up to %s: %w", directory, err)
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	if err := w.write(ctx); err != nil {
+	if w.Begun != nil {
+		err = w.Begun(directory)
+	}
+	if err == nil {
+		err = w.write(ctx)
+	}
+	if err != nil {
 		return Report{}, fmt.Errorf("back up to %s: %w", directory, err)
 	}
 	w.report.Seconds = time.Since(began).Seconds()
@@ -285,33 +318,25 @@ func (w *writer) write(ctx context.Context) error {
 
 // try makes a backup. It returns false if blobs were removed meanwhile that it needs.
 func (w *writer) try(ctx context.Context) (done bool, err error) {
-	w.blobs = map[string]int64{}
-	// Most blobs are copied before the databases. So few can go between the copy of the
-	// databases and that of the rest.
-	if err := w.takeBlobs(ctx, "first blobs"); err != nil {
+	// Most blobs are copied before the moment. So few can go between the moment and the copy of
+	// the rest.
+	if w.earlier, err = w.takeBlobs(ctx, "first blobs", nil); err != nil {
 		return false, err
 	}
-	m := Manifest{Format: format, Kind: w.from.kind(), Release: w.release, Databases: databases + time.Now().UTC().Format("20060102-150405-") + rand.Text()[:8], Began: time.Now().UTC()}
+	m := Manifest{Format: format, Kind: w.from.kind(), Release: w.Release, Databases: databases + time.Now().UTC().Format("20060102-150405-") + rand.Text()[:8], Began: time.Now().UTC()}
 	in := filepath.Join(w.directory, m.Databases)
-	if err := os.Mkdir(in, 0o755); err != nil {
+	if err := os.Mkdir(in, 0o700); err != nil {
 		return false, err
 	}
-	err = w.from.copy(ctx, in, &m)
-	if err == nil {
-		err = w.reached("databases")
-	}
-	if err == nil {
-		err = w.takeBlobs(ctx, "blobs")
-	}
-	if err != nil {
-		return false, err
-	}
-	complete, err := w.describe(ctx, in, &m)
+	complete, err := w.copy(ctx, in, &m)
 	if err != nil {
 		return false, err
 	}
 	if !complete {
 		return false, os.RemoveAll(in)
+	}
+	if err := w.describe(ctx, in, &m); err != nil {
+		return false, err
 	}
 	// What was forgotten while the backup was made may still be in it.
 	if err := w.noteForgotten(ctx, m.Store); err != nil {
@@ -324,68 +349,102 @@ func (w *writer) try(ctx context.Context) (done bool, err error) {
 	return true, w.clean(ctx, m)
 }
 
-// takeBlobs copies all blobs that the directory lacks, and notes all that there are. Those
-// that are removed meanwhile it leaves out.
-func (w *writer) takeBlobs(ctx context.Context, stage string) error {
-	err := w.source.List(ctx, func(digest string, size int64) error {
-		if known, ok := w.blobs[digest]; ok && known == size {
-			return nil
-		}
-		taken, err := w.target.Take(ctx, w.source, digest)
-		if errors.Is(err, blob.ErrNotFound) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		w.blobs[digest] = size
-		if taken {
-			w.report.NewFiles, w.report.NewBytes = w.report.NewFiles+1, w.report.NewBytes+size
-			return w.reached("a blob")
-		}
-		return nil
-	})
-	if err == nil {
-		err = w.target.Sync()
-	}
+// copy writes the rows of one moment, and the blobs that there were directly after it: a blob of
+// a later run would stay in a restored directory when that run was forgotten. complete is false
+// if a blob is missing that the source had at the moment.
+func (w *writer) copy(ctx context.Context, in string, m *Manifest) (complete bool, err error) {
+	now, err := w.from.begin(ctx, in)
 	if err != nil {
-		return err
+		return false, err
 	}
-	return w.reached(stage)
+	defer func() { err = errors.Join(err, now.close()) }()
+	if err := w.reached("moment"); err != nil {
+		return false, err
+	}
+	if w.blobs, err = w.takeBlobs(ctx, "blobs", now.ping); err != nil {
+		return false, err
+	}
+	files, err := now.read(ctx, m)
+	if err != nil {
+		return false, err
+	}
+	if complete, err := w.hasAll(ctx, files); err != nil || !complete {
+		return false, err
+	}
+	return true, now.copy(ctx, m)
 }
 
-// describe checks the copies of the databases and writes down what the backup has. complete
-// is false if a blob is missing that the stack's directory had when its rows were copied.
-func (w *writer) describe(ctx context.Context, in string, m *Manifest) (complete bool, err error) {
-	files, err := w.from.read(ctx, in, m)
+// takeBlobs copies all blobs that there are now and that the directory lacks. Those that are
+// added or removed meanwhile it leaves out. It returns the sizes of those that it took or had.
+func (w *writer) takeBlobs(ctx context.Context, stage string, ping func(context.Context) error) (map[string]int64, error) {
+	listed := map[string]int64{}
+	err := w.source.List(ctx, func(digest string, size int64) error {
+		listed[digest] = size
+		return nil
+	})
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	missing, err := firstMissing(ctx, files, w.target, func(digest string) (bool, error) { _, ok := w.blobs[digest]; return ok, nil })
-	if err != nil {
-		return false, err
-	}
-	if missing != nil {
-		now, err := missingNow(ctx, w.from.address(), w.source)
+	w.progress.begin(Progress{Blobs: len(listed)}, ping)
+	for _, digest := range slices.Sorted(maps.Keys(listed)) {
+		taken, err := w.target.Take(ctx, w.source, digest)
+		if errors.Is(err, blob.ErrNotFound) {
+			delete(listed, digest)
+			continue
+		}
+		if err == nil && taken {
+			w.report.NewFiles, w.report.NewBytes = w.report.NewFiles+1, w.report.NewBytes+listed[digest]
+			err = w.reached("a blob")
+		}
+		if err == nil {
+			err = w.progress.add(ctx, listed[digest])
+		}
 		if err != nil {
-			return false, err
+			return nil, err
 		}
-		if now != nil && now.Digest == missing.Digest {
-			return false, fmt.Errorf("%w: %s lacks %s of %s: put the file back, from an earlier backup perhaps, or remove what needs it with prune or forget", ErrDamaged, w.fromBlobs, missing.Digest, missing.For)
-		}
-		return false, nil
 	}
+	if err := w.target.Sync(); err != nil {
+		return nil, err
+	}
+	return listed, w.reached(stage)
+}
+
+// hasAll reports whether the blobs that rows need were taken. One that was removed after the
+// moment may have been taken before it.
+func (w *writer) hasAll(ctx context.Context, files neededFiles) (bool, error) {
+	missing, err := firstMissing(ctx, files, w.target, func(digest string) (bool, error) {
+		if _, ok := w.blobs[digest]; ok {
+			return true, nil
+		}
+		size, ok := w.earlier[digest]
+		if ok {
+			w.blobs[digest] = size
+		}
+		return ok, nil
+	})
+	if err != nil || missing == nil {
+		return err == nil, err
+	}
+	now, err := missingNow(ctx, w.from.address(), w.source)
+	if err == nil && now != nil && now.Digest == missing.Digest {
+		err = fmt.Errorf("%w: %s lacks %s of %s: put the file back, from an earlier backup perhaps, or remove what needs it with prune or forget", ErrDamaged, w.fromBlobs, missing.Digest, missing.For)
+	}
+	return false, err
+}
+
+// describe writes down what the backup has.
+func (w *writer) describe(ctx context.Context, in string, m *Manifest) (err error) {
 	if err := w.writeList(filepath.Join(in, listFile), m); err != nil {
-		return false, err
+		return err
 	}
 	m.Files = map[string]File{}
 	for _, name := range m.Kind.files() {
 		if m.Files[name], err = fileOf(ctx, filepath.Join(in, name)); err != nil {
-			return false, err
+			return err
 		}
 	}
 	m.Ended = time.Now().UTC()
-	return true, errors.Join(syncPath(in), w.reached("description"))
+	return errors.Join(syncPath(in), w.reached("description"))
 }
 
 // readStore reads what the manifest says of a copy of the store, and the blobs that the copy

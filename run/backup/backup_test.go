@@ -25,6 +25,8 @@ import (
 	"github.com/fulgurite/fulgurite/store/blob"
 )
 
+var options = backup.Options{Release: "test"}
+
 // directory is one as a stack has it, but that an SQLite file with a counter stands for
 // Temporal's database.
 type directory struct {
@@ -85,7 +87,7 @@ func (d directory) remove(digest string) {
 
 func (d directory) backup(to string) backup.Report {
 	d.t.Helper()
-	r, err := backup.Write(d.t.Context(), to, places(d.path), "test")
+	r, err := backup.Write(d.t.Context(), to, places(d.path), options)
 	require.NoError(d.t, err)
 	return r
 }
@@ -224,7 +226,7 @@ var errKilled = errors.New("killed")
 
 func TestAKilledBackupLeavesTheOneBeforeIt(t *testing.T) {
 	t.Parallel()
-	for _, stage := range []string{"a blob", "first blobs", "databases", "blobs", "description", "manifest"} {
+	for _, stage := range []string{"a blob", "first blobs", "moment", "blobs", "description", "manifest"} {
 		t.Run(stage, func(t *testing.T) {
 			t.Parallel()
 			d := open(t, filepath.Join(t.TempDir(), "state"))
@@ -239,7 +241,7 @@ func TestAKilledBackupLeavesTheOneBeforeIt(t *testing.T) {
 				return nil
 			}
 			for range 3 {
-				_, err = backup.WriteUntil(t.Context(), to, places(d.path), "test", kill)
+				_, err = backup.Write(t.Context(), to, places(d.path), options.Until(kill))
 				if !errors.Is(err, errKilled) {
 					require.Equal(t, "a blob", stage, "each blob is taken once")
 				}
@@ -256,7 +258,7 @@ func TestAKilledBackupLeavesTheOneBeforeIt(t *testing.T) {
 			whole := len(files(t, to))
 			d.remove(gone)
 			d.run("second")
-			_, err = backup.WriteUntil(t.Context(), to, places(d.path), "test", kill)
+			_, err = backup.Write(t.Context(), to, places(d.path), options.Until(kill))
 			require.ErrorIs(t, err, errKilled)
 			r, err := restore(t, to)
 			require.NoError(t, err)
@@ -282,18 +284,18 @@ func TestABackupBeginsAgainIfBlobsThatItNeedsWereRemoved(t *testing.T) {
 	to := filepath.Join(t.TempDir(), "backup")
 	n := 0
 	var brief string
-	report, err := backup.WriteUntil(t.Context(), to, places(d.path), "test", func(stage string) error {
+	report, err := backup.Write(t.Context(), to, places(d.path), options.Until(func(stage string) error {
 		switch {
 		case stage == "first blobs" && n == 0:
 			n++
 			brief = d.run("brief")
-		case stage == "databases" && n == 1:
+		case stage == "moment" && n == 1:
 			n++
 			require.NoError(t, d.store.SetSplits(t.Context(), "brief", nil))
 			d.remove(brief)
 		}
 		return nil
-	})
+	}))
 	require.NoError(t, err)
 	require.Equal(t, 2, report.Tries)
 	r, err := restore(t, to)
@@ -311,7 +313,7 @@ func TestABackupOfADirectoryThatLacksBlobsIsRefused(t *testing.T) {
 	d.backup(to)
 	lost := d.run("second")
 	d.remove(lost)
-	_, err := backup.Write(t.Context(), to, places(d.path), "test")
+	_, err := backup.Write(t.Context(), to, places(d.path), options)
 	require.ErrorIs(t, err, backup.ErrDamaged)
 	require.ErrorContains(t, err, lost)
 	require.ErrorContains(t, err, "the tasks of run second")
@@ -403,7 +405,7 @@ func TestADamagedBackupIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			to := filepath.Join(t.TempDir(), "backup")
-			report, err := backup.Write(t.Context(), to, places(d.path), "test")
+			report, err := backup.Write(t.Context(), to, places(d.path), options)
 			require.NoError(t, err)
 			one.damage(t, to, report.Manifest)
 			_, err = restore(t, to)
@@ -449,17 +451,17 @@ func TestOnlyDirectoriesWithNothingElseAreUsed(t *testing.T) {
 	d.run("first")
 	other := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(other, "thesis.tex"), nil, 0o644))
-	_, err := backup.Write(t.Context(), other, places(d.path), "test")
+	_, err := backup.Write(t.Context(), other, places(d.path), options)
 	require.ErrorIs(t, err, backup.ErrPlace)
 	require.ErrorContains(t, err, "thesis.tex")
-	_, err = backup.Write(t.Context(), d.path, places(d.path), "test")
+	_, err = backup.Write(t.Context(), d.path, places(d.path), options)
 	require.ErrorIs(t, err, backup.ErrPlace)
 
 	to := filepath.Join(t.TempDir(), "backup")
 	d.backup(to)
 	stranger := open(t, filepath.Join(t.TempDir(), "state"))
 	stranger.run("another")
-	_, err = backup.Write(t.Context(), to, places(stranger.path), "test")
+	_, err = backup.Write(t.Context(), to, places(stranger.path), options)
 	require.ErrorIs(t, err, backup.ErrPlace)
 	require.ErrorContains(t, err, d.id)
 	require.ErrorContains(t, err, stranger.id)
@@ -469,7 +471,7 @@ func TestOnlyDirectoriesWithNothingElseAreUsed(t *testing.T) {
 	_, err = source.Stage(t.Context(), other, places)
 	require.ErrorIs(t, err, backup.ErrPlace)
 	require.ErrorContains(t, err, "thesis.tex")
-	_, err = backup.Write(t.Context(), to, places(d.path), "test")
+	_, err = backup.Write(t.Context(), to, places(d.path), options)
 	require.ErrorIs(t, err, backup.ErrBusy, "while it is read")
 
 	empty := t.TempDir()

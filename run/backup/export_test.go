@@ -1,7 +1,10 @@
 package backup
 
-// WriteUntil is Write with a function that is called after each stage.
-var WriteUntil = write
+// Until returns options with a function that is called after each stage.
+func (o Options) Until(reached func(stage string) error) Options {
+	o.reached = reached
+	return o
+}
 
-// WriteFleetUntil is WriteFleet with a function that is called after each stage.
-var WriteFleetUntil = writeFleet
+// StageFleetUntil is StageFleet with a function that is called after each stage.
+var StageFleetUntil = (*Source).stageFleet

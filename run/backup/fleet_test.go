@@ -2,10 +2,12 @@ package backup_test
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,7 +82,7 @@ func (f fleet) run(name string) (tasks string) {
 
 func (f fleet) backup(to string) backup.Report {
 	f.t.Helper()
-	r, err := backup.WriteFleet(f.t.Context(), to, f.at, "test", nil)
+	r, err := backup.WriteFleet(f.t.Context(), to, f.at, options)
 	require.NoError(f.t, err)
 	return r
 }
@@ -93,6 +95,9 @@ func restoreFleet(t testing.TB, from string, to backup.Fleet) error {
 		return err
 	}
 	defer func() { require.NoError(t, source.Close()) }()
+	if err := source.CheckFleetTarget(t.Context(), to); err != nil {
+		return err
+	}
 	if err := source.Check(t.Context(), true); err != nil {
 		return err
 	}
@@ -101,6 +106,9 @@ func restoreFleet(t testing.TB, from string, to backup.Fleet) error {
 		return err
 	}
 	defer func() { require.NoError(t, made.Close()) }()
+	if err := made.TakeBlobs(t.Context()); err != nil {
+		return err
+	}
 	return made.Commit(t.Context())
 }
 
@@ -180,6 +188,7 @@ func TestAFleetComesBackAsItWas(t *testing.T) {
 	made, err := source.StageFleet(t.Context(), place, nil)
 	require.NoError(t, err)
 	require.Empty(t, cmp.Diff(was, contents(t, made.Store)))
+	require.NoError(t, made.TakeBlobs(t.Context()))
 	empty, err := store.Open(t.Context(), place.Store, nil)
 	require.NoError(t, err)
 	require.Error(t, empty.Ready(t.Context()), "nobody finds it before it has its place")
@@ -262,13 +271,13 @@ INSERT INTO versions (run, policy, number, parent, manifest, weights, batch, fin
 	}
 	n := before
 	to := filepath.Join(t.TempDir(), "backup")
-	report, err := backup.WriteFleetUntil(t.Context(), to, f.at, "test", nil, func(stage string) error {
+	report, err := backup.WriteFleet(t.Context(), to, f.at, options.Until(func(stage string) error {
 		if stage == "a table" {
 			write(n)
 			n++
 		}
 		return nil
-	})
+	}))
 	require.NoError(t, err)
 	require.Equal(t, before+report.Manifest.Tables, n)
 	r := restored(t, to)
@@ -294,7 +303,7 @@ func TestTheNextBackupOfAFleetCopiesOnlyNewBlobs(t *testing.T) {
 
 func TestAKilledBackupOfAFleetLeavesTheOneBeforeIt(t *testing.T) {
 	t.Parallel()
-	for _, stage := range []string{"a blob", "first blobs", "a table", "databases", "blobs", "description", "manifest"} {
+	for _, stage := range []string{"a blob", "first blobs", "moment", "blobs", "a table", "description", "manifest"} {
 		t.Run(stage, func(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t)
@@ -306,14 +315,14 @@ func TestAKilledBackupOfAFleetLeavesTheOneBeforeIt(t *testing.T) {
 				}
 				return nil
 			}
-			_, err := backup.WriteFleetUntil(t.Context(), to, f.at, "test", nil, kill)
+			_, err := backup.WriteFleet(t.Context(), to, f.at, options.Until(kill))
 			require.ErrorIs(t, err, errKilled)
 			if stage != "manifest" {
 				require.ErrorIs(t, restoreFleet(t, to, emptyPlace(t)), backup.ErrNone)
 			}
 			f.backup(to)
 			f.run("second")
-			_, err = backup.WriteFleetUntil(t.Context(), to, f.at, "test", nil, kill)
+			_, err = backup.WriteFleet(t.Context(), to, f.at, options.Until(kill))
 			require.ErrorIs(t, err, errKilled)
 			want := []string{"first"}
 			if stage == "manifest" {
@@ -335,18 +344,18 @@ func TestABackupOfAFleetBeginsAgainIfBlobsThatItNeedsWereRemoved(t *testing.T) {
 	to := filepath.Join(t.TempDir(), "backup")
 	n := 0
 	var brief string
-	report, err := backup.WriteFleetUntil(t.Context(), to, f.at, "test", nil, func(stage string) error {
+	report, err := backup.WriteFleet(t.Context(), to, f.at, options.Until(func(stage string) error {
 		switch {
 		case stage == "first blobs" && n == 0:
 			n++
 			brief = f.run("brief")
-		case stage == "databases" && n == 1:
+		case stage == "moment" && n == 1:
 			n++
 			require.NoError(t, f.store.SetSplits(t.Context(), "brief", nil))
 			require.NoError(t, f.blobs.Remove(t.Context(), brief))
 		}
 		return nil
-	})
+	}))
 	require.NoError(t, err)
 	require.Equal(t, 2, report.Tries)
 	r := restored(t, to)
@@ -355,7 +364,7 @@ func TestABackupOfAFleetBeginsAgainIfBlobsThatItNeedsWereRemoved(t *testing.T) {
 	require.Empty(t, run.Splits)
 	// The blob of a run that is still there was lost.
 	require.NoError(t, f.blobs.Remove(t.Context(), f.run("second")))
-	_, err = backup.WriteFleet(t.Context(), to, f.at, "test", nil)
+	_, err = backup.WriteFleet(t.Context(), to, f.at, options)
 	require.ErrorIs(t, err, backup.ErrDamaged)
 	require.ErrorContains(t, err, "the tasks of run second")
 }
@@ -375,8 +384,10 @@ func TestADatabaseThatIsNotEmptyIsNotRestoredTo(t *testing.T) {
 	}{
 		{backup.Fleet{Store: other.at.Store, Blobs: filepath.Join(t.TempDir(), "new")}, backup.ErrDatabase, `it is not empty: its schema public has "actions"`},
 		{f.at, backup.ErrDatabase, "it is not empty"},
-		{backup.Fleet{Store: emptyPlace(t).Store, Blobs: other.at.Blobs}, backup.ErrPlace, "it has the blobs of another store"},
-		{backup.Fleet{Store: emptyPlace(t).Store, Blobs: unowned(t)}, backup.ErrPlace, "no file says whose they are"},
+		{backup.Fleet{Store: emptyPlace(t).Store, Blobs: other.at.Blobs}, backup.ErrPlace, "give one that is empty"},
+		{backup.Fleet{Store: emptyPlace(t).Store, Blobs: f.at.Blobs}, backup.ErrPlace, "give one that is empty"},
+		{backup.Fleet{Store: emptyPlace(t).Store, Blobs: unowned(t)}, backup.ErrPlace, "give one that is empty"},
+		{backup.Fleet{Store: withoutRight(t), Blobs: filepath.Join(t.TempDir(), "new")}, backup.ErrDatabase, "it may not make schemas in the database"},
 	} {
 		err := restoreFleet(t, to, c.to)
 		require.ErrorIs(t, err, c.want)
@@ -391,6 +402,26 @@ func TestADatabaseThatIsNotEmptyIsNotRestoredTo(t *testing.T) {
 	_, err = source.StageFleet(t.Context(), backup.Fleet{Store: "postgres://ada:secret@127.0.0.1:1/none", Blobs: filepath.Join(t.TempDir(), "blobs")}, nil)
 	require.Error(t, err)
 	require.NotContains(t, err.Error(), "secret")
+}
+
+// withoutRight returns the address of an empty database in which its user may not make schemas.
+func withoutRight(t testing.TB) string {
+	t.Helper()
+	address := emptyPlace(t).Store
+	db := tablesAt(t, address)
+	role := "weak_" + strings.ToLower(rand.Text())
+	_, err := db.ExecContext(t.Context(), "CREATE ROLE "+role+" LOGIN; GRANT CREATE, USAGE ON SCHEMA public TO "+role)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, err := db.ExecContext(context.Background(), "DROP OWNED BY "+role+"; DROP ROLE "+role)
+		require.NoError(t, err)
+	})
+	u, err := url.Parse(address)
+	require.NoError(t, err)
+	query := u.Query()
+	query.Set("user", role)
+	u.User, u.RawQuery = url.User(role), query.Encode()
+	return u.String()
 }
 
 // unowned returns a directory with a blob that does not say whose it is.
@@ -497,7 +528,7 @@ func TestABackupOfAFleetOfAnotherReleaseIsRefused(t *testing.T) {
 	// Nor is a store of another release backed up.
 	_, err := f.db.ExecContext(t.Context(), "UPDATE goose_db_version SET version_id = 9999 WHERE version_id > 0")
 	require.NoError(t, err)
-	_, err = backup.WriteFleet(t.Context(), to, f.at, "test", nil)
+	_, err = backup.WriteFleet(t.Context(), to, f.at, options)
 	require.ErrorIs(t, err, store.ErrUnusable)
 	require.ErrorContains(t, err, "it has schema 9999, of a newer release")
 }
@@ -534,15 +565,15 @@ func TestABackupKnowsWhatWasForgottenWhileItWasMade(t *testing.T) {
 	f := newFleet(t)
 	f.run("first")
 	to := filepath.Join(t.TempDir(), "backup")
-	_, err := backup.WriteFleetUntil(t.Context(), to, f.at, "test", nil, func(stage string) error {
-		if stage != "databases" {
+	_, err := backup.WriteFleet(t.Context(), to, f.at, options.Until(func(stage string) error {
+		if stage != "moment" {
 			return nil
 		}
 		run, err := f.store.Run(t.Context(), "first")
 		require.NoError(t, err)
 		_, _, err = f.store.BeginForgetting(t.Context(), run, record.Forgotten{Run: "first", What: record.ForgottenUser, Task: "ab12/1", By: "ann"})
 		return err
-	})
+	}))
 	require.NoError(t, err)
 	source, err := backup.Open(to)
 	require.NoError(t, err)

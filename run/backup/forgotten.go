@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
@@ -64,18 +65,29 @@ func ReadForgotten(path string) (f Forgotten, err error) {
 }
 
 // Note adds what was forgotten of a store to the file of a backup's directory, so that a
-// later restore repeats it. It refuses a directory without a backup of the store.
-func Note(directory, id string, stones []record.Forgotten) (err error) {
-	lock, err := lockDirectory(directory, true)
-	if err != nil {
+// later restore repeats it, also while a backup or a restore uses the directory. It refuses a
+// directory without backups of the store.
+func Note(directory, id string, stones []record.Forgotten) error {
+	if _, err := os.Stat(filepath.Join(directory, lockFile)); err != nil {
+		if isAbsent(err) {
+			err = ErrNone
+		}
 		return err
 	}
-	defer func() { err = errors.Join(err, lock.Close()) }()
 	return addForgotten(directory, id, stones)
 }
 
-// addForgotten adds tombstones to the file, which keeps those that it has.
-func addForgotten(directory, id string, stones []record.Forgotten) error {
+// addForgotten adds tombstones to the file, which keeps those that it has. It waits for others
+// who do the same, which takes them moments.
+func addForgotten(directory, id string, stones []record.Forgotten) (err error) {
+	lock, err := os.OpenFile(filepath.Join(directory, forgottenLock), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Close()) }() // which ends the lock
+	if err := waitForLock(lock); err != nil {
+		return err
+	}
 	path := filepath.Join(directory, forgottenFile)
 	f, err := ReadForgotten(path)
 	switch {
@@ -94,6 +106,19 @@ func addForgotten(directory, id string, stones []record.Forgotten) error {
 		f.Forgotten = append(f.Forgotten, one)
 	}
 	return writeJSON(path, f)
+}
+
+// waitForLock locks a file alone, until it is closed.
+func waitForLock(f *os.File) error {
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, syscall.EINTR) { // by a signal to this process
+			return fmt.Errorf("lock %s: %w", f.Name(), err)
+		}
+	}
 }
 
 // ToRepeat returns what has to be forgotten again in a store that was restored: of the

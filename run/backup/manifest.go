@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,8 +34,9 @@ type Manifest struct {
 	Release string `json:"release"` // of the program that wrote it
 	Schema  int    `json:"schema"`  // of the store
 	Store   string `json:"store"`   // the store's id
-	// Mark is the number of the store's moment, which Temporal's database has, too. It is 0 for
-	// a fleet.
+	// Mark is the number of the store's moment, which Temporal's database in a stack's backup
+	// has, too. It says nothing of a fleet's, and is negative if that was restored and nobody has
+	// compared it with Temporal yet.
 	Mark int64 `json:"mark"`
 	// Began is before the moment of the databases, and Ended after it.
 	Began time.Time `json:"began"`
@@ -80,6 +82,7 @@ func readManifest(directory string) (m Manifest, err error) {
 	if !strings.HasPrefix(m.Databases, databases) || m.Databases != filepath.Base(m.Databases) || m.Store == "" {
 		return m, fmt.Errorf("%w: %s does not name the databases and the store", ErrDamaged, path)
 	}
+	m.Kind = cmp.Or(m.Kind, KindStack) // there was no other kind once
 	if m.Kind != KindStack && m.Kind != KindFleet {
 		return m, fmt.Errorf("%w: %s has kind %q, and this program knows %q and %q", ErrRelease, path, m.Kind, KindStack, KindFleet)
 	}
@@ -120,12 +123,18 @@ func named(text []byte, batch string) (out []string) {
 	return out
 }
 
+// isAbsent reports whether err means that there is no such file, or no directory that could have
+// it.
+func isAbsent(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+}
+
 // lockDirectory takes a directory of backups for this process, alone if it writes. The lock
 // is the kernel's and ends with the returned file or with the process.
 func lockDirectory(directory string, alone bool) (*os.File, error) {
 	path := filepath.Join(directory, lockFile)
 	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+	if isAbsent(err) {
 		return nil, ErrNone
 	}
 	if err != nil {

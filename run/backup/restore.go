@@ -16,7 +16,8 @@ import (
 	"github.com/fulgurite/fulgurite/store/blob"
 )
 
-// Source is a complete backup that is being read. Nobody writes to its directory meanwhile.
+// Source is a complete backup that is being read. Meanwhile nobody makes another one in its
+// directory; only what is forgotten may be added.
 type Source struct {
 	Manifest Manifest
 	// Forgotten is what was forgotten of the store, before the backup and after it, as far
@@ -53,6 +54,19 @@ func (s *Source) open() (err error) {
 	if err := s.Manifest.checkSchema(); err != nil {
 		return err
 	}
+	if err := s.ReadForgotten(); err != nil {
+		return err
+	}
+	path := filepath.Join(s.directory, blobDirectory)
+	if _, err := os.Stat(path); err != nil {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	s.blobs, err = blob.Open(path)
+	return err
+}
+
+// ReadForgotten reads again what was forgotten: others may add to it at any time.
+func (s *Source) ReadForgotten() error {
 	f, err := ReadForgotten(filepath.Join(s.directory, forgottenFile))
 	if err != nil {
 		return fmt.Errorf("%w: read what was forgotten: %w", ErrDamaged, err)
@@ -61,12 +75,7 @@ func (s *Source) open() (err error) {
 		return fmt.Errorf("%w: %s is of another store (%s, and the backup is of %s)", ErrDamaged, forgottenFile, f.Store, s.Manifest.Store)
 	}
 	s.Forgotten = f.Forgotten
-	path := filepath.Join(s.directory, blobDirectory)
-	if _, err := os.Stat(path); err != nil {
-		return fmt.Errorf("%w: %w", ErrDamaged, err)
-	}
-	s.blobs, err = blob.Open(path)
-	return err
+	return nil
 }
 
 // Close ends the reading.
@@ -205,7 +214,7 @@ func (s *Source) stage(ctx context.Context, directory string, to Places) error {
 	if err != nil {
 		return err
 	}
-	if err := s.takeBlobs(ctx, blobs); err != nil {
+	if err := s.takeBlobs(ctx, blobs, func(int64) error { return nil }); err != nil {
 		return err
 	}
 	if err := blobs.Claim(s.Manifest.Store); err != nil {
@@ -219,11 +228,13 @@ func (s *Source) stage(ctx context.Context, directory string, to Places) error {
 	return s.complete(ctx, to.Store, blobs)
 }
 
-// takeBlobs makes all blobs of the backup also those of a directory.
-func (s *Source) takeBlobs(ctx context.Context, to *blob.Store) error {
-	err := readList(s.path(listFile), func(digest string, _ int64) error {
-		_, err := to.Take(ctx, s.blobs, digest)
-		return err
+// takeBlobs makes all blobs of the backup also those of a directory. It calls taken after each.
+func (s *Source) takeBlobs(ctx context.Context, to *blob.Store, taken func(size int64) error) error {
+	err := readList(s.path(listFile), func(digest string, size int64) error {
+		if _, err := to.Take(ctx, s.blobs, digest); err != nil {
+			return err
+		}
+		return taken(size)
 	})
 	return errors.Join(err, to.Sync())
 }

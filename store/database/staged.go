@@ -103,7 +103,7 @@ func prepare(ctx context.Context, address string) (_ *Staged, err error) {
 
 // check locks the database, and returns an error if no store can be made there.
 func (s *Staged) check(ctx context.Context) error {
-	if _, err := s.conn.Exec(ctx, fmt.Sprintf(withoutLimits, false)+`; SET client_encoding = 'UTF8'`, pgx.QueryExecModeSimpleProtocol); err != nil {
+	if _, err := s.conn.Exec(ctx, fmt.Sprintf(withoutLimits, false)+`; SET client_encoding = 'UTF8'`); err != nil {
 		return fmt.Errorf("lift the limits of the connection: %w", err)
 	}
 	var locked bool
