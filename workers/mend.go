@@ -37,14 +37,14 @@ func (c *mendCommand) mend(ctx context.Context, p *process) error {
 	if err != nil {
 		return err
 	}
-	rewound, restarted, err := runstate.Mender{Client: client, Namespace: namespace, Store: records.Store}.Mend(ctx)
+	mended, err := runstate.Mender{Client: client, Namespace: namespace, Store: records.Store}.Mend(ctx)
 	if err != nil {
 		return fmt.Errorf("let runs go on from what is on record: %w", err)
 	}
 	if err := records.Store.SetMended(ctx); err != nil {
 		return err
 	}
-	p.log.Info("runs go on from what is on record once the other processes are started", zap.Strings("reset", rewound), zap.Strings("started again", restarted))
+	p.log.Info("runs go on from what is on record once the other processes are started", zap.Strings("reset", mended.Rewound), zap.Strings("started again", mended.Restarted), zap.Strings("forgotten runs removed from Temporal", mended.Removed))
 	return nil
 }
 

@@ -527,3 +527,16 @@ func TestWhatWasForgottenAfterABackupIsFoundByAnyRestore(t *testing.T) {
 	require.NoError(t, source.Close())
 	require.Empty(t, cmp.Diff(want, source.Forgotten))
 }
+
+// Releases before the first with backups of fleets wrote none.
+func TestAManifestWithoutKindIsOfAStack(t *testing.T) {
+	t.Parallel()
+	d := open(t, filepath.Join(t.TempDir(), "state"))
+	d.run("first")
+	to := filepath.Join(t.TempDir(), "backup")
+	d.backup(to)
+	changeManifest(t, to, func(m *backup.Manifest) { m.Kind = "" })
+	r, err := restore(t, to)
+	require.NoError(t, err)
+	require.Equal(t, []string{"first"}, r.names())
+}

@@ -23,6 +23,7 @@ import (
 	"github.com/fulgurite/fulgurite/run/backup"
 	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/store/blob"
+	"github.com/fulgurite/fulgurite/store/database"
 )
 
 // fleet has the records of a fleet: a store in PostgreSQL and its blobs.
@@ -369,6 +370,91 @@ func TestABackupOfAFleetBeginsAgainIfBlobsThatItNeedsWereRemoved(t *testing.T) {
 	require.ErrorContains(t, err, "the tasks of run second")
 }
 
+// What is forgotten later must not be in a backup whose store does not know it.
+func TestABackupOfAFleetHasTheBlobsOfItsMomentAndNoOthers(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.run("first")
+	before, collected := f.run("before"), f.run("collected")
+	to := filepath.Join(t.TempDir(), "backup")
+	forget := func(run, tasks string) {
+		t.Helper()
+		require.NoError(t, f.store.SetSplits(t.Context(), run, nil))
+		require.NoError(t, f.blobs.Remove(t.Context(), tasks))
+	}
+	var later []string
+	report, err := backup.WriteFleet(t.Context(), to, f.at, options.Until(func(stage string) error {
+		switch stage {
+		case "first blobs":
+			forget("before", before)
+		case "moment":
+			forget("collected", collected)
+		case "blobs":
+			later = append(later, f.run("later"))
+		case "a table":
+			later = append(later, f.run(fmt.Sprint("later", len(later))))
+		}
+		return nil
+	}))
+	require.NoError(t, err)
+	require.Equal(t, 1, report.Tries, "the blob was taken before it was removed")
+	require.Greater(t, len(later), 30)
+	r := restored(t, to)
+	require.Equal(t, []string{"first", "before", "collected"}, directory{t: t, store: r.store}.names())
+	has := func(digest string) bool {
+		t.Helper()
+		ok, err := r.blobs.Has(t.Context(), digest)
+		require.NoError(t, err)
+		return ok
+	}
+	require.True(t, has(collected))
+	require.False(t, has(before))
+	for _, digest := range later {
+		require.False(t, has(digest))
+	}
+}
+
+func TestOnlyTheOwnerReadsTheTablesOfABackup(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	to := filepath.Join(t.TempDir(), "backup")
+	in := filepath.Join(to, f.backup(to).Manifest.Databases)
+	stat, err := os.Stat(in)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o700), stat.Mode().Perm())
+	stat, err = os.Stat(filepath.Join(in, "runs.copy"))
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), stat.Mode().Perm())
+}
+
+// Otherwise a rewrite would wait for the backup, and everybody who writes for the rewrite.
+func TestTablesAreNotRewrittenWhileABackupIsMade(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.run("first")
+	to := filepath.Join(t.TempDir(), "backup")
+	refused := 0
+	_, err := backup.WriteFleet(t.Context(), to, f.at, options.Until(func(stage string) error {
+		if stage == "moment" {
+			require.ErrorContains(t, f.store.Scrub(t.Context(), true), "a backup runs")
+			require.NoError(t, f.store.Scrub(t.Context(), false))
+			refused++
+		}
+		return nil
+	}))
+	require.NoError(t, err)
+	require.Equal(t, 1, refused)
+	require.NoError(t, f.store.Scrub(t.Context(), true))
+
+	held := tablesAt(t, f.at.Store)
+	held.SetMaxOpenConns(1)
+	_, err = held.ExecContext(t.Context(), `SELECT pg_advisory_lock($1)`, int64(database.RewriteLock))
+	require.NoError(t, err)
+	_, err = backup.WriteFleet(t.Context(), to, f.at, options)
+	require.ErrorIs(t, err, backup.ErrBusy)
+	require.ErrorContains(t, err, "are being rewritten")
+}
+
 func TestADatabaseThatIsNotEmptyIsNotRestoredTo(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -447,13 +533,80 @@ func TestOneRestoreAtATimeAndWhatAKilledOneLeftIsReplaced(t *testing.T) {
 	defer func() { require.NoError(t, source.Close()) }()
 	made, err := source.StageFleet(t.Context(), place, nil)
 	require.NoError(t, err)
+	require.ErrorIs(t, restoreFleet(t, to, place), backup.ErrDatabase)
 	require.ErrorContains(t, restoreFleet(t, to, place), "another process restores to it")
+	require.NoError(t, made.TakeBlobs(t.Context()))
 	// The connection of a killed process ends, and its schema stays.
 	_, err = tablesAt(t, place.Store).ExecContext(t.Context(), `SELECT pg_terminate_backend(pid, 10000) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
 	require.NoError(t, err)
 	require.Error(t, made.Close())
+	// Nobody else gets what it left.
+	err = restoreFleet(t, to, backup.Fleet{Store: emptyPlace(t).Store, Blobs: place.Blobs})
+	require.ErrorIs(t, err, backup.ErrPlace)
+	require.ErrorContains(t, err, "is of another restore")
 	require.NoError(t, restoreFleet(t, to, place), "the blobs that it took are its own")
 	require.Equal(t, []string{"first"}, directory{t: t, store: openFleet(t, place).store}.names())
+	require.NoFileExists(t, filepath.Join(place.Blobs, "restoring"))
+}
+
+// The blobs of one backup are not those of the next one in the same directory.
+func TestARestoreOfAnotherBackupDoesNotUseWhatAnInterruptedOneLeft(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.run("first")
+	to := filepath.Join(t.TempDir(), "backup")
+	f.backup(to)
+	place := emptyPlace(t)
+	require.ErrorIs(t, stopRestore(t, to, place, "a blob"), errKilled)
+	f.backup(to)
+	require.ErrorContains(t, restoreFleet(t, to, place), "is of another restore")
+	require.NoError(t, os.RemoveAll(place.Blobs))
+	require.NoError(t, restoreFleet(t, to, place))
+}
+
+// stopRestore ends a restore with errKilled after a stage.
+func stopRestore(t testing.TB, from string, to backup.Fleet, stage string) error {
+	t.Helper()
+	source, err := backup.Open(from)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, source.Close()) }()
+	made, err := backup.StageFleetUntil(source, t.Context(), to, nil, func(reached string) error {
+		if reached == stage {
+			return errKilled
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { require.NoError(t, made.Close()) }()
+	if err := made.TakeBlobs(t.Context()); err != nil {
+		return err
+	}
+	return made.Commit(t.Context())
+}
+
+func TestAnInterruptedRestoreOfAFleetBeginsAgain(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.run("first")
+	f.run("second")
+	to := filepath.Join(t.TempDir(), "backup")
+	f.backup(to)
+	for _, stage := range []string{"a table", "mark", "a blob", "restored"} {
+		place := emptyPlace(t)
+		require.ErrorIs(t, stopRestore(t, to, place, stage), errKilled, stage)
+		empty, err := store.Open(t.Context(), place.Store, nil)
+		require.NoError(t, err)
+		require.Error(t, empty.Ready(t.Context()), stage)
+		require.NoError(t, empty.Close())
+		require.NoError(t, restoreFleet(t, to, place), stage)
+		r := openFleet(t, place)
+		require.Equal(t, []string{"first", "second"}, directory{t: t, store: r.store}.names(), stage)
+		missing, err := backup.Missing(t.Context(), r.store, r.blobs)
+		require.NoError(t, err)
+		require.Nil(t, missing, stage)
+	}
 }
 
 func TestADamagedBackupOfAFleetIsRefused(t *testing.T) {
@@ -559,7 +712,38 @@ func TestARestoredFleetKnowsWhatWasForgottenSince(t *testing.T) {
 	require.Equal(t, "ab12/1", again[0].Task)
 }
 
-// Nobody can tell a backup that is being made what is forgotten meanwhile.
+// A backup hears of what is forgotten from the moment on at which its directory is known, and a
+// restore until its end.
+func TestWhatIsForgottenMeanwhileIsNotedByABackupAndByARestore(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.run("first")
+	to := filepath.Join(t.TempDir(), "backup")
+	note := func(user string) {
+		t.Helper()
+		require.NoError(t, backup.Note(to, f.id, []record.Forgotten{{Run: "first", What: record.ForgottenUser, Task: user, By: "ann", Begun: time.Now().Add(time.Minute).UTC()}}))
+	}
+	with := options
+	with.Begun = func(directory string) error {
+		require.Equal(t, to, directory)
+		note("ab12/1")
+		return nil
+	}
+	_, err := backup.WriteFleet(t.Context(), to, f.at, with)
+	require.NoError(t, err)
+	source, err := backup.Open(to)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, source.Close()) }()
+	require.Len(t, source.Forgotten, 1)
+	note("ab12/2")
+	require.NoError(t, source.ReadForgotten())
+	require.Len(t, source.Forgotten, 2)
+	with.Begun = func(string) error { return errKilled }
+	_, err = backup.WriteFleet(t.Context(), filepath.Join(t.TempDir(), "other"), f.at, with)
+	require.ErrorIs(t, err, errKilled)
+}
+
+// Who forgets may not know the directory of a backup that is being made.
 func TestABackupKnowsWhatWasForgottenWhileItWasMade(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

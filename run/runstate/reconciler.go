@@ -7,16 +7,12 @@ import (
 	"fmt"
 	"time"
 
-	"go.temporal.io/api/common/v1"
-	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"go.uber.org/zap"
 
 	"github.com/fulgurite/fulgurite/record"
-	"github.com/fulgurite/fulgurite/spec"
-	"github.com/fulgurite/fulgurite/workflows"
 )
 
 // Store keeps the record of runs.
@@ -171,154 +167,4 @@ func (r Reconciler) endChildren(ctx context.Context, run record.Run) error {
 		}
 	}
 	return errors.Join(all...)
-}
-
-// Mender lets runs go on after one of the two databases, the record and Temporal's, came
-// from an earlier time than the other, or was lost. Whatever a run does twice comes from
-// the record, or is equal. Nobody may work on the runs meanwhile.
-type Mender struct {
-	Client    client.Client
-	Namespace string
-	Store     interface {
-		Store
-		RebindRun(ctx context.Context, r record.Run, execution string) error
-	}
-}
-
-// Mend does what Rewind and Restart do, where nobody can tell whether the record or Temporal is
-// from an earlier time. Rewinding a workflow whose results are all on record costs only the time
-// to read them. It finds open workflows by Temporal's lists and by the runs on record.
-func (m Mender) Mend(ctx context.Context) (rewound, restarted []string, err error) {
-	open, err := m.open(ctx)
-	if err == nil {
-		rewound, err = m.Rewind(ctx, open)
-	}
-	if err == nil {
-		restarted, err = m.Restart(ctx)
-	}
-	return rewound, restarted, err
-}
-
-// openOfTraining finds the workflows on the queue of runs that have not ended.
-const openOfTraining = "TaskQueue = '" + workflows.QueueTraining + "' AND ExecutionStatus = 'Running'"
-
-// open returns the executions on the queue of runs that have not ended, each once.
-func (m Mender) open(ctx context.Context) (out []*common.WorkflowExecution, err error) {
-	known := map[string]bool{}
-	add := func(e *common.WorkflowExecution) {
-		if !known[e.RunId] {
-			known[e.RunId] = true
-			out = append(out, e)
-		}
-	}
-	request := &workflowservice.ListWorkflowExecutionsRequest{PageSize: 1000, Query: openOfTraining}
-	for {
-		page, err := m.Client.ListWorkflow(ctx, request)
-		if err != nil {
-			return nil, fmt.Errorf("list open workflows: %w", err)
-		}
-		for _, e := range page.Executions {
-			add(e.Execution)
-		}
-		if request.NextPageToken = page.NextPageToken; len(page.NextPageToken) == 0 {
-			break
-		}
-	}
-	runs, err := m.Store.Runs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, run := range runs {
-		d, err := latest(ctx, m.Client, run)
-		if err != nil {
-			return nil, fmt.Errorf("ask Temporal about run %s: %w", run.Name, err)
-		}
-		if d != nil && underWay(d.WorkflowExecutionInfo.Status) {
-			add(d.WorkflowExecutionInfo.Execution)
-		}
-	}
-	return out, nil
-}
-
-// Rewind resets workflows to their beginning, because the record lacks results that their
-// histories have: each of the open ones that is not another's child, and those that have
-// completed although the record says that their runs are under way. It returns their ids.
-func (m Mender) Rewind(ctx context.Context, open []*common.WorkflowExecution) (rewound []string, err error) {
-	runs, err := m.Store.Runs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, run := range runs {
-		d, err := latest(ctx, m.Client, run)
-		if err != nil {
-			return nil, fmt.Errorf("ask Temporal about run %s: %w", run.Name, err)
-		}
-		if run.Status == record.Running && d != nil && d.WorkflowExecutionInfo.Status == enums.WORKFLOW_EXECUTION_STATUS_COMPLETED {
-			open = append(open, d.WorkflowExecutionInfo.Execution)
-		}
-	}
-	for _, w := range open {
-		d, err := m.Client.DescribeWorkflowExecution(ctx, w.WorkflowId, w.RunId)
-		var gone *serviceerror.NotFound
-		if errors.As(err, &gone) {
-			continue
-		}
-		if err != nil {
-			return rewound, fmt.Errorf("describe workflow %s: %w", w.WorkflowId, err)
-		}
-		if d.WorkflowExecutionInfo.ParentExecution != nil || d.WorkflowExecutionInfo.TaskQueue != workflows.QueueTraining {
-			continue
-		}
-		events, err := historyOf(ctx, m.Client, d)
-		if err != nil {
-			return rewound, fmt.Errorf("read the history of workflow %s: %w", w.WorkflowId, err)
-		}
-		for _, e := range events {
-			if e.EventType != enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
-				continue
-			}
-			if _, err := rewind(ctx, m.Client, m.Namespace, d, e.EventId, "the record is from an earlier time than this history"); err != nil {
-				return rewound, err
-			}
-			rewound = append(rewound, w.WorkflowId)
-			break
-		}
-	}
-	return rewound, nil
-}
-
-// Restart starts again the workflow of each run that is under way by the record and that
-// Temporal does not know. It returns the names of the runs.
-func (m Mender) Restart(ctx context.Context) (restarted []string, err error) {
-	runs, err := m.Store.Runs(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, run := range runs {
-		if run.Status != record.Running {
-			continue
-		}
-		d, err := latest(ctx, m.Client, run)
-		if err != nil {
-			return restarted, fmt.Errorf("ask Temporal about run %s: %w", run.Name, err)
-		}
-		if d != nil {
-			continue
-		}
-		sp, err := spec.Stored(run.Spec)
-		if err != nil {
-			return restarted, fmt.Errorf("read the spec of run %s: %w", run.Name, err)
-		}
-		w, err := m.Client.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
-			ID: run.WorkflowID, TaskQueue: workflows.QueueTraining, Memo: map[string]any{"spec_digest": run.SpecDigest},
-		}, workflows.TypeOf(sp), workflows.TrainingInput{Spec: run.Spec})
-		if err == nil {
-			err = m.Store.RebindRun(ctx, run, w.GetRunID())
-		}
-		if err != nil {
-			return restarted, fmt.Errorf("start run %s again: %w", run.Name, err)
-		}
-		restarted = append(restarted, run.Name)
-	}
-	return restarted, nil
 }

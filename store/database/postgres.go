@@ -121,7 +121,7 @@ func (p *postgres) Scrub(ctx context.Context, whole bool) error {
 	statement := "VACUUM"
 	if whole {
 		statement = "VACUUM (FULL)"
-		alone, err := One(ctx, conn, Scalar[bool], aloneRewrite, int64(rewriteLock))
+		alone, err := One(ctx, conn, Scalar[bool], aloneRewrite, int64(RewriteLock))
 		if err != nil {
 			return fmt.Errorf("lock the tables against backups: %w", err)
 		}
@@ -129,7 +129,7 @@ func (p *postgres) Scrub(ctx context.Context, whole bool) error {
 			return ErrSnapshot
 		}
 		// A connection that is broken has lost its lock.
-		defer func() { _, _ = conn.ExecContext(context.WithoutCancel(ctx), endRewrite, int64(rewriteLock)) }()
+		defer func() { _, _ = conn.ExecContext(context.WithoutCancel(ctx), endRewrite, int64(RewriteLock)) }()
 	}
 	tables, err := List(ctx, conn, Scalar[string], `SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = current_schema()`)
 	if err != nil {

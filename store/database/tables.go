@@ -16,10 +16,10 @@ import (
 // gooseTable is the table in which goose keeps the number of the schema.
 const gooseTable = "goose_db_version"
 
-// rewriteLock is the key of the advisory lock of a database that each snapshot shares and that
+// RewriteLock is the key of the advisory lock of a database that each snapshot shares and that
 // who rewrites the tables has alone. Without it, VACUUM FULL would wait for the snapshot, and
 // everybody who needs the table would wait for VACUUM FULL.
-const rewriteLock = 0x66756c6775726977
+const RewriteLock = 0x66756c6775726977
 
 const (
 	// withoutLimits lifts the limits that a server may have for others, for a transaction or a
@@ -78,7 +78,7 @@ func TakeSnapshot(ctx context.Context, db DB) (*Snapshot, error) {
 func (s *Snapshot) begin(ctx context.Context) error {
 	var shared bool
 	err := s.raw(func(c *pgconn.PgConn) error {
-		results, err := c.Exec(ctx, beginSnapshot+`; `+fmt.Sprintf(withoutLimits, true)+`; `+fmt.Sprintf(shareRewrite, int64(rewriteLock))).ReadAll()
+		results, err := c.Exec(ctx, beginSnapshot+`; `+fmt.Sprintf(withoutLimits, true)+`; `+fmt.Sprintf(shareRewrite, int64(RewriteLock))).ReadAll()
 		if err == nil {
 			shared = string(results[len(results)-1].Rows[0][0]) == "t"
 		}

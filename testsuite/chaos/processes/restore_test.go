@@ -3,13 +3,16 @@ package processes_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
@@ -134,7 +137,7 @@ func (s shipwreck) weights(ctx context.Context, versions int) (out []string) {
 func TestAFleetGoesOnFromARestoredStore(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
-	const steps = 4
+	const steps = 6
 	s := shipwreck{start(t, processes.Options{CPUs: 1}), t}
 	records, err := store.Open(ctx, s.Store, nil)
 	require.NoError(t, err)
@@ -157,6 +160,8 @@ func TestAFleetGoesOnFromARestoredStore(t *testing.T) {
 		return weights
 	}
 	version(1)
+	// The run does not end while the backup is made, however slow this machine is.
+	s.kill(processes.GPU)
 	saved := filepath.Join(t.TempDir(), "saved")
 	var report struct {
 		Manifest struct {
@@ -166,8 +171,10 @@ func TestAFleetGoesOnFromARestoredStore(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(s.done(ctx, "fulgurite", "backup", saved, "--json")), &report))
 	require.Len(t, report.Manifest.Runs, 2)
 	require.Equal(t, "running", report.Manifest.Runs[1].Status)
+	s.start(ctx, processes.GPU)
 	undisturbed := version(2)
-	s.kill(s.workers()...)
+	s.kill(processes.GPU)
+	s.kill(slices.DeleteFunc(s.workers(), func(r processes.Role) bool { return r == processes.GPU })...)
 	now, err := temporal.DescribeWorkflowExecution(ctx, run.GetID(), "")
 	require.NoError(t, err)
 	require.Equal(t, enums.WORKFLOW_EXECUTION_STATUS_RUNNING, now.WorkflowExecutionInfo.Status)
@@ -194,7 +201,7 @@ func TestAFleetGoesOnFromARestoredStore(t *testing.T) {
 	require.Contains(t, string(log), "`fulgurite-worker mend` lets them go on")
 	require.Contains(t, s.done(ctx, "fulgurite-worker", "mend"), `"reset":["small"]`)
 	s.start(ctx, s.workers()...)
-	out, code = s.tool(ctx, "fulgurite-worker", "mend", "--wait", "100ms")
+	out, code = s.tool(ctx, "fulgurite-worker", "mend", "--wait", "5s")
 	require.Equal(t, 1, code)
 	require.Contains(t, out, "stop all processes of the fleet first")
 	want := s.weights(ctx, steps)
@@ -223,6 +230,176 @@ func TestAFleetGoesOnFromARestoredStore(t *testing.T) {
 	require.Contains(t, s.done(ctx, "fulgurite-worker", "mend"), `"started again":["small"]`)
 	s.start(ctx, s.workers()...)
 	require.Equal(t, want, s.weights(ctx, steps))
+	require.NoError(t, s.Close())
+}
+
+// restore is a restore that runs beside the test.
+type restore struct {
+	*exec.Cmd
+	shipwreck
+	conn *pgx.Conn // to the database that is restored to
+	to   string    // the directory of blobs
+}
+
+// begin begins to restore a backup to the fleet's own places, which are empty.
+func (s shipwreck) begin(ctx context.Context, saved string) restore {
+	s.t.Helper()
+	command := exec.CommandContext(ctx, filepath.Join(os.Getenv(binEnvironment), "fulgurite"), "restore", saved)
+	command.Env = append(os.Environ(), "FULGURITE_STORE="+s.Store, "FULGURITE_BLOBS="+s.Blobs, "TEMPORAL_ADDRESS="+s.Temporal, "FULGURITE_DIR="+s.t.TempDir())
+	conn, err := pgx.Connect(ctx, s.Store)
+	require.NoError(s.t, err)
+	require.NoError(s.t, command.Start())
+	return restore{command, s, conn, s.Blobs}
+}
+
+// await waits until a query returns true.
+func (r restore) await(ctx context.Context, query string) {
+	r.t.Helper()
+	require.Eventually(r.t, func() bool {
+		var ok bool
+		return r.conn.QueryRow(ctx, query).Scan(&ok) == nil && ok
+	}, 2*time.Minute, time.Millisecond)
+}
+
+// marked waits until all tables are loaded and the blobs begin.
+func (r restore) marked() {
+	r.t.Helper()
+	require.Eventually(r.t, func() bool {
+		_, err := os.Stat(filepath.Join(r.to, "restoring"))
+		return err == nil
+	}, 2*time.Minute, time.Millisecond)
+}
+
+// block locks a table of the store that is being made, and waits until the restore waits for it.
+func (r restore) block(ctx context.Context, table, mode string) {
+	r.t.Helper()
+	_, err := r.conn.Exec(ctx, "BEGIN; LOCK TABLE fulgurite_restoring."+table+" IN "+mode+" MODE")
+	require.NoError(r.t, err)
+	r.await(ctx, "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'fulgurite_restoring."+table+"'::regclass)")
+}
+
+// stop kills the restore, and returns when the server has noticed that.
+func (r restore) stop(ctx context.Context) {
+	r.t.Helper()
+	require.NoError(r.t, r.Process.Kill())
+	require.ErrorContains(r.t, r.Wait(), "killed")
+	_, err := r.conn.Exec(ctx, "ROLLBACK")
+	require.NoError(r.t, err)
+	r.await(ctx, "SELECT NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend')")
+	r.await(ctx, "SELECT to_regclass('public.runs') IS NULL")
+	require.NoError(r.t, r.conn.Close(ctx))
+}
+
+// contents returns all rows of each table of a store that restores of one backup have in common,
+// and all blobs of a directory.
+func contents(ctx context.Context, t *testing.T, address, blobs string) map[string]string {
+	t.Helper()
+	conn, err := pgx.Connect(ctx, address)
+	require.NoError(t, err)
+	rows, err := conn.Query(ctx, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+	require.NoError(t, err)
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Greater(t, len(names), 30)
+	out := map[string]string{}
+	for _, name := range names {
+		if name == "goose_db_version" || name == "forgotten" { // they have times
+			continue
+		}
+		var text string
+		require.NoError(t, conn.QueryRow(ctx, "SELECT COALESCE(string_agg(r::text, E'\\n' ORDER BY r::text), '') FROM "+name+" r").Scan(&text))
+		out[name] = text
+	}
+	require.NoError(t, conn.Close(ctx))
+	files, err := filepath.Glob(filepath.Join(blobs, "??", "*"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		out[filepath.Base(file)] = "a blob"
+	}
+	return out
+}
+
+// A backup is made while others write. Its restore is killed between two tables, between two
+// blobs, in the middle of what it forgets again, and when the store is about to get its place.
+func TestAKilledRestoreBeginsAgain(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	defer cancel()
+	s := shipwreck{start(t, processes.Options{CPUs: 1}), t}
+	train(ctx, t, s.Fleet, 1)
+	temporal, err := client.DialContext(ctx, client.Options{HostPort: s.Temporal})
+	require.NoError(t, err)
+	defer temporal.Close()
+	other, err := temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: "other", TaskQueue: workflows.QueueTraining},
+		"TrainingWorkflow", workflows.TrainingInput{Spec: named(t, "other", smallSpec(t, 1))})
+	require.NoError(t, err)
+	require.NoError(t, other.Get(ctx, nil))
+	s.weights(ctx, 1)
+	s.kill(s.workers()...)
+
+	// The backup waits for a table, as it would for a large one.
+	conn, err := pgx.Connect(ctx, s.Store)
+	require.NoError(t, err)
+	_, err = conn.Exec(ctx, "BEGIN; LOCK TABLE rewards IN ACCESS EXCLUSIVE MODE")
+	require.NoError(t, err)
+	saved := filepath.Join(t.TempDir(), "saved")
+	made := make(chan string)
+	go func() { out, _ := s.tool(ctx, "fulgurite", "backup", saved); made <- out }()
+	require.Eventually(t, func() bool {
+		var waits bool
+		return conn.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'rewards'::regclass)").Scan(&waits) == nil && waits
+	}, 2*time.Minute, 10*time.Millisecond)
+	records, err := store.Open(ctx, s.Store, nil)
+	require.NoError(t, err)
+	for _, name := range []string{"written", "during", "the-copy"} {
+		_, _, err := records.CreateRun(ctx, record.Run{Name: name, WorkflowID: name, ExecutionID: "x", Spec: json.RawMessage("{}"), Status: record.Failed})
+		require.NoError(t, err)
+	}
+	require.NoError(t, records.Close())
+	_, err = conn.Exec(ctx, "ROLLBACK")
+	require.NoError(t, err)
+	require.NoError(t, conn.Close(ctx))
+	require.Contains(t, <-made, "Backup of")
+	s.done(ctx, "fulgurite", "forget", "--run", "other", "--yes")
+
+	// What a restore that nobody kills makes.
+	server := strings.TrimSuffix(s.Store, "/fulgurite")
+	admin, err := pgx.Connect(ctx, server+"/postgres")
+	require.NoError(t, err)
+	_, err = admin.Exec(ctx, "CREATE DATABASE calm")
+	require.NoError(t, err)
+	require.NoError(t, admin.Close(ctx))
+	calm := filepath.Join(t.TempDir(), "calm")
+	require.Regexp(t, `(?m)^  forgotten  run other, as `, s.done(ctx, "fulgurite", "restore", saved, "--store", server+"/calm", "--blobs", calm))
+	want := contents(ctx, t, server+"/calm", calm)
+	require.Contains(t, want["runs"], "small")
+	require.NotContains(t, want["runs"], "written")
+
+	s.lose(ctx, "fulgurite")
+	require.NoError(t, os.Rename(s.Blobs, s.Blobs+"-lost"))
+	for _, kill := range []func(restore){
+		func(r restore) {
+			last, err := store.SchemaNumber()
+			require.NoError(t, err)
+			r.await(ctx, fmt.Sprintf("SELECT MAX(version_id) = %d FROM fulgurite_restoring.goose_db_version", last))
+			r.block(ctx, "versions", "SHARE")
+		},
+		func(r restore) {
+			require.Eventually(t, func() bool {
+				some, err := filepath.Glob(filepath.Join(r.to, "??", "*"))
+				return err == nil && len(some) > 1
+			}, 2*time.Minute, time.Millisecond)
+		},
+		func(r restore) { r.marked(); r.block(ctx, "attempts", "SHARE") },
+		func(r restore) { r.marked(); r.block(ctx, "versions", "ACCESS SHARE") },
+	} {
+		r := s.begin(ctx, saved)
+		kill(r)
+		r.stop(ctx)
+	}
+	require.Regexp(t, `(?m)^  forgotten  run other, as `, s.done(ctx, "fulgurite", "restore", saved))
+	require.Empty(t, cmp.Diff(want, contents(ctx, t, s.Store, s.Blobs)))
+	require.NoFileExists(t, filepath.Join(s.Blobs, "restoring"))
 	require.NoError(t, s.Close())
 }
 

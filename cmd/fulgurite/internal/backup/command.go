@@ -37,12 +37,9 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	if _, err := os.Stat(from.Store); errors.Is(err, fs.ErrNotExist) {
 		return terminal.Usagef("no runs in %s: choose the directory with --dir", s.Dir)
 	}
-	report, err := backup.Write(ctx, c.Directory, from, build.This("").Version)
+	report, err := backup.Write(ctx, c.Directory, from, c.options(s, nil))
 	if err != nil {
 		return refused(err)
-	}
-	if err := s.AddBackup(state.RecordFlags{}, report.Directory); err != nil {
-		return fmt.Errorf("the backup is complete, and forget does not know of it: %w", err)
 	}
 	if c.JSON {
 		return t.JSON(report)
@@ -58,6 +55,17 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	printBlobs(t, report)
 	t.Printf("It took %.1f s. To go on from it:  %s\n", report.Seconds, s.Command("restore", report.Directory))
 	return nil
+}
+
+// options make a backup known to forget before it is made, so that it hears of everything that is
+// forgotten from then on.
+func (c *Command) options(s *state.Flags, tell func(backup.Progress)) backup.Options {
+	return backup.Options{Release: build.This("").Version, Tell: tell, Begun: func(directory string) error {
+		if err := s.AddBackup(c.Records, directory); err != nil {
+			return fmt.Errorf("note that there is a backup, which forget has to know: %w", err)
+		}
+		return nil
+	}}
 }
 
 func printBlobs(t *terminal.Terminal, report backup.Report) {

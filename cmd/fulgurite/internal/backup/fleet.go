@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 
+	"go.temporal.io/sdk/client"
+
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
-	"github.com/fulgurite/fulgurite/internal/build"
 	"github.com/fulgurite/fulgurite/internal/readable"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/backup"
@@ -43,12 +44,9 @@ func (c *Command) fleet(ctx context.Context, s *state.Flags, t *terminal.Termina
 	if err := records.Close(); err != nil {
 		return err
 	}
-	report, err := backup.WriteFleet(ctx, c.Directory, from, build.This("").Version, tell(t, "copied"))
+	report, err := backup.WriteFleet(ctx, c.Directory, from, c.options(s, tell(t, "copied")))
 	if err != nil {
 		return refused(err)
-	}
-	if err := s.AddBackup(c.Records, report.Directory); err != nil {
-		return fmt.Errorf("the backup is complete, and forget does not know of it: %w", err)
 	}
 	if c.JSON {
 		return t.JSON(report)
@@ -63,9 +61,14 @@ func (c *Command) fleet(ctx context.Context, s *state.Flags, t *terminal.Termina
 	return nil
 }
 
-// tell returns a function that shows how far tables have come. done says what was done to them.
+// tell returns a function that shows how far tables and blobs have come. done says what was done
+// to them.
 func tell(t *terminal.Terminal, done string) func(backup.Progress) {
 	return func(p backup.Progress) {
+		if p.Tables == 0 {
+			fmt.Fprintf(t.Err, "%s %s; now blob %d of %d\n", readable.Bytes(p.Bytes), done, p.Number, p.Blobs)
+			return
+		}
 		fmt.Fprintf(t.Err, "%s %s; now table %d of %d, %s\n", readable.Bytes(p.Bytes), done, p.Number, p.Tables, p.Table)
 	}
 }
@@ -79,8 +82,10 @@ func (c *Restore) fleet(ctx context.Context, s *state.Flags, t *terminal.Termina
 	if err != nil {
 		return err
 	}
-	stones, err := c.stones(ctx, source)
-	if err != nil {
+	if err := source.CheckFleetTarget(ctx, to); err != nil {
+		return refused(err)
+	}
+	if _, err := c.stones(ctx, source); err != nil {
 		return refused(err)
 	}
 	if err := source.Check(ctx, c.Verify); err != nil {
@@ -91,8 +96,17 @@ func (c *Restore) fleet(ctx context.Context, s *state.Flags, t *terminal.Termina
 		return refused(err)
 	}
 	defer func() { err = errors.Join(err, made.Close()) }()
+	f := fleetRepeater{c, s, t, source, made, nil, ""}
+	defer f.close()
+	// Whether Temporal is needed, and there, is found out before all blobs are copied.
+	if _, err := f.prepare(ctx); err != nil {
+		return refused(fmt.Errorf("repeat what was forgotten after the backup: nothing is in %s yet: %w", store.Redacted(to.Store), err))
+	}
+	if err := made.TakeBlobs(ctx); err != nil {
+		return refused(err)
+	}
 	out := Restored{Store: store.Redacted(to.Store), Blobs: to.Blobs, Backup: source.Manifest, Forgotten: []record.Forgotten{}, Ended: []string{}}
-	if err := repeatInFleet(ctx, s, t, made.Fleet, stones, &out); err != nil {
+	if err := f.repeat(ctx, &out); err != nil {
 		return fmt.Errorf("repeat what was forgotten after the backup: nothing is in %s yet: %w", out.Store, err)
 	}
 	if err := s.AddBackup(state.RecordFlags{Store: to.Store, Blobs: to.Blobs}, c.Directory); err != nil {
@@ -110,22 +124,75 @@ func (c *Restore) fleet(ctx context.Context, s *state.Flags, t *terminal.Termina
 	return nil
 }
 
-// repeatInFleet removes what was forgotten after the backup from a store that nobody uses yet,
+// fleetRepeater removes what was forgotten after the backup from a store that nobody uses yet,
 // and its histories from the fleet's Temporal.
-func repeatInFleet(ctx context.Context, s *state.Flags, t *terminal.Terminal, at backup.Fleet, stones []record.Forgotten, out *Restored) (err error) {
-	records, err := s.OpenRecords(ctx, t, state.RecordFlags{Store: at.Store, Blobs: at.Blobs})
+type fleetRepeater struct {
+	command *Restore
+	state   *state.Flags
+	t       *terminal.Terminal
+	source  *backup.Source
+	made    *backup.RestoredFleet
+
+	temporal  client.Client // nil as long as nothing has to be forgotten
+	namespace string
+}
+
+// prepare returns what was forgotten according to the sources as they are now, and connects to
+// Temporal if some of it has to be forgotten in the store.
+func (f *fleetRepeater) prepare(ctx context.Context) (stones []record.Forgotten, err error) {
+	if err := f.source.ReadForgotten(); err != nil {
+		return nil, err
+	}
+	if stones, err = f.command.stones(ctx, f.source); err != nil {
+		return nil, err
+	}
+	s, err := store.Open(ctx, f.made.Store, nil)
+	if err != nil {
+		return nil, err
+	}
+	todo, err := backup.ToRepeat(ctx, s, stones)
+	if err := errors.Join(err, s.Close()); err != nil {
+		return nil, err
+	}
+	if len(todo) > 0 && f.temporal == nil {
+		if f.temporal, f.namespace, err = f.state.DialNamespace(ctx, f.t); err != nil {
+			return nil, fmt.Errorf("ask Temporal, which has histories to remove: %w", err)
+		}
+	}
+	return stones, nil
+}
+
+// repeat forgets until the sources tell of nothing more: somebody may forget meanwhile.
+func (f *fleetRepeater) repeat(ctx context.Context, out *Restored) (err error) {
+	for known := -1; ; {
+		stones, err := f.prepare(ctx)
+		if err != nil {
+			return err
+		}
+		if len(stones) == known || f.temporal == nil {
+			return nil
+		}
+		known = len(stones)
+		if err := f.all(ctx, stones, out); err != nil {
+			return err
+		}
+		if err := f.made.Ping(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+func (f *fleetRepeater) all(ctx context.Context, stones []record.Forgotten, out *Restored) (err error) {
+	records, err := f.state.OpenRecords(ctx, f.t, state.RecordFlags{Store: f.made.Store, Blobs: f.made.Blobs})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, records.Close()) }()
-	todo, err := backup.ToRepeat(ctx, records.Store, stones)
-	if err != nil || len(todo) == 0 {
-		return err
+	return repeater{f.temporal, f.namespace, records, f.state.Logger(ctx, f.t.Err), out}.all(ctx, stones)
+}
+
+func (f *fleetRepeater) close() {
+	if f.temporal != nil {
+		f.temporal.Close()
 	}
-	temporal, namespace, err := s.DialNamespace(ctx, t)
-	if err != nil {
-		return fmt.Errorf("ask Temporal, which has histories to remove: %w", err)
-	}
-	defer temporal.Close()
-	return repeater{temporal, namespace, records, s.Logger(ctx, t.Err), out}.all(ctx, stones)
 }

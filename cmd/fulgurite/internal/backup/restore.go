@@ -34,7 +34,7 @@ type Restore struct {
 	Forgotten string `help:"Also repeat what was forgotten according to this: a directory of state that still has its store, postgres://… of such a store, or a forgotten.json." placeholder:"PATH"`
 	JSON      bool   `help:"Print JSON." name:"json"`
 	Store     string `help:"Of a fleet: the empty database that gets the store, postgres://…." env:"FULGURITE_STORE" placeholder:"URL"`
-	Blobs     string `help:"Of a fleet: the directory that gets the blobs; it must be empty, absent, or have blobs of the same store." env:"FULGURITE_BLOBS" placeholder:"DIR" type:"path"`
+	Blobs     string `help:"Of a fleet: the directory that gets the blobs; it must be empty or absent." env:"FULGURITE_BLOBS" placeholder:"DIR" type:"path"`
 }
 
 // Restored says what Restore did. The keys of its JSON are a public contract.
@@ -235,19 +235,26 @@ func (r repeater) all(ctx context.Context, stones []record.Forgotten) error {
 }
 
 func (r repeater) forget(ctx context.Context, one record.Forgotten) error {
-	if err := r.end(ctx, one.Run); err != nil {
-		return fmt.Errorf("end run %s: %w", one.Run, err)
-	}
 	f := retention.Forgetter{Store: r.records.Store, Blobs: r.records.Blobs, Histories: runstate.Histories{Client: r.client, Namespace: r.namespace}}
 	var err error
 	switch one.What {
 	case record.ForgottenTask:
-		_, err = f.ForgetTask(ctx, one.Task, one.Run, one.By, one.Reason, false)
+		if err = r.end(ctx, one.Run); err == nil {
+			_, err = f.ForgetTask(ctx, one.Task, one.Run, one.By, one.Reason, false)
+		}
 	case record.ForgottenUser:
 		user, _, _ := strings.Cut(one.Task, "/") // the number of the removal follows
 		_, err = f.ForgetUser(ctx, user, one.Run, one.By, one.Reason, false)
+		// A run goes on without what a user said, unless one of its steps learns from it.
+		if errors.Is(err, retention.ErrRefused) {
+			if err = r.end(ctx, one.Run); err == nil {
+				_, err = f.ForgetUser(ctx, user, one.Run, one.By, one.Reason, false)
+			}
+		}
 	default:
-		_, err = f.ForgetRun(ctx, one.Run, one.By, one.Reason)
+		if err = r.end(ctx, one.Run); err == nil {
+			_, err = f.ForgetRun(ctx, one.Run, one.By, one.Reason)
+		}
 	}
 	if errors.Is(err, record.ErrNotFound) {
 		return nil // the run had not come to the task, or the user had said nothing
@@ -258,8 +265,14 @@ func (r repeater) forget(ctx context.Context, one record.Forgotten) error {
 	return err
 }
 
-// end terminates what is under way of a run: only a run that has ended can be forgotten.
-func (r repeater) end(ctx context.Context, name string) error {
+// end terminates what is under way of a run: only a run that has ended can be forgotten, or a
+// task of it.
+func (r repeater) end(ctx context.Context, name string) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("end run %s: %w", name, err)
+		}
+	}()
 	run, err := r.records.Store.RunToForget(ctx, name)
 	if err != nil {
 		return err

@@ -12,10 +12,12 @@ import (
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/state"
 	"github.com/fulgurite/fulgurite/cmd/fulgurite/internal/terminal"
 	"github.com/fulgurite/fulgurite/internal/readable"
+	"github.com/fulgurite/fulgurite/internal/shell"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/run/backup"
 	"github.com/fulgurite/fulgurite/run/retention"
 	"github.com/fulgurite/fulgurite/run/runstate"
+	"github.com/fulgurite/fulgurite/store"
 	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
@@ -91,13 +93,17 @@ func (c *Command) tellBackups(ctx context.Context, s *state.Flags, t *terminal.T
 	if err != nil {
 		return err
 	}
-	here := s.Dir
+	// A restore makes another directory, or has another store than that of which was forgotten.
+	to, from := &state.Flags{Dir: s.Dir}, s.Dir
 	if c.Records.Store != "" {
-		here = "with the address of this store"
+		from = c.Records.Store
+		if store.Redacted(from) != from {
+			from = "URL" // a password is not shown
+		}
 	}
 	for _, directory := range directories {
 		if err := backup.Note(directory, id, stones); err != nil {
-			fmt.Fprintf(t.Err, "The backup in %s was not told what was forgotten: %v. To restore it, give `%s` also --forgotten %s.\n", directory, err, s.Command("restore", directory), here)
+			fmt.Fprintf(t.Err, "The backup in %s was not told what was forgotten: %v. To restore it, give `%s` also --forgotten %s.\n", directory, err, to.Command("restore", directory), shell.Quote(from))
 			continue
 		}
 		if !c.JSON {
