@@ -16,11 +16,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
+	"github.com/fulgurite/fulgurite/store/blob"
 	"github.com/fulgurite/fulgurite/testsuite/chaos/processes"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -199,7 +201,21 @@ func TestAFleetGoesOnFromARestoredStore(t *testing.T) {
 	log, err := os.ReadFile(s.Log(processes.CPU1))
 	require.NoError(t, err)
 	require.Contains(t, string(log), "`fulgurite-worker mend` lets them go on")
-	require.Contains(t, s.done(ctx, "fulgurite-worker", "mend"), `"reset":["small"]`)
+	// A Temporal from before the removal still has the run.
+	_, err = temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: "other", TaskQueue: workflows.QueueTraining},
+		"TrainingWorkflow", workflows.TrainingInput{Spec: named(t, "other", smallSpec(t, 1))})
+	require.NoError(t, err)
+	ofOther := func() int {
+		t.Helper()
+		page, err := temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{PageSize: 10, Query: "WorkflowId = 'other'"})
+		require.NoError(t, err)
+		return len(page.Executions)
+	}
+	require.Eventually(t, func() bool { return ofOther() == 1 }, time.Minute, 20*time.Millisecond)
+	out = s.done(ctx, "fulgurite-worker", "mend")
+	require.Contains(t, out, `"reset":["small"]`)
+	require.Contains(t, out, `"forgotten runs removed from Temporal":["other"]`)
+	require.Zero(t, ofOther())
 	s.start(ctx, s.workers()...)
 	out, code = s.tool(ctx, "fulgurite-worker", "mend", "--wait", "5s")
 	require.Equal(t, 1, code)
@@ -336,6 +352,13 @@ func TestAKilledRestoreBeginsAgain(t *testing.T) {
 	require.NoError(t, other.Get(ctx, nil))
 	s.weights(ctx, 1)
 	s.kill(s.workers()...)
+	const blobs = 500
+	b, err := blob.Open(s.Blobs)
+	require.NoError(t, err)
+	for i := range blobs {
+		_, err := b.Put(ctx, fmt.Append(nil, "blob ", i))
+		require.NoError(t, err)
+	}
 
 	// The backup waits for a table, as it would for a large one.
 	conn, err := pgx.Connect(ctx, s.Store)
@@ -389,6 +412,10 @@ func TestAKilledRestoreBeginsAgain(t *testing.T) {
 				some, err := filepath.Glob(filepath.Join(r.to, "??", "*"))
 				return err == nil && len(some) > 1
 			}, 2*time.Minute, time.Millisecond)
+			require.NoError(t, r.Process.Kill())
+			some, err := filepath.Glob(filepath.Join(r.to, "??", "*"))
+			require.NoError(t, err)
+			require.Less(t, len(some), blobs)
 		},
 		func(r restore) { r.marked(); r.block(ctx, "attempts", "SHARE") },
 		func(r restore) { r.marked(); r.block(ctx, "versions", "ACCESS SHARE") },
