@@ -40,7 +40,7 @@ var (
 	// ErrRewritten means that a store's tables are being rewritten.
 	ErrRewritten = errors.New("its tables are being rewritten (forget --rewrite): try again when that has ended")
 	// ErrSnapshot means that the tables can't be rewritten now.
-	ErrSnapshot = errors.New("a backup runs, or another rewrite: try again when that has ended")
+	ErrSnapshot = errors.New("a backup runs, or another rewrite, which has to end first")
 )
 
 // CopiedTable says what a copy of a table has. The keys of its JSON are part of the format of
