@@ -33,13 +33,15 @@ type Mender struct {
 type Mended struct {
 	Rewound   []string // ids of workflows
 	Restarted []string // names of runs
+	Ended     []string // names of runs that have ended by the record and were under way in Temporal
 	Removed   []string // names of forgotten runs that Temporal still had histories of
 }
 
 // Mend does what Rewind and Restart do, where nobody can tell whether the record or Temporal is
 // from an earlier time. Rewinding a workflow whose results are all on record costs only the time
 // to read them. It finds open workflows by Temporal's lists and by the runs on record. Before, it
-// removes the histories of runs that were forgotten, which a Temporal from an earlier time has.
+// removes the histories of runs that were forgotten, and terminates the workflows of runs that
+// have ended by the record: a Temporal from an earlier time has them.
 func (m Mender) Mend(ctx context.Context) (out Mended, err error) {
 	gone, err := m.removeForgotten(ctx, &out)
 	if err != nil {
@@ -47,6 +49,9 @@ func (m Mender) Mend(ctx context.Context) (out Mended, err error) {
 	}
 	runs, err := m.describeRuns(ctx)
 	if err != nil {
+		return out, err
+	}
+	if err := m.terminate(ctx, runs, gone, &out); err != nil {
 		return out, err
 	}
 	open, err := m.open(ctx, runs, gone)
@@ -60,7 +65,8 @@ func (m Mender) Mend(ctx context.Context) (out Mended, err error) {
 }
 
 // removeForgotten deletes the histories of forgotten runs, and ends those that are under way. It
-// returns the ids of their workflows, because Temporal's lists lag behind.
+// returns the ids of their workflows. Temporal's lists lag behind, or are from another moment, so
+// the workflow of a run is also deleted if they do not have it.
 func (m Mender) removeForgotten(ctx context.Context, out *Mended) (gone map[string]bool, err error) {
 	stones, err := m.Store.AllForgotten(ctx)
 	if err != nil {
@@ -72,15 +78,53 @@ func (m Mender) removeForgotten(ctx context.Context, out *Mended) (gone map[stri
 			continue
 		}
 		gone[one.Run] = true // a run has the name of its workflow
-		deleted, err := Histories{Client: m.Client, Namespace: m.Namespace}.Delete(ctx, record.Run{Name: one.Run, WorkflowID: one.Run}, func(string) bool { return true })
+		known, err := m.deleteLatest(ctx, one.Run)
+		if err != nil {
+			return nil, fmt.Errorf("remove the history of run %s, which was forgotten: %w", one.Run, err)
+		}
+		listed, err := Histories{Client: m.Client, Namespace: m.Namespace}.Delete(ctx, record.Run{Name: one.Run, WorkflowID: one.Run}, func(string) bool { return true })
 		if err != nil {
 			return nil, fmt.Errorf("remove the histories of run %s, which was forgotten: %w", one.Run, err)
 		}
-		if deleted > 0 {
+		if known || listed > 0 {
 			out.Removed = append(out.Removed, one.Run)
 		}
 	}
 	return gone, nil
+}
+
+// deleteLatest deletes the last execution of a workflow, and reports whether Temporal has one.
+func (m Mender) deleteLatest(ctx context.Context, id string) (known bool, err error) {
+	_, err = m.Client.WorkflowService().DeleteWorkflowExecution(ctx, &workflowservice.DeleteWorkflowExecutionRequest{
+		Namespace: m.Namespace, WorkflowExecution: &common.WorkflowExecution{WorkflowId: id},
+	})
+	var unknown *serviceerror.NotFound
+	if errors.As(err, &unknown) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// terminate ends the workflows that are under way although their runs have ended by the record,
+// and adds them to those that are gone. A run that was reset after its end is under way again.
+func (m Mender) terminate(ctx context.Context, runs []describedRun, gone map[string]bool, out *Mended) error {
+	for _, run := range runs {
+		if run.Status == record.Running || gone[run.WorkflowID] || run.workflow == nil || !underWay(run.workflow.WorkflowExecutionInfo.Status) || resetSince(run.workflow, run.Run) {
+			continue
+		}
+		w := run.workflow.WorkflowExecutionInfo.Execution
+		err := m.Client.TerminateWorkflow(ctx, w.WorkflowId, w.RunId, "its run has ended by the record: it is "+string(run.Status))
+		var unknown *serviceerror.NotFound
+		if err != nil && !errors.As(err, &unknown) {
+			return fmt.Errorf("terminate workflow %s, whose run has ended by the record: %w", w.WorkflowId, err)
+		}
+		if err := (Reconciler{Client: m.Client}).endChildren(ctx, run.Run); err != nil {
+			return err
+		}
+		gone[w.WorkflowId] = true
+		out.Ended = append(out.Ended, run.Name)
+	}
+	return nil
 }
 
 // openOfTraining finds the workflows on the queue of runs that have not ended.
