@@ -131,8 +131,9 @@ type Options struct {
 	Release string
 	// Begun is called with the absolute path of the directory once it is one of backups, before
 	// anything is copied. Who notes the path there can tell the backup all that is forgotten
-	// from then on. An error ends the backup.
-	Begun func(directory string) error
+	// from then on. It returns the directories of all backups of the same records that are known,
+	// which each of these that can be reached notes. An error ends the backup.
+	Begun func(directory string) (all []string, err error)
 	// Tell is called from time to time.
 	Tell func(Progress)
 	// reached is called after each stage. If it fails, all is left as after a kill.
@@ -148,6 +149,7 @@ type writer struct {
 	fromBlobs string // the directory of the source
 	source    *blob.Store
 	target    *blob.Store
+	store     string           // the id of the origin's store
 	earlier   map[string]int64 // the size of each blob that the source had before the moment
 	blobs     map[string]int64 // that it had directly after it
 	progress  *progress
@@ -180,10 +182,7 @@ func (w writer) run(ctx context.Context) (_ Report, err error) {
 		return Report{}, fmt.Errorf("back up to %s: %w", directory, err)
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }()
-	if w.Begun != nil {
-		err = w.Begun(directory)
-	}
-	if err == nil {
+	if err = w.begin(); err == nil {
 		err = w.write(ctx)
 	}
 	if err != nil {
@@ -191,6 +190,24 @@ func (w writer) run(ctx context.Context) (_ Report, err error) {
 	}
 	w.report.Seconds = time.Since(began).Seconds()
 	return w.report, nil
+}
+
+// begin lets the caller note the directory, and tells all backups of each other.
+func (w *writer) begin() error {
+	if w.Begun == nil {
+		return nil
+	}
+	all, err := w.Begun(w.directory)
+	if err != nil {
+		return err
+	}
+	known := Forgotten{Store: w.store, Backups: all}
+	for _, one := range all {
+		if one != w.directory {
+			_ = Note(one, known) // one that can't be reached now is told by the next backup, or the next to forget
+		}
+	}
+	return addForgotten(w.directory, known)
 }
 
 // prepare locks the directory, removes what an interrupted backup left, and notes what was
@@ -246,7 +263,7 @@ func (w *writer) claim() error {
 	if _, err := os.Stat(filepath.Join(w.directory, lockFile)); err == nil {
 		return nil
 	}
-	if name, err := firstEntry(w.directory); err != nil {
+	if name, err := firstEntry(w.directory, ""); err != nil {
 		return err
 	} else if name != "" {
 		return fmt.Errorf("%w: it has %q and was not made by a backup: give one that is empty or does not exist", ErrPlace, name)
@@ -267,13 +284,18 @@ func isSame(a, b string) (bool, error) {
 	return err == nil && os.SameFile(first, second), err
 }
 
-// firstEntry returns the first name in a directory, "" if it is empty.
-func firstEntry(directory string) (string, error) {
+// firstEntry returns the first name in a directory other than except, "" if there is none.
+func firstEntry(directory, except string) (string, error) {
 	entries, err := os.ReadDir(directory)
-	if err != nil || len(entries) == 0 {
+	if err != nil {
 		return "", err
 	}
-	return entries[0].Name(), nil
+	for _, e := range entries {
+		if e.Name() != except {
+			return e.Name(), nil
+		}
+	}
+	return "", nil
 }
 
 // removeDatabases removes the copies of databases of all backups but one.
@@ -302,7 +324,8 @@ func (w *writer) noteForgotten(ctx context.Context, known string) error {
 	if known != "" && known != id {
 		return fmt.Errorf("%w: it has a backup of another store (%s, and this one is %s): give another directory", ErrPlace, known, id)
 	}
-	return addForgotten(w.directory, id, stones)
+	w.store = id
+	return addForgotten(w.directory, Forgotten{Store: id, Forgotten: stones})
 }
 
 func (w *writer) write(ctx context.Context) error {
@@ -413,6 +436,9 @@ func (w *writer) takeBlobs(ctx context.Context, stage string, ping func(context.
 // moment may have been taken before it.
 func (w *writer) hasAll(ctx context.Context, files neededFiles) (bool, error) {
 	missing, err := firstMissing(ctx, files, w.target, func(digest string) (bool, error) {
+		if err := w.progress.keep(ctx); err != nil {
+			return false, err
+		}
 		if _, ok := w.blobs[digest]; ok {
 			return true, nil
 		}

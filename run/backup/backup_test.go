@@ -498,10 +498,10 @@ func TestWhatWasForgottenAfterABackupIsFoundByAnyRestore(t *testing.T) {
 		{Run: "second", What: record.ForgottenTask, Task: "mine", By: "ann", Begun: later, Ended: later},
 		{Run: "unknown", What: record.ForgottenRun, By: "ann", Begun: later, Ended: later},
 	}
-	require.NoError(t, backup.Note(to, d.id, stones[:1]))
-	require.NoError(t, backup.Note(to, d.id, stones))
-	require.ErrorIs(t, backup.Note(to, "another", stones), backup.ErrPlace)
-	require.ErrorIs(t, backup.Note(t.TempDir(), d.id, stones), backup.ErrNone)
+	require.NoError(t, backup.Note(to, backup.Forgotten{Store: d.id, Forgotten: stones[:1]}))
+	require.NoError(t, backup.Note(to, backup.Forgotten{Store: d.id, Forgotten: stones}))
+	require.ErrorIs(t, backup.Note(to, backup.Forgotten{Store: "another", Forgotten: stones}), backup.ErrPlace)
+	require.ErrorIs(t, backup.Note(t.TempDir(), backup.Forgotten{Store: d.id, Forgotten: stones}), backup.ErrNone)
 
 	source, err := backup.Open(to)
 	require.NoError(t, err)

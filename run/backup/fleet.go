@@ -114,7 +114,7 @@ func copyTable(ctx context.Context, from *store.Snapshot, in string, t *table, p
 		return err
 	}
 	out := bufio.NewWriterSize(f, 1<<20)
-	counted := &counter{ctx: ctx, sum: sha256.New(), progress: p}
+	counted := &counter{sum: sha256.New(), added: func(bytes int64) error { return p.add(ctx, bytes) }}
 	t.Rows, err = from.Copy(ctx, t.CopiedTable, io.MultiWriter(out, counted))
 	if err := errors.Join(err, out.Flush(), f.Sync(), f.Close()); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
@@ -125,17 +125,16 @@ func copyTable(ctx context.Context, from *store.Snapshot, in string, t *table, p
 
 // counter counts bytes and hashes them.
 type counter struct {
-	ctx      context.Context
-	sum      hash.Hash
-	n        int64
-	progress *progress
+	sum   hash.Hash
+	n     int64
+	added func(bytes int64) error // is called after each write
 }
 
 // Write implements io.Writer.
 func (c *counter) Write(p []byte) (int, error) {
 	_, _ = c.sum.Write(p) // a hash takes everything
 	c.n += int64(len(p))
-	return len(p), c.progress.add(c.ctx, int64(len(p)))
+	return len(p), c.added(int64(len(p)))
 }
 
 func (c *counter) file() File {

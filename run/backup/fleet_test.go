@@ -473,7 +473,6 @@ func TestADatabaseThatIsNotEmptyIsNotRestoredTo(t *testing.T) {
 		{backup.Fleet{Store: emptyPlace(t).Store, Blobs: other.at.Blobs}, backup.ErrPlace, "give one that is empty"},
 		{backup.Fleet{Store: emptyPlace(t).Store, Blobs: f.at.Blobs}, backup.ErrPlace, "give one that is empty"},
 		{backup.Fleet{Store: emptyPlace(t).Store, Blobs: unowned(t)}, backup.ErrPlace, "give one that is empty"},
-		{backup.Fleet{Store: withoutRight(t), Blobs: filepath.Join(t.TempDir(), "new")}, backup.ErrDatabase, "it may not make schemas in the database"},
 	} {
 		err := restoreFleet(t, to, c.to)
 		require.ErrorIs(t, err, c.want)
@@ -490,13 +489,27 @@ func TestADatabaseThatIsNotEmptyIsNotRestoredTo(t *testing.T) {
 	require.NotContains(t, err.Error(), "secret")
 }
 
+func TestAUserWithoutARightIsTold(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.run("first")
+	to := filepath.Join(t.TempDir(), "backup")
+	f.backup(to)
+	err := restoreFleet(t, to, backup.Fleet{Store: withoutRight(t), Blobs: filepath.Join(t.TempDir(), "new")})
+	require.ErrorIs(t, err, backup.ErrDatabase)
+	require.ErrorContains(t, err, "it may not make schemas in the database")
+}
+
 // withoutRight returns the address of an empty database in which its user may not make schemas.
 func withoutRight(t testing.TB) string {
 	t.Helper()
 	address := emptyPlace(t).Store
 	db := tablesAt(t, address)
-	role := "weak_" + strings.ToLower(rand.Text())
-	_, err := db.ExecContext(t.Context(), "CREATE ROLE "+role+" LOGIN; GRANT CREATE, USAGE ON SCHEMA public TO "+role)
+	if !scalar[bool](t, db, "SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user") {
+		t.Skip("skipped: the user of TEST_DATABASE_URL may not create roles")
+	}
+	role, password := "weak_"+strings.ToLower(rand.Text()), rand.Text()
+	_, err := db.ExecContext(t.Context(), "CREATE ROLE "+role+" LOGIN PASSWORD '"+password+"'; GRANT CREATE, USAGE ON SCHEMA public TO "+role)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		_, err := db.ExecContext(context.Background(), "DROP OWNED BY "+role+"; DROP ROLE "+role)
@@ -506,7 +519,8 @@ func withoutRight(t testing.TB) string {
 	require.NoError(t, err)
 	query := u.Query()
 	query.Set("user", role)
-	u.User, u.RawQuery = url.User(role), query.Encode()
+	query.Set("password", password)
+	u.User, u.RawQuery = url.UserPassword(role, password), query.Encode()
 	return u.String()
 }
 
@@ -593,7 +607,7 @@ func TestAnInterruptedRestoreOfAFleetBeginsAgain(t *testing.T) {
 	f.run("second")
 	to := filepath.Join(t.TempDir(), "backup")
 	f.backup(to)
-	for _, stage := range []string{"a table", "mark", "a blob", "restored"} {
+	for _, stage := range []string{"label", "part", "mark", "a table", "a blob", "restored"} {
 		place := emptyPlace(t)
 		require.ErrorIs(t, stopRestore(t, to, place, stage), errKilled, stage)
 		empty, err := store.Open(t.Context(), place.Store, nil)
@@ -606,7 +620,52 @@ func TestAnInterruptedRestoreOfAFleetBeginsAgain(t *testing.T) {
 		missing, err := backup.Missing(t.Context(), r.store, r.blobs)
 		require.NoError(t, err)
 		require.Nil(t, missing, stage)
+		left, err := filepath.Glob(filepath.Join(place.Blobs, "restoring*"))
+		require.NoError(t, err)
+		require.Empty(t, left, stage)
 	}
+}
+
+// Both find the directory empty before one of them has marked it.
+func TestOfTwoRestoresToOneDirectoryOneIsRefused(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.run("first")
+	to := filepath.Join(t.TempDir(), "backup")
+	f.backup(to)
+	place := emptyPlace(t)
+	slow, err := backup.Open(to)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, slow.Close()) }()
+	_, err = backup.StageFleetUntil(slow, t.Context(), backup.Fleet{Store: emptyPlace(t).Store, Blobs: place.Blobs}, nil, func(stage string) error {
+		if stage == "label" {
+			require.ErrorIs(t, stopRestore(t, to, place, "mark"), errKilled)
+		}
+		return nil
+	})
+	require.ErrorIs(t, err, backup.ErrPlace)
+	require.ErrorContains(t, err, "is of another restore")
+	require.NoError(t, restoreFleet(t, to, place))
+}
+
+func TestADirectoryThatCannotBeMadeIsFoundBeforeTablesAreLoaded(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.run("first")
+	to := filepath.Join(t.TempDir(), "backup")
+	f.backup(to)
+	place := emptyPlace(t)
+	link := filepath.Join(t.TempDir(), "link")
+	require.NoError(t, os.Symlink(filepath.Join(t.TempDir(), "absent"), link))
+	source, err := backup.Open(to)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, source.Close()) }()
+	place.Blobs = filepath.Join(link, "blobs")
+	_, err = backup.StageFleetUntil(source, t.Context(), place, nil, func(stage string) error {
+		require.NotEqual(t, "a table", stage)
+		return nil
+	})
+	require.ErrorContains(t, err, "link: file exists")
 }
 
 func TestADamagedBackupOfAFleetIsRefused(t *testing.T) {
@@ -700,7 +759,7 @@ func TestARestoredFleetKnowsWhatWasForgottenSince(t *testing.T) {
 	id, stones, err := backup.Tombstones(t.Context(), f.at.Store)
 	require.NoError(t, err)
 	require.Equal(t, f.id, id)
-	require.NoError(t, backup.Note(to, id, stones))
+	require.NoError(t, backup.Note(to, backup.Forgotten{Store: id, Forgotten: stones}))
 
 	source, err := backup.Open(to)
 	require.NoError(t, err)
@@ -721,13 +780,13 @@ func TestWhatIsForgottenMeanwhileIsNotedByABackupAndByARestore(t *testing.T) {
 	to := filepath.Join(t.TempDir(), "backup")
 	note := func(user string) {
 		t.Helper()
-		require.NoError(t, backup.Note(to, f.id, []record.Forgotten{{Run: "first", What: record.ForgottenUser, Task: user, By: "ann", Begun: time.Now().Add(time.Minute).UTC()}}))
+		require.NoError(t, backup.Note(to, backup.Forgotten{Store: f.id, Forgotten: []record.Forgotten{{Run: "first", What: record.ForgottenUser, Task: user, By: "ann", Begun: time.Now().Add(time.Minute).UTC()}}}))
 	}
 	with := options
-	with.Begun = func(directory string) error {
+	with.Begun = func(directory string) ([]string, error) {
 		require.Equal(t, to, directory)
 		note("ab12/1")
-		return nil
+		return nil, nil
 	}
 	_, err := backup.WriteFleet(t.Context(), to, f.at, with)
 	require.NoError(t, err)
@@ -738,9 +797,39 @@ func TestWhatIsForgottenMeanwhileIsNotedByABackupAndByARestore(t *testing.T) {
 	note("ab12/2")
 	require.NoError(t, source.ReadForgotten())
 	require.Len(t, source.Forgotten, 2)
-	with.Begun = func(string) error { return errKilled }
+	with.Begun = func(string) ([]string, error) { return nil, errKilled }
 	_, err = backup.WriteFleet(t.Context(), filepath.Join(t.TempDir(), "other"), f.at, with)
 	require.ErrorIs(t, err, errKilled)
+}
+
+// A restored store has to tell all backups what is forgotten of it.
+func TestEachBackupKnowsTheOthers(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.run("first")
+	in := t.TempDir()
+	file := filepath.Join(in, "backups.json")
+	with := options
+	with.Begun = func(directory string) ([]string, error) {
+		if err := backup.AddDirectories(file, directory); err != nil {
+			return nil, err
+		}
+		return backup.Directories(file)
+	}
+	gone := filepath.Join(in, "gone")
+	require.NoError(t, backup.AddDirectories(file, gone))
+	all := []string{gone, filepath.Join(in, "a"), filepath.Join(in, "b")}
+	for _, to := range all[1:] {
+		_, err := backup.WriteFleet(t.Context(), to, f.at, with)
+		require.NoError(t, err)
+	}
+	for _, to := range all[1:] {
+		source, err := backup.Open(to)
+		require.NoError(t, err)
+		require.Equal(t, all, source.Backups, to)
+		require.NoError(t, source.Close())
+	}
+	require.NoDirExists(t, gone)
 }
 
 // Who forgets may not know the directory of a backup that is being made.

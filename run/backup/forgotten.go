@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"syscall"
 
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
@@ -20,6 +19,9 @@ import (
 type Forgotten struct {
 	Store     string             `json:"store"` // the store's id
 	Forgotten []record.Forgotten `json:"forgotten"`
+	// Backups are the directories of all backups of the store that were known. A restored store
+	// has to know them, too: what is forgotten of it is also in them.
+	Backups []string `json:"backups,omitempty"`
 }
 
 // Tombstones reads the id of the store at an address and what was forgotten of it: runs, and
@@ -64,41 +66,39 @@ func ReadForgotten(path string) (f Forgotten, err error) {
 	return f, nil
 }
 
-// Note adds what was forgotten of a store to the file of a backup's directory, so that a
-// later restore repeats it, also while a backup or a restore uses the directory. It refuses a
-// directory without backups of the store.
-func Note(directory, id string, stones []record.Forgotten) error {
+// Note adds what was forgotten of a store, and which backups there are, to the file of a backup's
+// directory, so that a later restore repeats it, also while a backup or a restore uses the
+// directory. It refuses a directory without backups of the store.
+func Note(directory string, more Forgotten) error {
 	if _, err := os.Stat(filepath.Join(directory, lockFile)); err != nil {
 		if isAbsent(err) {
 			err = ErrNone
 		}
 		return err
 	}
-	return addForgotten(directory, id, stones)
+	return addForgotten(directory, more)
 }
 
-// addForgotten adds tombstones to the file, which keeps those that it has. It waits for others
-// who do the same, which takes them moments.
-func addForgotten(directory, id string, stones []record.Forgotten) (err error) {
-	lock, err := os.OpenFile(filepath.Join(directory, forgottenLock), os.O_CREATE|os.O_RDWR, 0o644)
+// addForgotten adds to the file, which keeps what it has. It waits for others who do the same,
+// which takes them moments.
+func addForgotten(directory string, more Forgotten) (err error) {
+	lock, err := lockAlone(filepath.Join(directory, forgottenLock))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lock.Close()) }() // which ends the lock
-	if err := waitForLock(lock); err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, lock.Close()) }()
 	path := filepath.Join(directory, forgottenFile)
 	f, err := ReadForgotten(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		f = Forgotten{Store: id, Forgotten: []record.Forgotten{}}
+		f = Forgotten{Store: more.Store, Forgotten: []record.Forgotten{}}
 	case err != nil:
 		return err
-	case f.Store != id:
-		return fmt.Errorf("%w: it has backups of another store (%s, and this one is %s)", ErrPlace, f.Store, id)
+	case f.Store != more.Store:
+		return fmt.Errorf("%w: it has backups of another store (%s, and this one is %s)", ErrPlace, f.Store, more.Store)
 	}
-	for _, one := range stones {
+	f.Backups = union(f.Backups, more.Backups)
+	for _, one := range more.Forgotten {
 		one.Report = nil
 		f.Forgotten = slices.DeleteFunc(f.Forgotten, func(other record.Forgotten) bool {
 			return isSameRemoval(other, one)
@@ -106,19 +106,6 @@ func addForgotten(directory, id string, stones []record.Forgotten) (err error) {
 		f.Forgotten = append(f.Forgotten, one)
 	}
 	return writeJSON(path, f)
-}
-
-// waitForLock locks a file alone, until it is closed.
-func waitForLock(f *os.File) error {
-	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, syscall.EINTR) { // by a signal to this process
-			return fmt.Errorf("lock %s: %w", f.Name(), err)
-		}
-	}
 }
 
 // ToRepeat returns what has to be forgotten again in a store that was restored: of the

@@ -36,9 +36,19 @@ func missingNow(ctx context.Context, address string, b *blob.Store) (_ *store.Ne
 // Missing returns a blob that a store needs and that is not in a directory of blobs, nil if
 // it has all. Others may work on both.
 func Missing(ctx context.Context, s *store.Store, b *blob.Store) (*store.NeededFile, error) {
+	return findMissing(ctx, s, b, func(context.Context) error { return nil })
+}
+
+// findMissing is Missing with a function that is called for each blob.
+func findMissing(ctx context.Context, s *store.Store, b *blob.Store, each func(context.Context) error) (*store.NeededFile, error) {
 	var last *store.NeededFile
 	for {
-		missing, err := firstMissing(ctx, s, b, func(digest string) (bool, error) { return b.Has(ctx, digest) })
+		missing, err := firstMissing(ctx, s, b, func(digest string) (bool, error) {
+			if err := each(ctx); err != nil {
+				return false, err
+			}
+			return b.Has(ctx, digest)
+		})
 		if err != nil || missing == nil {
 			return nil, err
 		}

@@ -54,7 +54,12 @@ func (p *progress) add(ctx context.Context, bytes int64) error {
 		p.told = now
 		p.tell(p.now)
 	}
-	if p.ping != nil && now.Sub(p.pinged) >= pingEvery {
+	return p.keep(ctx)
+}
+
+// keep uses the connection if it was idle for long.
+func (p *progress) keep(ctx context.Context) error {
+	if now := time.Now(); p.ping != nil && now.Sub(p.pinged) >= pingEvery {
 		p.pinged = now
 		return p.ping(ctx)
 	}

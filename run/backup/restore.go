@@ -23,6 +23,8 @@ type Source struct {
 	// Forgotten is what was forgotten of the store, before the backup and after it, as far
 	// as the directory was told.
 	Forgotten []record.Forgotten
+	// Backups are the directories of all backups of the store, as far as the directory was told.
+	Backups []string
 
 	directory string
 	lock      *os.File
@@ -74,7 +76,7 @@ func (s *Source) ReadForgotten() error {
 	if f.Store != s.Manifest.Store {
 		return fmt.Errorf("%w: %s is of another store (%s, and the backup is of %s)", ErrDamaged, forgottenFile, f.Store, s.Manifest.Store)
 	}
-	s.Forgotten = f.Forgotten
+	s.Forgotten, s.Backups = f.Forgotten, f.Backups
 	return nil
 }
 
@@ -188,7 +190,7 @@ func (s *Source) Stage(ctx context.Context, directory string, in func(directory 
 // CheckTarget refuses a directory that has something, because a backup can't be restored
 // there.
 func CheckTarget(directory string) error {
-	name, err := firstEntry(directory)
+	name, err := firstEntry(directory, "")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -225,7 +227,7 @@ func (s *Source) stage(ctx context.Context, directory string, to Places) error {
 			return err
 		}
 	}
-	return s.complete(ctx, to.Store, blobs)
+	return s.complete(ctx, to.Store, blobs, func(context.Context) error { return nil })
 }
 
 // takeBlobs makes all blobs of the backup also those of a directory. It calls taken after each.
@@ -261,8 +263,9 @@ func (s *Source) copyFile(ctx context.Context, name, to string) error {
 	return errors.Join(err, syncPath(filepath.Dir(to)))
 }
 
-// complete checks that the restored store is the one of the manifest and has its blobs.
-func (s *Source) complete(ctx context.Context, address string, blobs *blob.Store) (err error) {
+// complete checks that the restored store is the one of the manifest and has its blobs. It calls
+// each for each of them.
+func (s *Source) complete(ctx context.Context, address string, blobs *blob.Store, each func(context.Context) error) (err error) {
 	db, err := store.Open(ctx, address, nil)
 	if err != nil {
 		return err
@@ -275,9 +278,9 @@ func (s *Source) complete(ctx context.Context, address string, blobs *blob.Store
 	if id != s.Manifest.Store {
 		return fmt.Errorf("%w: the store is %s, and the manifest says %s", ErrDamaged, id, s.Manifest.Store)
 	}
-	missing, err := Missing(ctx, db, blobs)
-	if err == nil && missing != nil {
-		err = fmt.Errorf("%w: blob %s of %s is missing", ErrDamaged, missing.Digest, missing.For)
+	lacks, err := findMissing(ctx, db, blobs, each)
+	if err == nil && lacks != nil {
+		err = fmt.Errorf("%w: blob %s of %s is missing", ErrDamaged, lacks.Digest, lacks.For)
 	}
 	return err
 }

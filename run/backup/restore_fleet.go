@@ -90,8 +90,8 @@ func (s *Source) CheckFleetTarget(ctx context.Context, to Fleet) error {
 
 // StageFleet makes a store out of the backup's tables in a PostgreSQL database, which has to be
 // empty, and compares it with what was noted. The directory of blobs has to be empty or absent,
-// or be left from an interrupted restore of the same backup to the same database. What such a
-// restore left is removed or used. The caller calls TakeBlobs, then Commit, and in any case
+// or be left from an interrupted restore of the same backup to the same database. It is marked
+// before tables are loaded. What such a restore left is removed or used. The caller calls TakeBlobs, then Commit, and in any case
 // Close. It hears of progress by tell, unless that is nil.
 func (s *Source) StageFleet(ctx context.Context, to Fleet, tell func(Progress)) (*RestoredFleet, error) {
 	return s.stageFleet(ctx, to, tell, func(string) error { return nil })
@@ -108,8 +108,7 @@ func (s *Source) stageFleet(ctx context.Context, to Fleet, tell func(Progress), 
 		return nil, s.refused(to, err)
 	}
 	r := &RestoredFleet{Fleet{Store: staged.URL, Blobs: to.Blobs}, s, staged, newProgress(tell), reached}
-	err = s.checkBlobs(r.Blobs, staged.Label())
-	if err == nil {
+	if err = r.mark(ctx); err == nil {
 		err = r.load(ctx)
 	}
 	if err != nil {
@@ -142,20 +141,27 @@ func (s *Source) refused(to Fleet, err error) error {
 // backup that was interrupted. label is that of what is staged in the database: another database
 // has another, and a store that has its place has none. So no store can have the directory.
 func (s *Source) checkBlobs(directory, label string) error {
-	name, err := firstEntry(directory)
+	name, err := firstEntry(directory, s.markPart(label))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && name == "" {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("use %s: %w", directory, err)
 	}
+	err = s.checkMark(directory, label)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("use %s: %w: it has %q: give one that is empty or does not exist", directory, ErrPlace, name)
+	}
+	return err
+}
+
+// checkMark returns an error if a directory has no mark, or that of another restore.
+func (s *Source) checkMark(directory, label string) error {
 	mark, err := os.ReadFile(filepath.Join(directory, markFile))
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("use %s: %w: it has %q: give one that is empty or does not exist", directory, ErrPlace, name)
-	case err != nil:
+	if err != nil {
 		return fmt.Errorf("use %s: %w", directory, err)
-	case string(mark) != label || !s.isOwn(label):
+	}
+	if string(mark) != label || !s.isOwn(label) {
 		return fmt.Errorf("use %s: %w: its file %q is of another restore, which may have ended: give one that is empty or does not exist", directory, ErrPlace, markFile)
 	}
 	return nil
@@ -164,29 +170,48 @@ func (s *Source) checkBlobs(directory, label string) error {
 // isOwn reports whether a label is that of a restore of this backup.
 func (s *Source) isOwn(label string) bool { return strings.HasPrefix(label, s.Manifest.Databases+" ") }
 
-// mark makes a directory that of what is staged, until Commit.
+// markPart returns the name of a file that becomes the mark, which a killed restore of this
+// backup may leave. It is empty if the label is that of another one.
+func (s *Source) markPart(label string) string {
+	if !s.isOwn(label) {
+		return ""
+	}
+	return markFile + "." + strings.TrimPrefix(label, s.Manifest.Databases+" ")
+}
+
+// mark makes a directory that of what is staged, until Commit. The mark is whole or absent, and
+// of two restores to one directory only one makes it.
 func (r *RestoredFleet) mark(ctx context.Context) error {
 	if !r.source.isOwn(r.staged.Label()) {
 		if err := r.staged.SetLabel(ctx, r.source.Manifest.Databases+" "+rand.Text()); err != nil {
 			return err
 		}
 	}
-	if err := r.source.checkBlobs(r.Blobs, r.staged.Label()); err != nil {
+	label := r.staged.Label()
+	if err := r.source.checkBlobs(r.Blobs, label); err != nil {
+		return err
+	}
+	if err := r.reached("label"); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(r.Blobs, 0o755); err != nil {
 		return err
 	}
-	path := filepath.Join(r.Blobs, markFile)
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-	if errors.Is(err, fs.ErrExist) {
-		return nil // it was compared before
-	}
-	if err != nil {
+	part := filepath.Join(r.Blobs, r.source.markPart(label))
+	if err := os.WriteFile(part, []byte(label), 0o644); err != nil {
 		return err
 	}
-	_, err = f.WriteString(r.staged.Label())
-	return errors.Join(err, f.Sync(), f.Close(), syncPath(r.Blobs))
+	if err := errors.Join(syncPath(part), r.reached("part")); err != nil {
+		return err
+	}
+	err := os.Link(part, filepath.Join(r.Blobs, markFile))
+	if errors.Is(err, fs.ErrExist) {
+		err = r.source.checkMark(r.Blobs, label)
+	}
+	if err := errors.Join(err, os.Remove(part), syncPath(r.Blobs)); err != nil {
+		return err
+	}
+	return r.reached("mark")
 }
 
 // load fills the tables of a staged store and compares them with what was noted.
@@ -220,7 +245,7 @@ func (r *RestoredFleet) loadTable(ctx context.Context, t table) error {
 	if err != nil {
 		return err
 	}
-	counted := &counter{ctx: ctx, sum: sha256.New(), progress: r.progress}
+	counted := &counter{sum: sha256.New(), added: func(bytes int64) error { return r.progress.add(ctx, bytes) }}
 	rows, err := r.staged.Load(ctx, t.CopiedTable, io.TeeReader(bufio.NewReaderSize(f, 1<<20), counted))
 	if err := errors.Join(err, f.Close()); err != nil {
 		return err
@@ -233,20 +258,13 @@ func (r *RestoredFleet) loadTable(ctx context.Context, t table) error {
 
 // TakeBlobs fills the directory of blobs and checks that the store has all that it needs.
 func (r *RestoredFleet) TakeBlobs(ctx context.Context) error {
-	err := r.mark(ctx)
-	if err == nil {
-		err = r.takeBlobs(ctx)
-	}
-	if err != nil {
+	if err := r.takeBlobs(ctx); err != nil {
 		return fmt.Errorf("restore the blobs of backup %s to %s: %w", r.source.directory, r.Blobs, err)
 	}
 	return nil
 }
 
 func (r *RestoredFleet) takeBlobs(ctx context.Context) error {
-	if err := r.reached("mark"); err != nil {
-		return err
-	}
 	blobs, err := blob.Open(r.Blobs)
 	if err != nil {
 		return err
@@ -261,7 +279,7 @@ func (r *RestoredFleet) takeBlobs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return r.source.complete(ctx, r.Store, blobs)
+	return r.source.complete(ctx, r.Store, blobs, r.progress.keep)
 }
 
 // Ping keeps the connection to the database in use while the caller works for long.

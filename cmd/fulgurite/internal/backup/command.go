@@ -60,11 +60,11 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 // options make a backup known to forget before it is made, so that it hears of everything that is
 // forgotten from then on.
 func (c *Command) options(s *state.Flags, tell func(backup.Progress)) backup.Options {
-	return backup.Options{Release: build.This("").Version, Tell: tell, Begun: func(directory string) error {
-		if err := s.AddBackup(c.Records, directory); err != nil {
-			return fmt.Errorf("note that there is a backup, which forget has to know: %w", err)
+	return backup.Options{Release: build.This("").Version, Tell: tell, Begun: func(directory string) ([]string, error) {
+		if err := s.AddBackups(c.Records, directory); err != nil {
+			return nil, fmt.Errorf("note that there is a backup, which forget has to know: %w", err)
 		}
-		return nil
+		return s.Backups(c.Records)
 	}}
 }
 

@@ -109,7 +109,7 @@ func (c *Restore) fleet(ctx context.Context, s *state.Flags, t *terminal.Termina
 	if err := f.repeat(ctx, &out); err != nil {
 		return fmt.Errorf("repeat what was forgotten after the backup: nothing is in %s yet: %w", out.Store, err)
 	}
-	if err := s.AddBackup(state.RecordFlags{Store: to.Store, Blobs: to.Blobs}, c.Directory); err != nil {
+	if err := s.AddBackups(state.RecordFlags{Store: to.Store, Blobs: to.Blobs}, c.backups(source)...); err != nil {
 		return err
 	}
 	if err := made.Commit(ctx); err != nil {
@@ -188,7 +188,7 @@ func (f *fleetRepeater) all(ctx context.Context, stones []record.Forgotten, out 
 		return err
 	}
 	defer func() { err = errors.Join(err, records.Close()) }()
-	return repeater{f.temporal, f.namespace, records, f.state.Logger(ctx, f.t.Err), out}.all(ctx, stones)
+	return repeater{f.temporal, f.namespace, records, f.state.Logger(ctx, f.t.Err), out, f.made.Ping}.all(ctx, stones)
 }
 
 func (f *fleetRepeater) close() {

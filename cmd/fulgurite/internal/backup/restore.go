@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"go.temporal.io/api/serviceerror"
@@ -66,8 +67,8 @@ func (c *Restore) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	if source.Manifest.Kind == backup.KindFleet {
 		return c.fleet(ctx, s, t, source)
 	}
-	if c.Store != "" || c.Blobs != "" {
-		return terminal.Usagef("%s has the backup of a stack's directory, which --to names: leave out --store and --blobs, and unset FULGURITE_STORE and FULGURITE_BLOBS", c.Directory)
+	if c.To == "" && (c.Store != "" || c.Blobs != "") {
+		return terminal.Usagef("%s has the backup of a stack's directory, and --store and --blobs (or FULGURITE_STORE and FULGURITE_BLOBS) name a fleet: give --to for the directory", c.Directory)
 	}
 	return c.stack(ctx, s, t, source)
 }
@@ -93,7 +94,7 @@ func (c *Restore) stack(ctx context.Context, s *state.Flags, t *terminal.Termina
 	if err := repeat(ctx, &state.Flags{Dir: made.Directory, Verbose: s.Verbose}, t, stones, &out); err != nil {
 		return fmt.Errorf("repeat what was forgotten after the backup: nothing is in %s yet: %w", at.Dir, err)
 	}
-	if err := (&state.Flags{Dir: made.Directory}).AddBackup(state.RecordFlags{}, c.Directory); err != nil {
+	if err := (&state.Flags{Dir: made.Directory}).AddBackups(state.RecordFlags{}, c.backups(source)...); err != nil {
 		return err
 	}
 	if err := made.Commit(); err != nil {
@@ -137,6 +138,11 @@ func (out Restored) print(t *terminal.Terminal) {
 	for _, run := range out.Ended {
 		t.Printf("  ended      %s, because it was under way in the backup\n", run)
 	}
+}
+
+// backups returns the directories of backups that what is restored has to know.
+func (c *Restore) backups(source *backup.Source) []string {
+	return append(slices.Clone(source.Backups), c.Directory)
 }
 
 // stones returns what was forgotten according to the backup, and to what the flag names.
@@ -203,7 +209,7 @@ func repeat(ctx context.Context, s *state.Flags, t *terminal.Terminal, stones []
 		return err
 	}
 	defer temporal.Close()
-	return repeater{temporal, server.Namespace(), records, s.Logger(ctx, t.Err), out}.all(ctx, stones)
+	return repeater{temporal, server.Namespace(), records, s.Logger(ctx, t.Err), out, nil}.all(ctx, stones)
 }
 
 // repeater forgets again.
@@ -213,6 +219,7 @@ type repeater struct {
 	records   fleet.Records
 	log       *zap.Logger
 	out       *Restored
+	ping      func(context.Context) error // is called after each removal, unless it is nil
 }
 
 // all forgets all runs before tasks and users, because a run takes these along.
@@ -226,7 +233,11 @@ func (r repeater) all(ctx context.Context, stones []record.Forgotten) error {
 			if one.What != what {
 				continue
 			}
-			if err := r.forget(ctx, one); err != nil {
+			err := r.forget(ctx, one)
+			if err == nil && r.ping != nil {
+				err = r.ping(ctx)
+			}
+			if err != nil {
 				return err
 			}
 		}

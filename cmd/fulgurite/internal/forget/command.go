@@ -60,6 +60,11 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 	default:
 		err = c.run(ctx, t, f, by)
 	}
+	if c.Yes {
+		// Also if it failed, or was interrupted: it may have begun, and a backup that does not hear of
+		// that would bring back what is gone.
+		err = errors.Join(err, c.tellBackups(context.WithoutCancel(ctx), s, t, f, err == nil))
+	}
 	if errors.Is(err, retention.ErrRefused) {
 		return terminal.Usage(err)
 	}
@@ -72,15 +77,13 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 		}
 		return terminal.Usagef("nothing was removed: give --yes to remove it")
 	}
-	if err := c.tellBackups(ctx, s, t, f); err != nil {
-		return err
-	}
 	return f.scrub(ctx, c.Rewrite)
 }
 
 // tellBackups notes in the directories of backups what was forgotten, so that a restore
-// repeats it. A directory that can't be reached is named: its disk may be elsewhere.
-func (c *Command) tellBackups(ctx context.Context, s *state.Flags, t *terminal.Terminal, f *forgetter) error {
+// repeats it. A directory that can't be reached is named: its disk may be elsewhere. done says
+// that all that was to be removed is.
+func (c *Command) tellBackups(ctx context.Context, s *state.Flags, t *terminal.Terminal, f *forgetter, done bool) error {
 	directories, err := s.Backups(c.Records)
 	if err != nil || len(directories) == 0 {
 		return err
@@ -102,11 +105,11 @@ func (c *Command) tellBackups(ctx context.Context, s *state.Flags, t *terminal.T
 		}
 	}
 	for _, directory := range directories {
-		if err := backup.Note(directory, id, stones); err != nil {
+		if err := backup.Note(directory, backup.Forgotten{Store: id, Forgotten: stones, Backups: directories}); err != nil {
 			fmt.Fprintf(t.Err, "The backup in %s was not told what was forgotten: %v. To restore it, give `%s` also --forgotten %s.\n", directory, err, to.Command("restore", directory), shell.Quote(from))
 			continue
 		}
-		if !c.JSON {
+		if done && !c.JSON {
 			t.Printf("The backup in %s still has it, until the next `%s`; a restore of it forgets it again.\n", directory, s.Command("backup", directory))
 		}
 	}
