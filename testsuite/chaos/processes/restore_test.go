@@ -16,13 +16,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 
 	"github.com/fulgurite/fulgurite/model"
 	"github.com/fulgurite/fulgurite/record"
 	"github.com/fulgurite/fulgurite/store"
-	"github.com/fulgurite/fulgurite/store/blob"
 	"github.com/fulgurite/fulgurite/testsuite/chaos/processes"
 	"github.com/fulgurite/fulgurite/workflows"
 )
@@ -146,10 +144,7 @@ func TestAFleetGoesOnFromARestoredStore(t *testing.T) {
 	temporal, err := client.DialContext(ctx, client.Options{HostPort: s.Temporal})
 	require.NoError(t, err)
 	defer temporal.Close()
-	other, err := temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: "other", TaskQueue: workflows.QueueTraining},
-		"TrainingWorkflow", workflows.TrainingInput{Spec: named(t, "other", smallSpec(t, 1))})
-	require.NoError(t, err)
-	require.NoError(t, other.Get(ctx, nil))
+	addRun(ctx, t, records, "other")
 
 	run := train(ctx, t, s.Fleet, steps)
 	version := func(number int) (weights string) {
@@ -193,6 +188,7 @@ func TestAFleetGoesOnFromARestoredStore(t *testing.T) {
 
 	s.lose(ctx, "fulgurite")
 	require.NoError(t, os.Rename(s.Blobs, s.Blobs+"-lost"))
+	s.start(ctx, processes.Temporal) // again, so that it knows of no process that was killed
 	out = s.done(ctx, "fulgurite", "restore", saved, "--verify")
 	require.Regexp(t, `(?m)^  runs +2, 1 of them under way then$`, out)
 	require.Regexp(t, `(?m)^  forgotten  run other, as `, out)
@@ -205,17 +201,11 @@ func TestAFleetGoesOnFromARestoredStore(t *testing.T) {
 	_, err = temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: "other", TaskQueue: workflows.QueueTraining},
 		"TrainingWorkflow", workflows.TrainingInput{Spec: named(t, "other", smallSpec(t, 1))})
 	require.NoError(t, err)
-	ofOther := func() int {
-		t.Helper()
-		page, err := temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{PageSize: 10, Query: "WorkflowId = 'other'"})
-		require.NoError(t, err)
-		return len(page.Executions)
-	}
-	require.Eventually(t, func() bool { return ofOther() == 1 }, time.Minute, 20*time.Millisecond)
 	out = s.done(ctx, "fulgurite-worker", "mend")
 	require.Contains(t, out, `"reset":["small"]`)
 	require.Contains(t, out, `"forgotten runs removed from Temporal":["other"]`)
-	require.Zero(t, ofOther())
+	left, err := temporal.DescribeWorkflowExecution(ctx, "other", "")
+	require.True(t, err != nil || left.WorkflowExecutionInfo.Status != enums.WORKFLOW_EXECUTION_STATUS_RUNNING, left)
 	s.start(ctx, s.workers()...)
 	out, code = s.tool(ctx, "fulgurite-worker", "mend", "--wait", "5s")
 	require.Equal(t, 1, code)
@@ -231,6 +221,7 @@ func TestAFleetGoesOnFromARestoredStore(t *testing.T) {
 	s.kill(s.workers()...)
 	told := forgetWhatItWasTold(t, saved)
 	old := s.rename(ctx, "old")
+	s.start(ctx, processes.Temporal)
 	out, code = s.tool(ctx, "fulgurite", "restore", saved)
 	require.Equal(t, 2, code)
 	require.Contains(t, out, "give one that is empty or does not exist", "the blobs are those of the old store")
@@ -254,61 +245,83 @@ func TestAFleetGoesOnFromARestoredStore(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-// restore is a restore that runs beside the test.
-type restore struct {
-	*exec.Cmd
+// place is where a store is restored to: an empty database, and a directory that is absent.
+type place struct {
 	shipwreck
-	conn *pgx.Conn // to the database that is restored to
-	to   string    // the directory of blobs
+	store, blobs string
+	conn         *pgx.Conn
 }
 
-// begin begins to restore a backup to the fleet's own places, which are empty.
-func (s shipwreck) begin(ctx context.Context, saved string) restore {
+// place makes an empty database.
+func (s shipwreck) place(ctx context.Context, name string) place {
 	s.t.Helper()
-	command := exec.CommandContext(ctx, filepath.Join(os.Getenv(binEnvironment), "fulgurite"), "restore", saved)
-	command.Env = append(os.Environ(), "FULGURITE_STORE="+s.Store, "FULGURITE_BLOBS="+s.Blobs, "TEMPORAL_ADDRESS="+s.Temporal, "FULGURITE_DIR="+s.t.TempDir())
-	conn, err := pgx.Connect(ctx, s.Store)
+	server := strings.TrimSuffix(s.Store, "/fulgurite")
+	admin, err := pgx.Connect(ctx, server+"/postgres")
 	require.NoError(s.t, err)
-	require.NoError(s.t, command.Start())
-	return restore{command, s, conn, s.Blobs}
+	_, err = admin.Exec(ctx, "CREATE DATABASE "+name)
+	require.NoError(s.t, err)
+	require.NoError(s.t, admin.Close(ctx))
+	conn, err := pgx.Connect(ctx, server+"/"+name)
+	require.NoError(s.t, err)
+	return place{s, server + "/" + name, filepath.Join(s.t.TempDir(), name), conn}
+}
+
+func (p place) exec(ctx context.Context, statement string) {
+	p.t.Helper()
+	_, err := p.conn.Exec(ctx, statement)
+	require.NoError(p.t, err)
 }
 
 // await waits until a query returns true.
-func (r restore) await(ctx context.Context, query string) {
-	r.t.Helper()
-	require.Eventually(r.t, func() bool {
+func (p place) await(ctx context.Context, query string) {
+	p.t.Helper()
+	require.Eventually(p.t, func() bool {
 		var ok bool
-		return r.conn.QueryRow(ctx, query).Scan(&ok) == nil && ok
-	}, 2*time.Minute, time.Millisecond)
+		return p.conn.QueryRow(ctx, query).Scan(&ok) == nil && ok
+	}, time.Minute, 5*time.Millisecond, query)
 }
 
-// marked waits until all tables are loaded and the blobs begin.
-func (r restore) marked() {
-	r.t.Helper()
-	require.Eventually(r.t, func() bool {
-		_, err := os.Stat(filepath.Join(r.to, "restoring"))
-		return err == nil
-	}, 2*time.Minute, time.Millisecond)
+// restore restores a backup to its end, and returns what it has made then.
+func (p place) restore(ctx context.Context, saved string) map[string]string {
+	p.t.Helper()
+	require.Regexp(p.t, `(?m)^  forgotten  run other, as `, p.done(ctx, "fulgurite", "restore", saved, "--store", p.store, "--blobs", p.blobs))
+	require.NoFileExists(p.t, filepath.Join(p.blobs, "restoring"))
+	return contents(ctx, p.t, p.store, p.blobs)
 }
 
-// block locks a table of the store that is being made, and waits until the restore waits for it.
-func (r restore) block(ctx context.Context, table, mode string) {
-	r.t.Helper()
-	_, err := r.conn.Exec(ctx, "BEGIN; LOCK TABLE fulgurite_restoring."+table+" IN "+mode+" MODE")
-	require.NoError(r.t, err)
-	r.await(ctx, "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'fulgurite_restoring."+table+"'::regclass)")
-}
+const (
+	// makeWait makes functions that wait as long as the test has the lock.
+	makeWait = `CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock(1); RETURN COALESCE(NEW, OLD); END $$;
+CREATE FUNCTION wait_to_move() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN IF current_query() LIKE '%"versions" SET SCHEMA%' THEN PERFORM pg_advisory_xact_lock(1); END IF; END $$;
+SELECT pg_advisory_lock(1)`
+	// waitAt makes statements wait at a row of a table of the store that is being made, once there
+	// is that table.
+	waitAt = `CREATE FUNCTION add_wait() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN
+IF EXISTS (SELECT 1 FROM pg_event_trigger_ddl_commands() WHERE object_identity = 'fulgurite_restoring.%[1]s') THEN
+CREATE TRIGGER wait BEFORE %[2]s ON fulgurite_restoring.%[1]s FOR EACH ROW EXECUTE FUNCTION public.wait(); END IF; END $$;
+CREATE EVENT TRIGGER at_a_row ON ddl_command_end WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION add_wait()`
+	waitToMove = `CREATE EVENT TRIGGER at_the_end ON ddl_command_start WHEN TAG IN ('ALTER TABLE') EXECUTE FUNCTION wait_to_move()`
+	// stopWaiting lets go what waits, and what comes later.
+	stopWaiting = `SELECT pg_advisory_unlock(1); DROP EVENT TRIGGER IF EXISTS at_a_row; DROP EVENT TRIGGER IF EXISTS at_the_end`
+	waitsIn     = `SELECT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory' AND query LIKE '%s')`
+	isAlone     = `SELECT NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend')`
+)
 
-// stop kills the restore, and returns when the server has noticed that.
-func (r restore) stop(ctx context.Context) {
-	r.t.Helper()
-	require.NoError(r.t, r.Process.Kill())
-	require.ErrorContains(r.t, r.Wait(), "killed")
-	_, err := r.conn.Exec(ctx, "ROLLBACK")
-	require.NoError(r.t, err)
-	r.await(ctx, "SELECT NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend')")
-	r.await(ctx, "SELECT to_regclass('public.runs') IS NULL")
-	require.NoError(r.t, r.conn.Close(ctx))
+// killedRestore begins to restore a backup, and kills that when a statement waits at a stage.
+func (p place) killedRestore(ctx context.Context, saved, wait, statement string) {
+	p.t.Helper()
+	p.exec(ctx, makeWait)
+	p.exec(ctx, wait)
+	command := exec.CommandContext(ctx, filepath.Join(os.Getenv(binEnvironment), "fulgurite"), "restore", saved)
+	command.Env = append(os.Environ(), "FULGURITE_STORE="+p.store, "FULGURITE_BLOBS="+p.blobs, "TEMPORAL_ADDRESS="+p.Temporal, "FULGURITE_DIR="+p.t.TempDir())
+	require.NoError(p.t, command.Start())
+	p.await(ctx, fmt.Sprintf(waitsIn, statement))
+	require.NoError(p.t, command.Process.Kill())
+	require.ErrorContains(p.t, command.Wait(), "killed")
+	p.exec(ctx, stopWaiting)
+	p.await(ctx, isAlone)
+	p.await(ctx, "SELECT to_regclass('public.runs') IS NULL AND to_regclass('fulgurite_restoring.runs') IS NOT NULL")
+	require.FileExists(p.t, filepath.Join(p.blobs, "restoring"))
 }
 
 // contents returns all rows of each table of a store that restores of one backup have in common,
@@ -341,33 +354,32 @@ func contents(ctx context.Context, t *testing.T, address, blobs string) map[stri
 	return out
 }
 
-// A backup is made while others write. Its restore is killed between two tables, between two
-// blobs, in the middle of what it forgets again, and when the store is about to get its place.
+// addRun adds a run that has ended. It has no histories, because Temporal takes half a minute to
+// remove one.
+func addRun(ctx context.Context, t *testing.T, records *store.Store, name string) {
+	t.Helper()
+	_, _, err := records.CreateRun(ctx, record.Run{Name: name, WorkflowID: name, ExecutionID: "x", Spec: json.RawMessage("{}"), Status: record.Failed})
+	require.NoError(t, err)
+}
+
+// A backup is made while others write. Its restore is killed in the middle of a table, in the
+// middle of what it forgets again, and while the store gets its place.
 func TestAKilledRestoreBeginsAgain(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	s := shipwreck{start(t, processes.Options{CPUs: 1}), t}
 	train(ctx, t, s.Fleet, 1)
-	temporal, err := client.DialContext(ctx, client.Options{HostPort: s.Temporal})
-	require.NoError(t, err)
-	defer temporal.Close()
-	other, err := temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{ID: "other", TaskQueue: workflows.QueueTraining},
-		"TrainingWorkflow", workflows.TrainingInput{Spec: named(t, "other", smallSpec(t, 1))})
-	require.NoError(t, err)
-	require.NoError(t, other.Get(ctx, nil))
 	s.weights(ctx, 1)
 	s.kill(s.workers()...)
-	const blobs = 500
-	b, err := blob.Open(s.Blobs)
-	require.NoError(t, err)
-	for i := range blobs {
-		_, err := b.Put(ctx, fmt.Append(nil, "blob ", i))
-		require.NoError(t, err)
-	}
-
-	// The backup waits for a table, as it would for a large one.
 	conn, err := pgx.Connect(ctx, s.Store)
 	require.NoError(t, err)
+	records, err := store.Open(ctx, s.Store, nil)
+	require.NoError(t, err)
+	addRun(ctx, t, records, "other")
+	_, err = conn.Exec(ctx, `INSERT INTO attempts SELECT (jsonb_populate_record(NULL::attempts, to_jsonb(a) || '{"run": "other"}')).* FROM attempts a WHERE run = 'small'`)
+	require.NoError(t, err)
+
+	// The backup waits for a table, as it would for a large one.
 	_, err = conn.Exec(ctx, "BEGIN; LOCK TABLE rewards IN ACCESS EXCLUSIVE MODE")
 	require.NoError(t, err)
 	saved := filepath.Join(t.TempDir(), "saved")
@@ -377,11 +389,8 @@ func TestAKilledRestoreBeginsAgain(t *testing.T) {
 		var waits bool
 		return conn.QueryRow(ctx, "SELECT EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'rewards'::regclass)").Scan(&waits) == nil && waits
 	}, 2*time.Minute, 10*time.Millisecond)
-	records, err := store.Open(ctx, s.Store, nil)
-	require.NoError(t, err)
 	for _, name := range []string{"written", "during", "the-copy"} {
-		_, _, err := records.CreateRun(ctx, record.Run{Name: name, WorkflowID: name, ExecutionID: "x", Spec: json.RawMessage("{}"), Status: record.Failed})
-		require.NoError(t, err)
+		addRun(ctx, t, records, name)
 	}
 	require.NoError(t, records.Close())
 	_, err = conn.Exec(ctx, "ROLLBACK")
@@ -390,48 +399,21 @@ func TestAKilledRestoreBeginsAgain(t *testing.T) {
 	require.Contains(t, <-made, "Backup of")
 	s.done(ctx, "fulgurite", "forget", "--run", "other", "--yes")
 
-	// What a restore that nobody kills makes.
-	server := strings.TrimSuffix(s.Store, "/fulgurite")
-	admin, err := pgx.Connect(ctx, server+"/postgres")
-	require.NoError(t, err)
-	_, err = admin.Exec(ctx, "CREATE DATABASE calm")
-	require.NoError(t, err)
-	require.NoError(t, admin.Close(ctx))
-	calm := filepath.Join(t.TempDir(), "calm")
-	require.Regexp(t, `(?m)^  forgotten  run other, as `, s.done(ctx, "fulgurite", "restore", saved, "--store", server+"/calm", "--blobs", calm))
-	want := contents(ctx, t, server+"/calm", calm)
+	calm := s.place(ctx, "calm")
+	want := calm.restore(ctx, saved)
+	require.NoError(t, calm.conn.Close(ctx))
 	require.Contains(t, want["runs"], "small")
 	require.NotContains(t, want["runs"], "written")
-
-	s.lose(ctx, "fulgurite")
-	require.NoError(t, os.Rename(s.Blobs, s.Blobs+"-lost"))
-	for _, kill := range []func(restore){
-		func(r restore) {
-			last, err := store.SchemaNumber()
-			require.NoError(t, err)
-			r.await(ctx, fmt.Sprintf("SELECT MAX(version_id) = %d FROM fulgurite_restoring.goose_db_version", last))
-			r.block(ctx, "versions", "SHARE")
-		},
-		func(r restore) {
-			require.Eventually(t, func() bool {
-				some, err := filepath.Glob(filepath.Join(r.to, "??", "*"))
-				return err == nil && len(some) > 1
-			}, 2*time.Minute, time.Millisecond)
-			require.NoError(t, r.Process.Kill())
-			some, err := filepath.Glob(filepath.Join(r.to, "??", "*"))
-			require.NoError(t, err)
-			require.Less(t, len(some), blobs)
-		},
-		func(r restore) { r.marked(); r.block(ctx, "attempts", "SHARE") },
-		func(r restore) { r.marked(); r.block(ctx, "versions", "ACCESS SHARE") },
+	for name, at := range map[string]struct{ wait, statement string }{
+		"loading":    {fmt.Sprintf(waitAt, "versions", "INSERT"), `COPY %"versions"%`},
+		"forgetting": {fmt.Sprintf(waitAt, "attempts", "DELETE"), `DELETE FROM attempts %`},
+		"moving":     {waitToMove, `ALTER TABLE %"versions" SET SCHEMA%`},
 	} {
-		r := s.begin(ctx, saved)
-		kill(r)
-		r.stop(ctx)
+		p := s.place(ctx, name)
+		p.killedRestore(ctx, saved, at.wait, at.statement)
+		require.Empty(t, cmp.Diff(want, p.restore(ctx, saved)), name)
+		require.NoError(t, p.conn.Close(ctx))
 	}
-	require.Regexp(t, `(?m)^  forgotten  run other, as `, s.done(ctx, "fulgurite", "restore", saved))
-	require.Empty(t, cmp.Diff(want, contents(ctx, t, s.Store, s.Blobs)))
-	require.NoFileExists(t, filepath.Join(s.Blobs, "restoring"))
 	require.NoError(t, s.Close())
 }
 
