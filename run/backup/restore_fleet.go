@@ -91,8 +91,8 @@ func (s *Source) CheckFleetTarget(ctx context.Context, to Fleet) error {
 // StageFleet makes a store out of the backup's tables in a PostgreSQL database, which has to be
 // empty, and compares it with what was noted. The directory of blobs has to be empty or absent,
 // or be left from an interrupted restore of the same backup to the same database. It is marked
-// before tables are loaded. What such a restore left is removed or used. The caller calls TakeBlobs, then Commit, and in any case
-// Close. It hears of progress by tell, unless that is nil.
+// before tables are loaded. What such a restore left is removed or used. The caller calls
+// TakeBlobs, then Commit, and in any case Close. It hears of progress by tell, unless that is nil.
 func (s *Source) StageFleet(ctx context.Context, to Fleet, tell func(Progress)) (*RestoredFleet, error) {
 	return s.stageFleet(ctx, to, tell, func(string) error { return nil })
 }

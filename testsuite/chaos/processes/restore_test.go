@@ -137,7 +137,7 @@ func (s shipwreck) weights(ctx context.Context, versions int) (out []string) {
 func TestAFleetGoesOnFromARestoredStore(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
-	const steps = 6
+	const steps = 4
 	s := shipwreck{start(t, processes.Options{CPUs: 1}), t}
 	records, err := store.Open(ctx, s.Store, nil)
 	require.NoError(t, err)
