@@ -221,10 +221,13 @@ func (s Spec) CheckFiles() error {
 	}
 	if s.Agent.Queue == "" || s.Agent.Queue == defaultQueue {
 		f.directory("agent.directory", s.Agent.Directory)
-		f.executable("agent.command", s.Agent.Command)
+		contained := s.Agent.Sandbox == SandboxContainer // its image has the program
+		if !contained {
+			f.executable("agent.command", s.Agent.Command)
+		}
 		f.executable("agent.before", s.Agent.Before)
 		f.executable("agent.after", s.Agent.After)
-		if !s.harbored() && len(s.Agent.Before) == 0 { // their files may be made first, or lie in a container
+		if !contained && !s.harbored() && len(s.Agent.Before) == 0 { // their files may be made first, or lie in a container
 			f.interpreted("agent.command", s.Agent.Directory, s.Agent.Command)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -14,8 +15,10 @@ import (
 
 // The values of agent.sandbox.
 const (
-	// SandboxProcess isolates an agent.
+	// SandboxProcess isolates an agent by namespaces.
 	SandboxProcess = "process"
+	// SandboxContainer isolates it in a container of an image.
+	SandboxContainer = "container"
 	// SandboxNone does not.
 	SandboxNone = "none"
 )
@@ -24,8 +27,8 @@ const (
 const maxNetwork = 64
 
 // Isolation says what isolates the agent of a run, by the spec that the run has recorded:
-// SandboxProcess, or SandboxNone and the reason. An agent that is not a command runs
-// elsewhere. For it, both are empty.
+// SandboxProcess, SandboxContainer and the program and the image, or SandboxNone and the
+// reason. An agent that is not a command runs elsewhere. For it, both are empty.
 func (a Agent) Isolation() (isolation, reason string) {
 	switch {
 	case len(a.Command) == 0:
@@ -34,6 +37,8 @@ func (a Agent) Isolation() (isolation, reason string) {
 		return SandboxNone, "no run was prepared with it"
 	case a.Sandbox == SandboxNone && a.SandboxReason == "":
 		return SandboxNone, "the spec says agent.sandbox: none"
+	case a.Sandbox == SandboxContainer && a.ImageID != "":
+		return SandboxContainer, fmt.Sprintf("%s, image %s, %s", a.Container, a.Image, a.ImageID)
 	}
 	return a.Sandbox, a.SandboxReason
 }
@@ -44,6 +49,33 @@ func (a Agent) NeedsSandbox() bool {
 	f := &Faults{}
 	a.refuseIsolationKeys(f, "", "")
 	return a.Sandbox == SandboxProcess || a.Sandbox == "" && len(f.List) > 0
+}
+
+// isolated reports whether the spec says that the agent is isolated.
+func (a Agent) isolated() bool { return a.Sandbox == SandboxProcess || a.Sandbox == SandboxContainer }
+
+// DecideContainer returns s with the program that runs containers and with the ID of the
+// image, if its agent runs in one and the spec left them out. find returns both for what
+// the spec says; it is called only if the answer depends on that. So each attempt of a run
+// has the same image, also if its name means another one later.
+func (s Spec) DecideContainer(find func(Agent) (program, id string, err error)) (Spec, error) {
+	if s.Agent.Sandbox != SandboxContainer || s.Agent.Container != "" && s.Agent.ImageID != "" {
+		return s, nil
+	}
+	program, id, err := find(s.Agent)
+	if err != nil {
+		return s, err
+	}
+	s.Agent.Container, s.Agent.ImageID = program, id
+	return s, nil
+}
+
+// NoContainer returns the fault of a spec whose image can't be found where the run is
+// prepared.
+func (a Agent) NoContainer(err error) error {
+	f := &Faults{}
+	f.add("agent.image", "give the machine that prepares the run podman or docker and the image (`podman pull` or `docker pull`), or give agent.container and agent.image_id", "%v", err)
+	return f.err()
 }
 
 // DecideSandbox returns s with a value for agent.sandbox if it left that out and its agent is
@@ -116,6 +148,7 @@ func (a Agent) checkSandbox(f *Faults) {
 	if strings.ContainsAny(a.SandboxReason, "\r\n") {
 		f.add("agent.sandbox_reason", "give one line", "it has several lines")
 	}
+	a.checkContainer(f)
 	why := ""
 	switch {
 	case len(a.Command) == 0 && a.Sandbox != "":
@@ -136,18 +169,64 @@ func (a Agent) checkSandbox(f *Faults) {
 		f.unused("agent.after", len(a.After) > 0, "it would run outside of the sandbox, in the home that the agent has filled (agent.before of the next attempt can clear up)")
 	}
 	a.checkNetwork(f)
+	if a.Sandbox == SandboxContainer {
+		a.checkContainerNetwork(f)
+	}
 	for i, path := range a.Writable {
 		if strings.TrimSpace(path) == "" || strings.ContainsRune(path, 0) || filepath.Clean(path) == "/" {
 			f.add(fmt.Sprintf("agent.writable[%d]", i), "give a file or directory below agent.directory, or an absolute path", "%q is no path to open for an agent", path)
 		}
 	}
 	least := 0 // these limits get their defaults once the sandbox is decided
-	if a.Sandbox == SandboxProcess {
+	if a.isolated() {
 		least = 1
 	}
 	f.whole("agent.limits.processes", a.Limits.Processes, least, 1e6)
 	f.whole("agent.limits.file_bytes", a.Limits.FileBytes, least, 1<<50)
 	f.number("agent.limits.cpu_seconds", a.Limits.CPUSeconds, bounds.Between(0, 7*24*3600))
+}
+
+// checkContainer checks the keys of agents in containers.
+func (a Agent) checkContainer(f *Faults) {
+	if a.Sandbox != SandboxContainer {
+		const why = "only an agent with agent.sandbox: container has an image"
+		f.unused("agent.image", a.Image != "", why)
+		f.unused("agent.image_id", a.ImageID != "", why)
+		f.unused("agent.container", a.Container != "", why)
+		return
+	}
+	switch {
+	case a.Image == "":
+		f.add("agent.image", "give the name of an image, such as localhost/agent:1", "missing, and with agent.sandbox: container the agent runs in one")
+	case strings.ContainsAny(a.Image, " \t\r\n\x00") || strings.HasPrefix(a.Image, "-"):
+		f.add("agent.image", "give the name of an image, such as localhost/agent:1", "%q names no image", a.Image)
+	}
+	if a.ImageID != "" && !sha256Digest.MatchString(a.ImageID) {
+		f.add("agent.image_id", "give sha256: and 64 hexadecimal digits, as `podman image inspect --format {{.Id}}` shows them", "%q is no ID of an image", a.ImageID)
+	}
+	if a.Container != "" {
+		f.choice("agent.container", a.Container)
+	}
+}
+
+// checkContainerNetwork refuses addresses that the loopback interface of a container can't
+// have.
+func (a Agent) checkContainerNetwork(f *Faults) {
+	const remedy = "give a name in its place: an agent in a container has no address but those of its loopback interface"
+	foreign := func(host string) bool {
+		ip, err := netip.ParseAddr(host)
+		return err == nil && ip.Is4() && !ip.IsLoopback()
+	}
+	for i, text := range a.Network {
+		if host, _, err := net.SplitHostPort(text); err == nil && foreign(host) {
+			f.add(fmt.Sprintf("agent.network[%d]", i), remedy, "%s can't be reached from a container", text)
+		}
+	}
+	for i, text := range a.ToolServers {
+		if u, err := url.Parse(text); err == nil && foreign(u.Hostname()) {
+			f.add(fmt.Sprintf("agent.tool_servers[%d]", i), remedy, "%s can't be reached from a container", withoutCredentials(text))
+		}
+	}
 }
 
 func (a Agent) checkNetwork(f *Faults) {

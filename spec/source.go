@@ -218,7 +218,7 @@ func (t Tasks) checkHarbor(f *Faults, g Grader, a Agent) {
 	}
 	if g.Type == GraderHarbor {
 		why := Spec{Grader: g}.forbidsSandbox()
-		f.unused("agent.sandbox", a.Sandbox == SandboxProcess, why)
+		f.unused("agent.sandbox", a.isolated(), why)
 		if a.Sandbox == "" && len(a.After) == 0 { // else they are refused already
 			a.refuseIsolationKeys(f, why+": remove the key", unusedKey)
 		}

@@ -513,7 +513,7 @@ func (a Agent) withDefaults() Agent {
 		a.Limits.OutputBytes = cmp.Or(a.Limits.OutputBytes, defaultOutputBytes)
 		a.Limits.MemoryBytes = cmp.Or(a.Limits.MemoryBytes, defaultMemoryBytes)
 	}
-	if a.Sandbox == SandboxProcess {
+	if a.isolated() {
 		a.Limits.Processes = cmp.Or(a.Limits.Processes, defaultProcesses)
 		a.Limits.FileBytes = cmp.Or(a.Limits.FileBytes, defaultFileBytes)
 	}

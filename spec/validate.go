@@ -96,8 +96,8 @@ func choices(key string) []string {
 	case "traffic.train.objective":
 		return []string{ObjectiveReward, ObjectiveSupervised, ObjectivePreference}
 	case "agent.sandbox":
-		return []string{SandboxProcess, SandboxNone}
-	case "tasks.harbor.container":
+		return []string{SandboxProcess, SandboxContainer, SandboxNone}
+	case "agent.container", "tasks.harbor.container":
 		return []string{"docker", "podman"}
 	case "grader.metric":
 		return []string{MetricF1, MetricExact, MetricSpider, MetricBIRD}

@@ -153,7 +153,30 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		"sandbox of a workflow": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Temporal: &spec.Temporal{Workflow: "w", Queue: "q"}, Sandbox: "process"}
 		}, "agent.sandbox: "},
-		"unknown sandbox": {func(s *spec.Spec) { s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "container"} }, "agent.sandbox: "},
+		"unknown sandbox":            {func(s *spec.Spec) { s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "jail"} }, "agent.sandbox: "},
+		"container without an image": {func(s *spec.Spec) { s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "container"} }, "agent.image: "},
+		"an option as an image": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "container", Image: "--privileged"}
+		}, "agent.image: "},
+		"image of no container": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "process", Image: "a"}
+		}, "agent.image: "},
+		"image of a function": {func(s *spec.Spec) { s.Agent = spec.Agent{Func: "f", Image: "a"} }, "agent.image: "},
+		"ID of no image": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "container", Image: "a", ImageID: "latest"}
+		}, "agent.image_id: "},
+		"unknown program for containers": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "container", Image: "a", Container: "lxc"}
+		}, "agent.container: "},
+		"cleaning after a container": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "container", Image: "a", After: []string{"clear"}}
+		}, "agent.after: "},
+		"address that a container can't reach": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "container", Image: "a", Network: []string{"127.0.0.1:1", "192.0.2.1:1"}}
+		}, "agent.network[1]: "},
+		"server that a container can't reach": {func(s *spec.Spec) {
+			s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "container", Image: "a", ToolServers: []string{"http://192.0.2.1/"}}
+		}, "agent.tool_servers[0]: "},
 		"cleaning after a sandbox": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "process", After: []string{"clear"}}
 		}, "agent.after: "},
