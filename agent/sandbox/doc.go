@@ -18,6 +18,14 @@
 //
 // [Limits] bound its processes, open files, CPU time and the size of its files.
 //
+// # Containers
+//
+// A program can run in a container of podman or docker instead ([Container]). It then sees
+// the files of an image, and of the machine only its home, its directory and its writable
+// paths. Network, processes and limits are as above: this executable is the first process
+// there too, checks that podman or docker has left no right and no network, and passes on
+// connections in the same way. [CheckContainer] finds out whether that works.
+//
 // # What is not isolated
 //
 // It runs on the kernel of the machine, whose system calls it can make, except for some
@@ -27,6 +35,7 @@
 // # What a machine needs
 //
 // Linux 5.14 and namespaces that the user may make. [Check] finds out. No other program
-// is needed, and no right. A sandbox begins as the same executable, started again, which never
-// gets to its main function.
+// is needed, and no right. A container needs podman or docker on the same kernel, and an
+// executable that needs no libraries. A sandbox begins as the same executable, started again,
+// which never gets to its main function.
 package sandbox

@@ -24,6 +24,10 @@ func init() {
 	if len(os.Args) == 2 && os.Args[1] == checkCommand {
 		os.Exit(mainCheck())
 	}
+	if len(os.Args) == 3 && os.Args[1] == containerCommand && os.Getpid() == 1 {
+		runtime.LockOSThread() // as below
+		os.Exit(mainContainer(os.Args[2]))
+	}
 	if len(os.Args) < 2 || os.Args[1] != command || os.Getpid() != 1 {
 		return
 	}
@@ -71,7 +75,7 @@ func (f first) run(args []string) int {
 	if err := os.Chdir(p.Directory); err != nil {
 		return f.fail(message{Error: fmt.Sprintf("enter agent.directory: %v", err)})
 	}
-	return f.start(args)
+	return f.start(args, nil, [3]*os.File{os.Stdin, os.Stdout, os.Stderr})
 }
 
 // prepare makes the sandbox around this process.
@@ -97,7 +101,7 @@ func (f first) prepare(p Policy, args []string) ([]*os.File, error) {
 	if no != 0 && no != unix.ENOSYS && no != unix.EPERM {
 		return nil, fmt.Errorf("give it a keyring of its own: %w", no)
 	}
-	if err := p.Limits.apply(); err != nil {
+	if err := p.Limits.apply(true); err != nil {
 		return nil, fmt.Errorf("limit it: %w", err)
 	}
 	if err := giveUpRights(); err != nil {
@@ -110,12 +114,12 @@ func (f first) prepare(p Policy, args []string) ([]*os.File, error) {
 }
 
 // start starts the program in its own process group, reaps until it has ended, and returns
-// its exit code.
-func (f first) start(args []string) int {
+// its exit code. Without an environment the program has that of this process.
+func (f first) start(args, environment []string, files [3]*os.File) int {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
 	c := exec.Command(args[0], args[1:]...)
-	c.Stdin, c.Stdout, c.Stderr = os.Stdin, os.Stdout, os.Stderr
+	c.Env, c.Stdin, c.Stdout, c.Stderr = environment, files[0], files[1], files[2]
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := c.Start(); err != nil {
 		return f.fail(message{Error: err.Error()})
@@ -124,7 +128,7 @@ func (f first) start(args []string) int {
 		return 1
 	}
 	// Only the program keeps its input and outputs open, so that their ends are noticed.
-	for _, file := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
+	for _, file := range files {
 		_ = file.Close()
 	}
 	pid := c.Process.Pid
@@ -210,7 +214,6 @@ func network(routes []Route) ([]*os.File, error) {
 	}
 	at := addresses(routes)
 	added := map[string]bool{}
-	var out []*os.File
 	for i, r := range routes {
 		ip := at[r.Host]
 		if !ip.IsLoopback() && !added[r.Host] {
@@ -219,6 +222,16 @@ func network(routes []Route) ([]*os.File, error) {
 				return nil, fmt.Errorf("add address %s: %w", ip, err)
 			}
 		}
+	}
+	return listeners(routes)
+}
+
+// listeners returns a listener for each of the routes.
+func listeners(routes []Route) ([]*os.File, error) {
+	at := addresses(routes)
+	var out []*os.File
+	for _, r := range routes {
+		ip := at[r.Host]
 		l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: ip.AsSlice(), Port: r.Port})
 		if err != nil {
 			return nil, fmt.Errorf("listen for %s: %w", r, err)
@@ -252,8 +265,9 @@ func addAddress(socket, index int, ip []byte) error {
 	return nil
 }
 
-// apply limits this process and what it will start.
-func (l Limits) apply() error {
+// apply limits this process and what it will start. The kernel counts the processes of a
+// user; they are limited by that only if ownUser says that the user is the sandbox's alone.
+func (l Limits) apply(ownUser bool) error {
 	bytes := uint64(l.fileBytes()) //nolint:gosec // validated
 	for _, of := range []struct {
 		what  string
@@ -266,6 +280,9 @@ func (l Limits) apply() error {
 		{"size of files", unix.RLIMIT_FSIZE, bytes},
 		{"core dumps", unix.RLIMIT_CORE, 0},
 	} {
+		if of.which == unix.RLIMIT_NPROC && !ownUser {
+			continue
+		}
 		var now syscall.Rlimit
 		if err := syscall.Getrlimit(of.which, &now); err != nil {
 			return fmt.Errorf("%s: %w", of.what, err)

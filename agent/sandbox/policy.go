@@ -33,6 +33,9 @@ type Policy struct {
 	// Routes are the only addresses that the program can reach.
 	Routes []Route `json:"routes,omitempty"`
 	Limits Limits  `json:"limits"`
+	// Container puts the program into a container of podman or docker. Without it, the
+	// program sees the files of the machine.
+	Container *Container `json:"container,omitempty"`
 }
 
 // Limits bound what a program and its descendants take. Zero is the default.

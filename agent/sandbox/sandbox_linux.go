@@ -20,23 +20,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sandbox is a program in a sandbox. Its first process, Pid, is a child of this process.
-// When it ends, which it does with the program, nothing of the sandbox runs any more. The
-// caller waits for it.
+// Sandbox is a program in a sandbox. When its first process, Pid, ends, which it does with
+// the program, nothing of the sandbox runs any more. The caller waits for Child.
 type Sandbox struct {
 	Pid int
 
 	control  *net.UnixConn
+	engine   *engine // runs the container; nil without one
 	relay    *relay
 	reported chan struct{} // closed after the last message
+	ended    atomic.Bool   // the first process has said how the program ended
+	code     atomic.Int32
 	signal   atomic.Int32
 }
 
 // Start starts a program in a sandbox, in its own process group, and returns when it runs.
-// The calling thread has to stay: when it ends, the kernel ends the sandbox. The error
-// wraps ErrUnavailable if the machine can't isolate.
+// The calling thread has to stay: when it ends, the kernel ends a sandbox that is no
+// container. A program in a container gets the environment of this process, apart from
+// PATH unless that is given. The error wraps ErrUnavailable if the machine can't isolate.
 func Start(p Policy, args []string, stdin, stdout, stderr *os.File) (*Sandbox, error) {
 	p.Hidden = slices.Concat(p.Hidden, sockets())
+	if p.Container != nil {
+		return startContainer(p, args, [3]*os.File{stdin, stdout, stderr})
+	}
 	first := exec.Command("/proc/self/exe")
 	first.Args = slices.Concat([]string{"fulgurite-sandbox", command}, args)
 	first.Stdin, first.Stdout, first.Stderr = stdin, stdout, stderr
@@ -99,8 +105,14 @@ func attributes() *syscall.SysProcAttr {
 	}
 }
 
-// establish waits until the program runs, and starts the relay of its routes.
-func (s *Sandbox) establish(routes []Route) error {
+// establish waits until the program runs, and starts the relay of its routes. If it fails,
+// there is no relay.
+func (s *Sandbox) establish(routes []Route) (err error) {
+	defer func() {
+		if err != nil && s.relay != nil {
+			s.relay.Close()
+		}
+	}()
 	for {
 		m, files, err := receive(s.control)
 		switch {
@@ -146,15 +158,52 @@ func (s *Sandbox) report() {
 		}
 		if m.Ended {
 			s.signal.Store(int32(m.Signal)) //nolint:gosec // the number of a signal
+			s.code.Store(int32(m.Code))     //nolint:gosec // an exit code
+			s.ended.Store(true)
 		}
 	}
 }
 
-// Signal returns the signal that ended the program, 0 if it ended by itself. Call it after
-// the first process has ended.
+// Child returns the child of this process that ends when the sandbox does: its first
+// process, or what runs its container.
+func (s *Sandbox) Child() int {
+	if s.engine != nil {
+		return s.engine.command.Process.Pid
+	}
+	return s.Pid
+}
+
+// Contained reports whether the sandbox is a container. The status of its child then says
+// nothing about the program.
+func (s *Sandbox) Contained() bool { return s.engine != nil }
+
+// Send sends a signal to the program. SIGKILL ends the whole sandbox.
+func (s *Sandbox) Send(signal syscall.Signal) {
+	if s.engine != nil {
+		s.engine.signal(signal)
+		return
+	}
+	_ = syscall.Kill(-s.Pid, signal)
+}
+
+// Over is closed when the first process has ended.
+func (s *Sandbox) Over() <-chan struct{} { return s.reported }
+
+// Signal returns the signal that ended the program, 0 if it ended by itself. A container
+// that was ended with its program ended by SIGKILL. Call it after the first process has
+// ended.
 func (s *Sandbox) Signal() int {
 	<-s.reported
+	if s.engine != nil && !s.ended.Load() {
+		return int(syscall.SIGKILL)
+	}
 	return int(s.signal.Load())
+}
+
+// Code returns the exit code of a program that ended by itself.
+func (s *Sandbox) Code() int {
+	<-s.reported
+	return int(s.code.Load())
 }
 
 // Close ends the connections of a sandbox whose first process has ended.
@@ -164,6 +213,10 @@ func (s *Sandbox) Close() {
 	}
 	_ = s.control.Close()
 	<-s.reported
+	if s.engine != nil {
+		<-s.engine.watched
+		_ = s.engine.close()
+	}
 }
 
 // Check starts a sandbox with nothing in it. It returns nil if that works, and an error

@@ -7,10 +7,14 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"syscall"
 )
 
 // Check says that this system has no sandboxes.
 func Check(context.Context) error { return unavailable() }
+
+// CheckContainer says that this system has no sandboxes.
+func CheckContainer(context.Context, Container) error { return unavailable() }
 
 // LimitedBy returns nothing.
 func LimitedBy() string { return "" }
@@ -29,6 +33,21 @@ type Sandbox struct{ Pid int }
 func Start(Policy, []string, *os.File, *os.File, *os.File) (*Sandbox, error) {
 	return nil, unavailable()
 }
+
+// Child returns 0.
+func (*Sandbox) Child() int { return 0 }
+
+// Contained returns false.
+func (*Sandbox) Contained() bool { return false }
+
+// Send does nothing.
+func (*Sandbox) Send(syscall.Signal) {}
+
+// Over returns nil.
+func (*Sandbox) Over() <-chan struct{} { return nil }
+
+// Code returns 0.
+func (*Sandbox) Code() int { return 0 }
 
 // Signal returns 0.
 func (*Sandbox) Signal() int { return 0 }
