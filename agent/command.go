@@ -103,6 +103,9 @@ func (c Command) run(ctx context.Context, job Job, home *process.Home, task []by
 	}
 	shim, err := process.Start(args, terms, home, func(cmd *exec.Cmd) {
 		cmd.Env, cmd.Dir = environment(job, home.Path, task), directory
+		if c.Isolation != nil && c.Isolation.Container != nil {
+			cmd.Env = withoutPath(cmd.Env, job)
+		}
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(task), output.Stdout, output.Stderr
 	})
 	if err != nil {
@@ -220,6 +223,14 @@ func environment(job Job, home string, task []byte) []string {
 		env = append(env, name+"="+vars[name])
 	}
 	return env
+}
+
+// withoutPath returns variables without the worker's PATH, since an image has its own.
+func withoutPath(env []string, job Job) []string {
+	if _, ok := job.Environment["PATH"]; ok {
+		return env
+	}
+	return slices.DeleteFunc(env, func(one string) bool { return strings.HasPrefix(one, "PATH=") })
 }
 
 // baseVariables returns the variables that programs expect on any machine.

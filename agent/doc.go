@@ -29,13 +29,14 @@
 // # Where the rest is
 //
 // Package agent/forwarder stands between agents and the gateway and hides its faults.
-// Package agent/process supervises programs, so that none survives its worker.
+// Package agent/process supervises programs, so that none survives its worker. Packages
+// agent/sandbox and agent/container isolate them.
 //
 // # Promises
 //
 // After Launch returns, nothing of the agent runs, except services and functions that
 // ignore their context. A command sees only the environment built for it, nothing of the
-// worker's. Every attempt at a rollout sees the same home, time zone and variables,
+// worker's, and in a container the variables of its image. Every attempt at a rollout sees the same home, time zone and variables,
 // except for the attempt's address and key.
 //
 // Agents that are commands run as the worker's user. They see of each other what any two

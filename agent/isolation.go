@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/fulgurite/fulgurite/agent/container"
 	"github.com/fulgurite/fulgurite/agent/sandbox"
 )
 
@@ -19,6 +20,16 @@ type Isolation struct {
 	// Hidden lists absolute paths that the command can't see, beside those of
 	// sandbox.Secrets and the homes of other rollouts.
 	Hidden []string
+	// Container puts the command into a container; nil does not.
+	Container *Container
+}
+
+// Container says in which container a command runs.
+type Container struct {
+	// Program is podman or docker.
+	Program string
+	// Image is the ID of the image, and Name what agent.image calls it.
+	Image, Name string
 }
 
 // policy returns the policy for a job.
@@ -50,5 +61,11 @@ func (i Isolation) policy(job Job, home, directory string) (*sandbox.Policy, err
 		p.Writable = append(p.Writable, path)
 	}
 	p.Hidden = append(append(p.Hidden, filepath.Dir(home)), i.Hidden...)
+	if i.Container != nil {
+		p.Container = &sandbox.Container{
+			Program: i.Container.Program, Image: i.Container.Image, ImageName: i.Container.Name, Attempt: job.Address.String(), Memory: job.Limits.MemoryBytes,
+			Environment: container.Environment(),
+		}
+	}
 	return p, nil
 }

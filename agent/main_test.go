@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -122,6 +123,16 @@ func play(role []string) {
 		playUnable(role[1], role[2])
 	case "spin":
 		playSpin()
+	case "remain":
+		conn, err := net.Dial("tcp", os.Getenv("LIVENESS"))
+		must(err)
+		_, err = fmt.Fprintln(conn, "remain", os.Getppid())
+		must(err)
+		time.Sleep(time.Hour) // also when nobody is connected any more
+		must(conn.Close())
+	case "work":
+		for { //nolint:staticcheck,revive // it uses a processor
+		}
 	case "peek":
 		playPeek(role[1])
 	default:
@@ -223,6 +234,10 @@ func playWorker(scratch string) {
 	c := agent.Command{Args: acting("parent", "hang"), Scratch: scratch}
 	if os.Getenv("ISOLATED") != "" {
 		c.Isolation = &agent.Isolation{Reach: []string{os.Getenv("LIVENESS")}}
+	}
+	if program := os.Getenv("CONTAINED"); program != "" {
+		c.Args = []string{"agent", "play", "remain"}
+		c.Isolation.Container = &agent.Container{Program: program, Image: os.Getenv("IMAGE"), Name: os.Getenv("IMAGE")}
 	}
 	j := job("worker")
 	j.Environment = map[string]string{"LIVENESS": os.Getenv("LIVENESS")}

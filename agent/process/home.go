@@ -75,6 +75,16 @@ func isFile(f *os.File, name string) bool {
 	return err == nil && os.SameFile(held, named)
 }
 
+// InUse reports whether an attempt has the home of that path, by its lock.
+func InUse(path string) bool {
+	f, err := os.Open(path + ".lock")
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	defer f.Close()
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil
+}
+
 // Record notes which shim a later attempt has to end, and then lets the shim start the
 // agent. If a later attempt has already taken the home over, it returns an error, and no
 // agent starts.

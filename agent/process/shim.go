@@ -63,7 +63,8 @@ type Terms struct {
 // closes the lifeline, which also happens if the worker dies.
 //
 // An isolated agent is in a sandbox, whose first process takes the agent's place: it is
-// what the shim starts, asks to end and waits for.
+// what the shim starts, asks to end and waits for. In place of that of a container, which
+// is no child of the shim, the shim starts and waits for podman or docker.
 func init() {
 	if len(os.Args) < 4 || os.Args[1] != shimCommand {
 		return
@@ -100,8 +101,8 @@ func shim(terms Terms, args []string) int {
 	group := agent.group
 	_ = reports.Encode(Report{Group: group})
 	preferForOOM(group)
-	ended, empty := reap(group)
-	over := beyond(terms, agent.root, empty)
+	ended, empty := reap(agent.child)
+	over := beyond(terms, agent.root, agent.over(empty))
 	// Only the agent keeps its input and outputs open, so that their ends are noticed.
 	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
 		_ = f.Close()
@@ -117,16 +118,16 @@ func shim(terms Terms, args []string) int {
 	case status := <-ended:
 		last = agent.outcome(status)
 	case <-released:
-		last = endAgent(group, ended)
+		last = agent.end(ended)
 	case <-signals:
-		last = endAgent(group, ended)
+		last = agent.end(ended)
 	case taken := <-over:
 		// There may be no memory left in which the agent could end by itself.
-		_ = syscall.Kill(-group, syscall.SIGKILL)
-		last = outcome(<-ended)
+		agent.send(syscall.SIGKILL)
+		last = agent.outcome(<-ended)
 		last.Memory, last.Processes, last.CPU = taken.Memory, taken.Processes, taken.CPU
 	}
-	sweep(group, empty)
+	agent.sweep(empty)
 	if err := reports.Encode(last); err != nil {
 		return 1 // no one is left to read it
 	}
@@ -136,6 +137,7 @@ func shim(terms Terms, args []string) int {
 // running is an agent that a shim has started.
 type running struct {
 	group int // of the agent, or of the first process of its sandbox
+	child int // the child of the shim that ends when the agent does
 	// root is the process whose descendants are the agent and what it has started.
 	root    int
 	sandbox *sandbox.Sandbox // nil without one
@@ -146,13 +148,13 @@ func begin(terms Terms, args []string) (running, error) {
 	if terms.Sandbox != nil {
 		s, err := sandbox.Start(*terms.Sandbox, args, os.Stdin, os.Stdout, os.Stderr)
 		if errors.Is(err, sandbox.ErrUnavailable) {
-			err = fmt.Errorf("agent.sandbox: process: %w; `fulgurite doctor` says what it needs, and a new run with agent.sandbox: none isolates no agent", err)
+			err = fmt.Errorf("agent.sandbox: %s: %w; `fulgurite doctor` says what it needs, and a new run with agent.sandbox: none isolates no agent", terms.Sandbox.Kind(), err)
 		}
 		if err != nil {
 			return running{}, err
 		}
 		riseAbove()
-		return running{group: s.Pid, root: s.Pid, sandbox: s}, nil
+		return running{group: s.Pid, child: s.Child(), root: s.Pid, sandbox: s}, nil
 	}
 	agent := exec.Command(args[0], args[1:]...)
 	agent.Stdin, agent.Stdout, agent.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -160,12 +162,19 @@ func begin(terms Terms, args []string) (running, error) {
 	if err := agent.Start(); err != nil {
 		return running{}, err
 	}
-	return running{group: agent.Process.Pid, root: os.Getpid()}, nil
+	return running{group: agent.Process.Pid, child: agent.Process.Pid, root: os.Getpid()}, nil
 }
 
-// outcome returns how an agent ended by itself. The first process of a sandbox can't end
-// by the signal that ended the agent, so it reports that signal.
+// outcome returns how an agent ended. The first process of a sandbox can't end by the
+// signal that ended the agent, so it reports that signal. What runs a container has a
+// status of its own.
 func (r running) outcome(status syscall.WaitStatus) Report {
+	if r.sandbox != nil && r.sandbox.Contained() {
+		if signal := r.sandbox.Signal(); signal != 0 {
+			return Report{Ended: true, Signal: signal}
+		}
+		return Report{Ended: true, Code: r.sandbox.Code()}
+	}
 	out := outcome(status)
 	if r.sandbox != nil && out.Signal == 0 {
 		if out.Signal = r.sandbox.Signal(); out.Signal != 0 {
@@ -173,6 +182,24 @@ func (r running) outcome(status syscall.WaitStatus) Report {
 		}
 	}
 	return out
+}
+
+// over is closed when nothing of the agent runs any more: when the shim has no child left,
+// or when the first process of a container has ended.
+func (r running) over(empty <-chan struct{}) <-chan struct{} {
+	if r.sandbox != nil && r.sandbox.Contained() {
+		return r.sandbox.Over()
+	}
+	return empty
+}
+
+// send sends a signal to the agent.
+func (r running) send(s syscall.Signal) {
+	if r.sandbox != nil {
+		r.sandbox.Send(s)
+		return
+	}
+	_ = syscall.Kill(-r.group, s)
 }
 
 func (r running) close() {
@@ -183,7 +210,7 @@ func (r running) close() {
 
 // reap waits for the agent and for the descendants that the shim adopts. The first
 // channel gets the agent's status; the second is closed when no child is left.
-func reap(group int) (<-chan syscall.WaitStatus, <-chan struct{}) {
+func reap(child int) (<-chan syscall.WaitStatus, <-chan struct{}) {
 	ended, empty := make(chan syscall.WaitStatus, 1), make(chan struct{})
 	go func() {
 		defer close(empty)
@@ -194,7 +221,7 @@ func reap(group int) (<-chan syscall.WaitStatus, <-chan struct{}) {
 			case errors.Is(err, syscall.EINTR):
 			case err != nil:
 				return
-			case pid == group:
+			case pid == child:
 				ended <- status
 			}
 		}
@@ -202,23 +229,34 @@ func reap(group int) (<-chan syscall.WaitStatus, <-chan struct{}) {
 	return ended, empty
 }
 
-// endAgent asks the agent's group to end and, after the grace period, ends it.
-func endAgent(group int, ended <-chan syscall.WaitStatus) Report {
-	_ = syscall.Kill(-group, syscall.SIGTERM)
+// end asks the agent to end and, after the grace period, ends it.
+func (r running) end(ended <-chan syscall.WaitStatus) Report {
+	r.send(syscall.SIGTERM)
 	timer := time.NewTimer(Grace)
 	defer timer.Stop()
 	select {
 	case status := <-ended:
-		return outcome(status)
+		return r.outcome(status)
 	case <-timer.C:
 	}
-	_ = syscall.Kill(-group, syscall.SIGKILL)
-	return outcome(<-ended)
+	r.send(syscall.SIGKILL)
+	return r.outcome(<-ended)
 }
 
-// sweep ends the processes that the agent left behind.
-func sweep(group int, empty <-chan struct{}) {
-	_ = syscall.Kill(-group, syscall.SIGKILL)
+// sweep ends the processes that the agent left behind. Those of a container have ended with
+// its first process, and what remains here cleans up after it by itself, if it has time.
+func (r running) sweep(empty <-chan struct{}) {
+	if r.sandbox != nil && r.sandbox.Contained() {
+		timer := time.NewTimer(Grace)
+		defer timer.Stop()
+		select {
+		case <-empty:
+			return
+		case <-timer.C:
+		}
+	} else {
+		_ = syscall.Kill(-r.group, syscall.SIGKILL)
+	}
 	deadline := time.Now().Add(sweepTime)
 	for time.Now().Before(deadline) {
 		timer := time.NewTimer(5 * time.Millisecond)

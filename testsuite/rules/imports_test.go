@@ -85,7 +85,7 @@ func forbidden(folder, p string) string {
 		return "it brings the embedded server with it"
 	case folder == "bench/prompts" && p == module+"testsuite/scriptedreflector":
 		return "" // it compares searches that all have to meet the same synthetic reflector
-	case ours && within(p, "internal/golden", "internal/certtest", "internal/ptytest", "internal/pgtest", "testsuite") && !within(folder, "testsuite"):
+	case ours && within(p, "internal/golden", "internal/certtest", "internal/containertest", "internal/ptytest", "internal/pgtest", "testsuite") && !within(folder, "testsuite"):
 		return "it is for tests"
 	case ours && within(p, "cmd") && !within(folder, "cmd/fulgurite"):
 		return "a command is nobody's library"
