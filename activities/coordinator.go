@@ -58,6 +58,10 @@ type Coordinator struct {
 	// if it can. An error means that it could not find out. It is asked for runs whose
 	// specs leave agent.sandbox out.
 	WhyNotIsolated func(ctx context.Context, a spec.Agent) (string, error)
+	// FindContainer returns the program that runs the containers of an agent, and the ID of
+	// its image. It returns *spec.Faults if this machine has not both. It is asked for runs
+	// whose specs have agent.sandbox: container and leave one of both out.
+	FindContainer func(ctx context.Context, a spec.Agent) (program, image string, err error)
 	// Directory is the working directory of commands if a workflow's input sets none.
 	Directory string
 
@@ -150,8 +154,9 @@ func (c *Coordinator) create(ctx context.Context, in PrepareRunInput) (record.Ru
 	return run, err
 }
 
-// decideSandbox writes into a spec whether its agents are isolated, so that all attempts of
-// a run are alike, whatever the machine of each worker.
+// decideSandbox writes into a spec whether its agents are isolated and, if they run in
+// containers, in which image, so that all attempts of a run are alike, whatever the machine
+// of each worker.
 func (c *Coordinator) decideSandbox(ctx context.Context, s spec.Spec) (spec.Spec, error) {
 	decided, err := s.DecideSandbox(func() (string, error) { return c.WhyNotIsolated(ctx, s.Agent) })
 	var faults *spec.Faults
@@ -160,6 +165,13 @@ func (c *Coordinator) decideSandbox(ctx context.Context, s spec.Spec) (spec.Spec
 		return s, invalid(err)
 	case err != nil:
 		return s, fmt.Errorf("find out whether this machine can isolate agents: %w", err)
+	}
+	decided, err = decided.DecideContainer(func(a spec.Agent) (string, string, error) { return c.FindContainer(ctx, a) })
+	switch {
+	case errors.As(err, &faults):
+		return s, invalid(err)
+	case err != nil:
+		return s, fmt.Errorf("find the image of the agent: %w", err)
 	}
 	return decided, nil
 }

@@ -3,6 +3,7 @@ package activities_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,10 +13,43 @@ import (
 	"github.com/fulgurite/fulgurite/spec"
 )
 
+const anImage = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+func TestARunRecordsTheImageOfItsAgents(t *testing.T) {
+	t.Parallel()
+	contained := func(a *spec.Agent) { a.Sandbox, a.Image = spec.SandboxContainer, "agent:1" }
+	has := isolating{image: anImage}
+	with, agent, err := preparedOn(t, has, contained)
+	require.NoError(t, err)
+	require.Equal(t, "podman", agent.Container)
+	require.Equal(t, anImage, agent.ImageID)
+	other, agent, err := preparedOn(t, isolating{image: strings.Replace(anImage, "0", "f", 1)}, contained)
+	require.NoError(t, err)
+	require.NotEqual(t, anImage, agent.ImageID)
+	require.Equal(t, with.SpecDigest, other.SpecDigest, "the digest is that of the spec, on every machine")
+
+	_, _, err = preparedOn(t, isolating{reason: "there is no program podman"}, contained)
+	requireRefused(t, err, "agent.image: ", "there is no program podman", "agent.image_id")
+	_, agent, err = preparedOn(t, isolating{reason: "there is no program podman"}, func(a *spec.Agent) {
+		contained(a)
+		a.Container, a.ImageID = "docker", anImage
+	})
+	require.NoError(t, err, "the machine that prepares a run need not have the image that the spec names")
+	require.Equal(t, "docker", agent.Container)
+}
+
 // isolating is what a machine says of itself: why it can't isolate, or an error.
 type isolating struct {
 	reason string
 	err    error
+	image  string // what the name of the agent's image means
+}
+
+func (i isolating) container(_ context.Context, a spec.Agent) (string, string, error) {
+	if i.reason != "" {
+		return "", "", a.NoContainer(errors.New(i.reason))
+	}
+	return "podman", i.image, i.err
 }
 
 func (i isolating) why(context.Context, spec.Agent) (string, error) { return i.reason, i.err }
@@ -24,7 +58,7 @@ func (i isolating) why(context.Context, spec.Agent) (string, error) { return i.r
 func preparedOn(t *testing.T, machine isolating, change func(*spec.Agent)) (record.Run, spec.Agent, error) {
 	t.Helper()
 	w := newTestEnv(t)
-	w.coordinator.WhyNotIsolated = machine.why
+	w.coordinator.WhyNotIsolated, w.coordinator.FindContainer = machine.why, machine.container
 	// Relative paths are the same in all test environments, and so is the digest.
 	s := w.spec()
 	s.Tasks.Train, s.Model.Base = "arithmetic:train:4", ""

@@ -89,6 +89,7 @@ func (c *cpuCommand) setUp(ctx context.Context, p *process, agents agent.Registr
 	launchers.TLS = p.peers.TLS
 	runner.Launchers = launchers
 	p.OnClose(func(context.Context) error { runner.Close(); return nil })
+	p.Background(func(ctx context.Context) { fleet.RemoveContainers(ctx, p.log.Named("containers")) })
 	var list []worker.Worker
 	queues := c.Queues
 	if !c.Only {

@@ -251,6 +251,9 @@ func (l Launchers) inner(s spec.Spec) (agent.Launcher, error) {
 	case "", spec.SandboxNone: // without a value, an earlier release prepared the run
 	case spec.SandboxProcess:
 		c.Isolation = l.isolation(s)
+	case spec.SandboxContainer:
+		c.Isolation = l.isolation(s)
+		c.Isolation.Container = &agent.Container{Program: s.Agent.Container, Image: s.Agent.ImageID, Name: s.Agent.Image}
 	default: // of a later release
 		return nil, fmt.Errorf("agent.sandbox %s: this worker can't isolate an agent so", s.Agent.Sandbox)
 	}

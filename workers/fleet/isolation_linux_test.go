@@ -64,6 +64,6 @@ func TestAnIsolatedAgentReadsNeitherAnswersNorStoreNorBlobs(t *testing.T) {
 // A record of a later release may ask for an isolation that this one does not know.
 func TestAnAgentWhoseIsolationIsUnknownIsNotStarted(t *testing.T) {
 	t.Parallel()
-	_, err := fleet.Launchers{}.Launcher(spec.Spec{Agent: spec.Agent{Command: []string{"true"}, Sandbox: "container"}})
-	require.ErrorContains(t, err, "agent.sandbox container: this worker can't isolate an agent so")
+	_, err := fleet.Launchers{}.Launcher(spec.Spec{Agent: spec.Agent{Command: []string{"true"}, Sandbox: "machine"}})
+	require.ErrorContains(t, err, "agent.sandbox machine: this worker can't isolate an agent so")
 }

@@ -131,7 +131,7 @@ func (r Records) Coordinator(c client.Client, namespace string, sampler remote.S
 		Runs: r.Store, Ledger: r.Store, Attempts: r.Store, Blobs: r.Blobs, Publisher: sampler,
 		Traffic: r.Store, Segments: Starter{c}, Experiments: r.Store, Shadows: r.Store, Sampler: sampler, Redact: r.redactors.Redact,
 		Cluster: Cluster{c, namespace}, Starter: Starter{c}, Codecs: r.Codecs.Named, Directory: directory, Reflectors: Reflector,
-		Collector: &retention.Collector{Store: r.Store, Blobs: r.Blobs}, Pruner: Pruner{r}, WhyNotIsolated: r.WhyNotIsolated,
+		Collector: &retention.Collector{Store: r.Store, Blobs: r.Blobs}, Pruner: Pruner{r}, WhyNotIsolated: r.WhyNotIsolated, FindContainer: FindContainer,
 	}, nil
 }
 

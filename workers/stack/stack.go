@@ -273,6 +273,7 @@ func (s *Stack) startWorkers(ctx context.Context, o Options) error {
 	launchers.Scratch, launchers.Hidden = o.Scratch, append(launchers.Hidden, directory)
 	runner.Workers, runner.Launchers = fleet.Workers{Client: s.Client}, launchers
 	s.closers.OnClose(func(context.Context) error { runner.Close(); return nil })
+	s.closers.Background(func(ctx context.Context) { fleet.RemoveContainers(ctx, o.Log.Named("containers")) })
 	for _, queue := range append([]string{workflows.QueueRollout}, o.Queues...) {
 		list = append(list, workers.Rollout(s.Client, queue, runner, tuning))
 	}
