@@ -38,9 +38,11 @@ type Report struct {
 	Status record.Status `json:"status"`
 	// Error says why a run that ended did not complete.
 	Error string `json:"error,omitempty"`
-	// Isolation is what isolates its agents if they are commands: process or none.
+	// Isolation is what isolates its agents if they are commands: process, container
+	// or none.
 	Isolation string `json:"isolation,omitempty"`
-	// IsolationReason says why they are not isolated.
+	// IsolationReason says why they are not isolated, or which program runs containers of
+	// which image.
 	IsolationReason string `json:"isolation_reason,omitempty"`
 	// Steps is how many of the Planned steps are finished.
 	Steps   int     `json:"steps"`
@@ -215,6 +217,9 @@ const maxLines = 20
 func IsolationText(isolation, reason string) string {
 	if isolation == spec.SandboxNone {
 		return "not isolated: " + reason
+	}
+	if reason != "" {
+		return fmt.Sprintf("isolated: agent.sandbox: %s (%s)", isolation, reason)
 	}
 	return "isolated: agent.sandbox: " + isolation
 }

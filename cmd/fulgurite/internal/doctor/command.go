@@ -95,12 +95,16 @@ func (c *Command) probes(s *state.Flags, sp *spec.Spec) []probe {
 	agents := queue{workflows.QueueRollout, enums.TASK_QUEUE_TYPE_ACTIVITY}
 	var programs []string
 	computes, isolates := false, false
+	var contained *spec.Agent
 	if sp != nil {
 		if whole, err := update.WithAdapter(*sp); err == nil { // findSpec says what is wrong
 			sp = &whole
 		}
 		agents, programs, computes = agentQueue(*sp), programNames(*sp), usesTorch(*sp) && c.For != "stack"
 		isolates = sp.Agent.NeedsSandbox()
+		if sp.Agent.Sandbox == spec.SandboxContainer {
+			contained = &sp.Agent
+		}
 	}
 	install := s.Command("doctor", "--install-torch")
 	engine := torchProbe{needed: computes, install: install, limit: c.Limit}
@@ -114,6 +118,7 @@ func (c *Command) probes(s *state.Flags, sp *spec.Spec) []probe {
 		{"torch", computes, engine.find},
 		{"vllm", false, findVLLM},
 		{"sandbox", isolates && c.For != "gpu", findSandbox(isolates)},
+		{"container", contained != nil && c.For != "gpu", findContainer(contained)},
 		{"temporal", false, findTemporal(s, agents)},
 		{"store", c.Records.Store != "", findStore(s, c.Records)},
 	}

@@ -194,7 +194,8 @@ func commandsOf(s spec.Spec) map[string][]string {
 	for key, command := range map[string][]string{
 		"agent.command": s.Agent.Command, "agent.before": s.Agent.Before, "agent.after": s.Agent.After, "grader.command": s.Grader.Command,
 	} {
-		if len(command) > 0 && command[0] != "" {
+		contained := key == "agent.command" && s.Agent.Sandbox == spec.SandboxContainer // its image has the program
+		if len(command) > 0 && command[0] != "" && !contained {
 			out[key] = command
 		}
 	}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,11 +9,15 @@ import (
 
 	"github.com/fulgurite/fulgurite/agent/sandbox"
 	"github.com/fulgurite/fulgurite/spec"
+	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
 // readIsolation decides what isolates agents, as the machine that prepares the run does. That
 // may be another machine, so what this one can't do is a warning and no error.
 func (p *Plan) readIsolation(ctx context.Context) error {
+	if p.Spec.Agent.Sandbox == spec.SandboxContainer {
+		return p.readContainer(ctx)
+	}
 	var machine error // why this one can't isolate
 	if len(p.Spec.Agent.Command) > 0 && p.Spec.Agent.Sandbox != spec.SandboxNone {
 		if machine = sandbox.Check(ctx); machine != nil && ctx.Err() != nil {
@@ -54,6 +59,22 @@ func (p *Plan) readIsolation(ctx context.Context) error {
 	return nil
 }
 
+// readContainer finds the image in which agents run, as the machine that prepares the run
+// does.
+func (p *Plan) readContainer(ctx context.Context) error {
+	decided, err := p.Spec.DecideContainer(func(a spec.Agent) (string, string, error) { return fleet.FindContainer(ctx, a) })
+	var faults *spec.Faults
+	switch {
+	case errors.As(err, &faults):
+		p.Warnings = append(p.Warnings, fmt.Sprintf("a run that is prepared here is refused: %v", faults))
+	case err != nil:
+		return err
+	}
+	p.agent = decided.Agent
+	p.Isolation, p.IsolationReason = decided.Agent.Isolation()
+	return nil
+}
+
 // sandbox says what isolates an agent that is a command.
 func (p Plan) sandbox() string {
 	if p.Isolation == spec.SandboxNone {
@@ -65,7 +86,11 @@ func (p Plan) sandbox() string {
 	}
 	a := p.agent
 	reach := append([]string{"its model"}, a.ToolServers...)
-	out := fmt.Sprintf("%s: reaches only %s; at most %d processes and threads, files of %d MiB", p.Isolation, strings.Join(append(reach, a.Network...), ", "),
+	isolation := p.Isolation
+	if isolation == spec.SandboxContainer {
+		isolation = fmt.Sprintf("container (%s)", cmp.Or(p.IsolationReason, "image "+a.Image))
+	}
+	out := fmt.Sprintf("%s: reaches only %s; at most %d processes and threads, files of %d MiB", isolation, strings.Join(append(reach, a.Network...), ", "),
 		a.Limits.Processes, a.Limits.FileBytes>>20)
 	if a.Limits.CPUSeconds > 0 {
 		out += fmt.Sprintf(", %g s of processor time", a.Limits.CPUSeconds)

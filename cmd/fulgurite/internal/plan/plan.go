@@ -43,7 +43,8 @@ type Plan struct {
 	Rollouts   int                 `json:"rollouts"` // the number of rollouts to train on
 	Gates      int                 `json:"gate_evaluations"`
 	// Isolation is what isolates agents that are commands if this machine prepares the run:
-	// process or none. IsolationReason says why they are not isolated.
+	// process, container or none. IsolationReason says why they are not isolated, or which
+	// program runs containers of which image.
 	Isolation       string `json:"isolation,omitempty"`
 	IsolationReason string `json:"isolation_reason,omitempty"`
 	// Search is what the search of an optimizer may use; nil for a run that trains.

@@ -45,9 +45,11 @@ type Status struct {
 	// Stop is the request to end the run early. While the run is under way, it says that
 	// the run is stopping.
 	Stop *record.Stop `json:"stop,omitempty"`
-	// Isolation is what isolates its agents if they are commands: process or none.
+	// Isolation is what isolates its agents if they are commands: process, container
+	// or none.
 	Isolation string `json:"isolation,omitempty"`
-	// IsolationReason says why they are not isolated.
+	// IsolationReason says why they are not isolated, or which program runs containers of
+	// which image.
 	IsolationReason string `json:"isolation_reason,omitempty"`
 	// Progress is that of the run's workflow. When the run has ended, or the workflow
 	// can't be asked, it is what the store has. It is absent for a run that was refused,

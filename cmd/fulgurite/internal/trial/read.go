@@ -32,8 +32,10 @@ import (
 type report struct {
 	// Adapter is the adapter that the model starts from, if the spec names one.
 	Adapter string `json:"adapter,omitempty"`
-	// Isolation is what isolates agents if they are commands: process or none.
-	// IsolationReason says why they are not isolated.
+	// Isolation is what isolates agents if they are commands: process, container
+	// or none.
+	// IsolationReason says why they are not isolated, or which
+	// program runs containers of which image.
 	Isolation       string `json:"isolation,omitempty"`
 	IsolationReason string `json:"isolation_reason,omitempty"`
 
