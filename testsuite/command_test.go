@@ -65,7 +65,6 @@ func TestAnAgentTrainsTheSameAsFunctionAndAsCommand(t *testing.T) {
 
 func TestAnAgentTrainsTheSameInAContainer(t *testing.T) {
 	t.Parallel()
-	skipShort(t, "starts a container for each attempt")
 	containertest.Each(t, func(t *testing.T, image containertest.Image) {
 		ctx := t.Context()
 		st := sharedStack(t)

@@ -31,9 +31,13 @@ const Program = "/usr/bin/agent"
 const Writable = "/srv"
 
 // Each runs a test with each program for containers that works on this machine, as a
-// subtest, with an image whose program is this binary. It skips t if there is none.
+// subtest, with an image whose program is this binary. It skips t if there is none, and in
+// short mode.
 func Each(t *testing.T, test func(t *testing.T, image Image)) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts containers")
+	}
 	var reasons []string
 	found := false
 	self, err := os.Executable()
