@@ -30,7 +30,10 @@ func findContainer(a *spec.Agent) func(context.Context) []Finding {
 		engine, err := container.Find(ctx, program)
 		f := Finding{Subject: "container", State: unless(a != nil)}
 		if err != nil {
-			f.Text, f.Fix = err.Error(), []string{"install podman, which needs no daemon, or start docker's"}
+			f.Text = fmt.Sprintf("none: no attempt with agent.sandbox: container runs here: %v", err)
+			if a != nil {
+				f.Fix = []string{"install podman, which needs no daemon, or start docker's"}
+			}
 			return []Finding{f}
 		}
 		facts := Container{Program: engine.Program, Version: engine.Version}
