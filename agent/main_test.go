@@ -15,7 +15,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -128,7 +127,9 @@ func play(role []string) {
 		must(err)
 		_, err = fmt.Fprintln(conn, "remain", os.Getppid())
 		must(err)
-		time.Sleep(time.Hour) // also when nobody is connected any more
+		asked := make(chan os.Signal, 1)
+		signal.Notify(asked, syscall.SIGTERM)
+		<-asked // it goes on when nobody is connected any more
 		must(conn.Close())
 	case "work":
 		for { //nolint:staticcheck,revive // it uses a processor
