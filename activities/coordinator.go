@@ -58,10 +58,10 @@ type Coordinator struct {
 	// if it can. An error means that it could not find out. It is asked for runs whose
 	// specs leave agent.sandbox out.
 	WhyNotIsolated func(ctx context.Context, a spec.Agent) (string, error)
-	// FindContainer returns the program that runs the containers of an agent, and the ID of
-	// its image. It returns *spec.Faults if this machine has not both. It is asked for runs
-	// whose specs have agent.sandbox: container and leave one of both out.
-	FindContainer func(ctx context.Context, a spec.Agent) (program, image string, err error)
+	// FindContainer returns the ID of an agent's image. It returns *spec.Faults if this machine
+	// can't run it. It is asked for runs whose specs have agent.sandbox: container and leave
+	// the ID out.
+	FindContainer func(ctx context.Context, a spec.Agent) (image string, err error)
 	// Directory is the working directory of commands if a workflow's input sets none.
 	Directory string
 
@@ -166,7 +166,7 @@ func (c *Coordinator) decideSandbox(ctx context.Context, s spec.Spec) (spec.Spec
 	case err != nil:
 		return s, fmt.Errorf("find out whether this machine can isolate agents: %w", err)
 	}
-	decided, err = decided.DecideContainer(func(a spec.Agent) (string, string, error) { return c.FindContainer(ctx, a) })
+	decided, err = decided.DecideContainer(func(a spec.Agent) (string, error) { return c.FindContainer(ctx, a) })
 	switch {
 	case errors.As(err, &faults):
 		return s, invalid(err)

@@ -21,7 +21,6 @@ func TestARunRecordsTheImageOfItsAgents(t *testing.T) {
 	has := isolating{image: anImage}
 	with, agent, err := preparedOn(t, has, contained)
 	require.NoError(t, err)
-	require.Equal(t, "podman", agent.Container)
 	require.Equal(t, anImage, agent.ImageID)
 	other, agent, err := preparedOn(t, isolating{image: strings.Replace(anImage, "0", "f", 1)}, contained)
 	require.NoError(t, err)
@@ -32,10 +31,10 @@ func TestARunRecordsTheImageOfItsAgents(t *testing.T) {
 	requireRefused(t, err, "agent.image: ", "there is no program podman", "agent.image_id")
 	_, agent, err = preparedOn(t, isolating{reason: "there is no program podman"}, func(a *spec.Agent) {
 		contained(a)
-		a.Container, a.ImageID = "docker", anImage
+		a.ImageID = anImage
 	})
 	require.NoError(t, err, "the machine that prepares a run need not have the image that the spec names")
-	require.Equal(t, "docker", agent.Container)
+	require.Equal(t, anImage, agent.ImageID)
 }
 
 // isolating is what a machine says of itself: why it can't isolate, or an error.
@@ -45,11 +44,11 @@ type isolating struct {
 	image  string // what the name of the agent's image means
 }
 
-func (i isolating) container(_ context.Context, a spec.Agent) (string, string, error) {
+func (i isolating) container(_ context.Context, a spec.Agent) (string, error) {
 	if i.reason != "" {
-		return "", "", a.NoContainer(errors.New(i.reason))
+		return "", a.NoContainer(errors.New(i.reason))
 	}
-	return "podman", i.image, i.err
+	return i.image, i.err
 }
 
 func (i isolating) why(context.Context, spec.Agent) (string, error) { return i.reason, i.err }

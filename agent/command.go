@@ -97,7 +97,7 @@ func (c Command) run(ctx context.Context, job Job, home *process.Home, task []by
 	directory := cmp.Or(job.Directory, home.Path)
 	terms := process.Terms{Memory: job.Limits.MemoryBytes}
 	if c.Isolation != nil {
-		if terms.Sandbox, err = c.Isolation.policy(job, home.Path, directory); err != nil {
+		if job, terms.Sandbox, err = c.Isolation.policy(job, home.Path, directory); err != nil {
 			return Result{}, err
 		}
 	}
@@ -128,7 +128,7 @@ func (c Command) run(ctx context.Context, job Job, home *process.Home, task []by
 		return Result{Failure: f, Message: message, Stderr: output.StderrEnd(), ExitCode: code}, nil
 	}
 	var over *LimitError
-	switch cause := context.Cause(bounded); {
+	switch cause := report.Cause; {
 	case errors.As(cause, &over) && err == nil:
 		return failure(over.Failure, over.Message)
 	case cause != nil:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,7 +28,7 @@ import (
 // contained returns a command in a container, in one of the roles of this binary.
 func contained(t *testing.T, image containertest.Image, i agent.Isolation, role ...string) agent.Command {
 	t.Helper()
-	i.Container = &agent.Container{Program: image.Engine.Program, Image: image.ID, Name: image.Name}
+	i.Container = &agent.Container{Image: image.ID, Name: image.Name}
 	return agent.Command{Args: append([]string{"agent", "play"}, role...), Scratch: t.TempDir(), Isolation: &i}
 }
 
@@ -44,189 +45,184 @@ func triedInside(t *testing.T, image containertest.Image, i agent.Isolation, j a
 
 func TestAnAgentInAContainerReachesItsModelAndItsServersAndNothingElse(t *testing.T) {
 	t.Parallel()
-	containertest.Each(t, func(t *testing.T, image containertest.Image) {
-		model, tools, named, other := echoServer(t, "tcp", "127.0.0.1:0", "model"), echoServer(t, "tcp", "127.0.0.1:0", "tools"),
-			echoServer(t, "tcp", "127.0.0.1:0", "named"), echoServer(t, "tcp", "127.0.0.1:0", "other")
-		counted := countServer(t)
-		j := job("network")
-		j.BaseURL = "http://" + model.Addr().String() + "/r/x/v1"
-		i := agent.Isolation{Servers: []string{"http://" + tools.Addr().String() + "/healthz"}, Reach: []string{"localhost:" + port(named), "hub.example:443", counted.Addr().String()}}
-		vsock := "socket " + strconv.Itoa(unix.AF_VSOCK)
-		refused := []string{
-			"dial " + other.Addr().String(), "dial localhost:" + port(other), "dial 192.0.2.8:9", "dial [::1]:" + port(model), "lookup elsewhere.example", vsock,
-			"call " + strconv.Itoa(unix.SYS_IO_URING_SETUP), "call " + strconv.Itoa(unix.SYS_KEYCTL),
-		}
-		out := triedInside(t, image, i, j, append(refused, "dial "+model.Addr().String(), "dial "+tools.Addr().String(), "dial localhost:"+port(named),
-			"lookup hub.example", "read /etc/hosts", "send "+counted.Addr().String())...)
-		require.Equal(t, "model ping", out["dial "+model.Addr().String()])
-		require.Equal(t, "tools ping", out["dial "+tools.Addr().String()])
-		require.Equal(t, "named ping", out["dial localhost:"+port(named)])
-		require.Equal(t, "3000000", out["send "+counted.Addr().String()], "the end of what it sends is passed on")
-		require.Equal(t, "done", out["lookup hub.example"])
-		require.Contains(t, out["read /etc/hosts"], "127.0.64.1 hub.example\n")
-		for _, try := range refused {
-			require.Contains(t, out[try], "error: ", try)
-			require.NotContains(t, out[try], "i/o timeout", "it fails at once: %s", try)
-			require.NotContains(t, out[try], "it took", "it fails at once: %s", try)
-		}
-	})
+	image := containertest.New(t)
+	model, tools, named, other := echoServer(t, "tcp", "127.0.0.1:0", "model"), echoServer(t, "tcp", "127.0.0.1:0", "tools"),
+		echoServer(t, "tcp", "127.0.0.1:0", "named"), echoServer(t, "tcp", "127.0.0.1:0", "other")
+	counted := countServer(t)
+	j := job("network")
+	j.BaseURL = "http://" + model.Addr().String() + "/r/x/v1"
+	i := agent.Isolation{Servers: []string{"http://" + tools.Addr().String() + "/healthz"}, Reach: []string{"localhost:" + port(named), "hub.example:443", counted.Addr().String()}}
+	vsock := "socket " + strconv.Itoa(unix.AF_VSOCK)
+	refused := []string{
+		"dial " + other.Addr().String(), "dial localhost:" + port(other), "dial 192.0.2.8:9", "dial [::1]:" + port(model), "lookup elsewhere.example", vsock,
+		"call " + strconv.Itoa(unix.SYS_IO_URING_SETUP), "call " + strconv.Itoa(unix.SYS_KEYCTL),
+	}
+	out := triedInside(t, image, i, j, append(refused, "dial "+model.Addr().String(), "dial "+tools.Addr().String(), "dial localhost:"+port(named),
+		"lookup hub.example", "read /etc/hosts", "send "+counted.Addr().String())...)
+	require.Equal(t, "model ping", out["dial "+model.Addr().String()])
+	require.Equal(t, "tools ping", out["dial "+tools.Addr().String()])
+	require.Equal(t, "named ping", out["dial localhost:"+port(named)])
+	require.Equal(t, "3000000", out["send "+counted.Addr().String()], "the end of what it sends is passed on")
+	require.Equal(t, "done", out["lookup hub.example"])
+	require.Contains(t, out["read /etc/hosts"], "127.0.64.1 hub.example\n")
+	for _, try := range refused {
+		require.Contains(t, out[try], "error: ", try)
+		require.NotContains(t, out[try], "i/o timeout", "it fails at once: %s", try)
+		require.NotContains(t, out[try], "it took", "it fails at once: %s", try)
+	}
 }
 
 func TestAnAgentInAContainerSeesNothingOfTheMachineAndWritesOnlyItsHome(t *testing.T) {
 	t.Parallel()
-	containertest.Each(t, func(t *testing.T, image containertest.Image) {
-		work, elsewhere := t.TempDir(), t.TempDir()
-		for name, text := range map[string]string{"code.py": "code", "tasks.jsonl": "answers", "state/store.db": "answers", "logs/old": "old"} {
-			must(os.MkdirAll(filepath.Join(work, filepath.Dir(name)), 0o755))  //nolint:gosec // another user has to read it
-			must(os.WriteFile(filepath.Join(work, name), []byte(text), 0o644)) //nolint:gosec // as before
-		}
-		must(os.WriteFile(filepath.Join(elsewhere, "note"), []byte("note"), 0o644)) //nolint:gosec // as before
-		must(os.Chmod(filepath.Join(work, "logs"), 0o777))                          //nolint:gosec // as before
-		must(os.Chmod(work, 0o755))                                                 //nolint:gosec // as before
-		other := exec.Command("/bin/sleep", "600")
-		other.Env = []string{"SECRET=secret-of-another"}
-		require.NoError(t, other.Start())
-		t.Cleanup(func() { _, _ = other.Process.Kill(), other.Wait() })
-		pid := strconv.Itoa(other.Process.Pid)
-		allowed := []string{"write " + work + "/logs/log", "write /dev/null", "write /dev/stderr", "write /tmp/mine", "write /var/tmp/mine", "write /dev/shm/mine"}
-		refused := []string{
-			"write " + work + "/code.py", "write " + work + "/new", "read " + work + "/state/store.db", "write " + work + "/state/x", "read " + elsewhere + "/note",
-			"write /etc/fulgurite-test", "write /usr/bin/agent", "write /new", "write " + containertest.Writable + "/new", "write /fulgurite/program", "write /fulgurite/control/new", "write " + work + "/tasks.jsonl",
-			"write /proc/sys/kernel/core_pattern", "read /etc/shadow", "node /tmp/disk", "remount /", "remount " + work, "unmount " + work + "/state", "unmount /proc",
-			"namespace", "unix /fulgurite/control/socket", "unix /run/podman/podman.sock", "unix /var/run/docker.sock", "environs secret-of-another", "trace 1",
-			"kill " + pid, "list /fulgurite/control", "read /proc/1/environ", "trace " + pid,
-		}
-		j := job("files")
-		j.Directory = work
-		i := agent.Isolation{Hidden: []string{filepath.Join(work, "state"), filepath.Join(work, "tasks.jsonl")}, Writable: []string{"logs"}}
-		out := triedInside(t, image, i, j, append(append(allowed, refused...), "read "+work+"/code.py", "read "+work+"/tasks.jsonl", "list "+work+"/state",
-			"rights", "uid", "files", "pids", "list /")...)
-		for _, try := range allowed {
-			require.Equal(t, "done", out[try], try)
-		}
-		for _, try := range refused {
-			require.Contains(t, out[try], "error: ", try)
-		}
-		require.Equal(t, "code", out["read "+work+"/code.py"])
-		require.Equal(t, "", out["read "+work+"/tasks.jsonl"])
-		require.Equal(t, "", out["list "+work+"/state"])
-		require.Equal(t, "2", out["pids"], "its own, and the first one of the container")
-		require.Equal(t, "CapInh:0000000000000000 CapPrm:0000000000000000 CapEff:0000000000000000 CapBnd:0000000000000000 CapAmb:0000000000000000 NoNewPrivs:1", out["rights"])
-		require.NotEqual(t, "0", out["uid"])
-		require.Equal(t, "4096", out["files"])
-		require.NotContains(t, strings.Fields(out["list /"]), "root")
-		require.FileExists(t, filepath.Join(work, "logs", "log"))
-		require.NoFileExists(t, "/tmp/mine")
-		require.Zero(t, image.Containers(t))
-	})
+	image := containertest.New(t)
+	work, elsewhere := t.TempDir(), t.TempDir()
+	for name, text := range map[string]string{"code.py": "code", "tasks.jsonl": "answers", "state/store.db": "answers", "logs/old": "old"} {
+		must(os.MkdirAll(filepath.Join(work, filepath.Dir(name)), 0o755))  //nolint:gosec // another user has to read it
+		must(os.WriteFile(filepath.Join(work, name), []byte(text), 0o644)) //nolint:gosec // as before
+	}
+	must(os.WriteFile(filepath.Join(elsewhere, "note"), []byte("note"), 0o644)) //nolint:gosec // as before
+	must(os.Chmod(filepath.Join(work, "logs"), 0o777))                          //nolint:gosec // as before
+	must(os.Chmod(work, 0o755))                                                 //nolint:gosec // as before
+	other := exec.Command("/bin/sleep", "600")
+	other.Env = []string{"SECRET=secret-of-another"}
+	require.NoError(t, other.Start())
+	t.Cleanup(func() { _, _ = other.Process.Kill(), other.Wait() })
+	pid := strconv.Itoa(other.Process.Pid)
+	allowed := []string{"write " + work + "/logs/log", "write /dev/null", "write /dev/stderr", "write /tmp/mine", "write /var/tmp/mine", "write /dev/shm/mine"}
+	refused := []string{
+		"write " + work + "/code.py", "write " + work + "/new", "read " + work + "/state/store.db", "write " + work + "/state/x", "read " + elsewhere + "/note",
+		"write /etc/fulgurite-test", "write /usr/bin/agent", "write /new", "write " + containertest.Writable + "/new", "write /fulgurite/program", "write /fulgurite/control/new", "write " + work + "/tasks.jsonl",
+		"write /proc/sys/kernel/core_pattern", "read /etc/shadow", "node /tmp/disk", "remount /", "remount " + work, "unmount " + work + "/state", "unmount /proc",
+		"namespace", "unix /fulgurite/control/socket", "unix /run/podman/podman.sock", "unix /var/run/docker.sock", "environs secret-of-another", "trace 1",
+		"kill " + pid, "list /fulgurite/control", "read /proc/1/environ", "trace " + pid,
+	}
+	j := job("files")
+	j.Directory = work
+	i := agent.Isolation{Hidden: []string{filepath.Join(work, "state"), filepath.Join(work, "tasks.jsonl")}, Writable: []string{"logs"}}
+	out := triedInside(t, image, i, j, append(append(allowed, refused...), "read "+work+"/code.py", "read "+work+"/tasks.jsonl", "list "+work+"/state",
+		"rights", "uid", "files", "pids", "list /")...)
+	for _, try := range allowed {
+		require.Equal(t, "done", out[try], try)
+	}
+	for _, try := range refused {
+		require.Contains(t, out[try], "error: ", try)
+	}
+	require.Equal(t, "code", out["read "+work+"/code.py"])
+	require.Equal(t, "", out["read "+work+"/tasks.jsonl"])
+	require.Equal(t, "", out["list "+work+"/state"])
+	require.Equal(t, "2", out["pids"], "its own, and the first one of the container")
+	require.Equal(t, "CapInh:0000000000000000 CapPrm:0000000000000000 CapEff:0000000000000000 CapBnd:0000000000000000 CapAmb:0000000000000000 NoNewPrivs:1", out["rights"])
+	require.NotEqual(t, "0", out["uid"])
+	require.Equal(t, "4096", out["files"])
+	require.NotContains(t, strings.Fields(out["list /"]), "root")
+	require.FileExists(t, filepath.Join(work, "logs", "log"))
+	require.NoFileExists(t, "/tmp/mine")
+	require.Zero(t, image.Containers(t))
 }
 
 func TestAnAgentInAContainerSeesTheSameEnvironment(t *testing.T) {
 	t.Parallel()
-	containertest.Each(t, func(t *testing.T, image containertest.Image) {
-		scratch := t.TempDir()
-		of := func(c agent.Command) map[string]string {
-			j := job("environment")
-			j.Environment = map[string]string{"MODE": "fast", "LINES": "a\nb"}
-			got := <-start(t.Context(), c, j)
-			require.NoError(t, got.err)
-			var lines []string
-			require.NoError(t, json.Unmarshal([]byte(got.result.Text), &lines), got.result)
-			out := map[string]string{}
-			for _, l := range lines {
-				name, value, _ := strings.Cut(l, "=")
-				out[name] = value
-			}
-			return out
+	image := containertest.New(t)
+	scratch := t.TempDir()
+	of := func(c agent.Command) map[string]string {
+		j := job("environment")
+		j.Environment = map[string]string{"MODE": "fast", "LINES": "a\nb"}
+		got := <-start(t.Context(), c, j)
+		require.NoError(t, got.err)
+		var lines []string
+		require.NoError(t, json.Unmarshal([]byte(got.result.Text), &lines), got.result)
+		out := map[string]string{}
+		for _, l := range lines {
+			name, value, _ := strings.Cut(l, "=")
+			out[name] = value
 		}
-		want := of(agent.Command{Args: acting("surroundings"), Scratch: scratch})
-		c := contained(t, image, agent.Isolation{}, "surroundings")
-		c.Scratch = scratch
-		got := of(c)
-		require.NotEqual(t, want["PATH"], got["PATH"]+"x")
-		require.Contains(t, got["PATH"], "/usr/bin", "it is the image's")
-		delete(want, "PATH")
-		delete(got, "PATH")
-		want["IMAGE_SAYS"] = "hello"
-		require.Empty(t, cmp.Diff(want, got))
-	})
+		return out
+	}
+	want := of(agent.Command{Args: acting("surroundings"), Scratch: scratch})
+	c := contained(t, image, agent.Isolation{}, "surroundings")
+	c.Scratch = scratch
+	got := of(c)
+	require.Equal(t, "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", got["PATH"], "it is not the worker's")
+	delete(want, "PATH")
+	delete(got, "PATH")
+	want["IMAGE_SAYS"] = "hello"
+	require.Empty(t, cmp.Diff(want, got))
 }
 
 func TestAnAgentInAContainerIsBounded(t *testing.T) {
 	t.Parallel()
-	containertest.Each(t, func(t *testing.T, image containertest.Image) {
-		of := func(limits agent.Limits, i agent.Isolation, environment map[string]string, role ...string) agent.Result {
-			j := job("bounded-" + role[0])
-			j.Limits, j.Environment = limits, environment
-			j.Limits.Time = testTimeout
-			got := <-start(t.Context(), contained(t, image, i, role...), j)
-			require.NoError(t, got.err)
-			require.Zero(t, image.Containers(t))
-			return got.result
-		}
-		bomb := of(agent.Limits{Processes: 60}, agent.Isolation{}, nil, "bomb")
-		require.Equal(t, agent.ProcessLimit, bomb.Failure, bomb)
-		require.Equal(t, agent.CPULimit, of(agent.Limits{CPU: 200 * time.Millisecond}, agent.Isolation{}, nil, "work").Failure)
-		w := newLiveness(t)
-		eaten := of(agent.Limits{MemoryBytes: 128 << 20}, agent.Isolation{Reach: []string{w.listener.Addr().String()}}, w.environment(), "eat", "4", "48")
-		require.Equal(t, agent.MemoryLimit, eaten.Failure, eaten)
-		require.Equal(t, agent.OutputLimit, of(agent.Limits{OutputBytes: 1 << 20}, agent.Isolation{}, nil, "flood").Failure)
-		j := job("files")
-		j.Limits.FileBytes = 1 << 20
-		out := triedInside(t, image, agent.Isolation{}, j, "big 1048576", "big 1048577")
-		require.Equal(t, "done", out["big 1048576"])
-		require.Contains(t, out["big 1048577"], "file too large")
-	})
+	image := containertest.New(t)
+	of := func(limits agent.Limits, i agent.Isolation, environment map[string]string, role ...string) agent.Result {
+		j := job("bounded-" + role[0])
+		j.Limits, j.Environment = limits, environment
+		j.Limits.Time = containertest.Limit
+		got := <-start(t.Context(), contained(t, image, i, role...), j)
+		require.NoError(t, got.err)
+		require.Zero(t, image.Containers(t))
+		return got.result
+	}
+	bomb := of(agent.Limits{Processes: 60}, agent.Isolation{}, nil, "bomb")
+	require.Equal(t, agent.ProcessLimit, bomb.Failure, bomb)
+	require.Equal(t, agent.CPULimit, of(agent.Limits{CPU: 200 * time.Millisecond}, agent.Isolation{}, nil, "work").Failure)
+	w := newPatientLiveness(t, containertest.Limit)
+	eaten := of(agent.Limits{MemoryBytes: 128 << 20}, agent.Isolation{Reach: []string{w.listener.Addr().String()}}, w.environment(), "eat", "4", "48")
+	require.Equal(t, agent.MemoryLimit, eaten.Failure, eaten)
+	require.Equal(t, agent.OutputLimit, of(agent.Limits{OutputBytes: 1 << 20}, agent.Isolation{}, nil, "flood").Failure)
+	j := job("files")
+	j.Limits.FileBytes, j.Limits.Processes = 1<<20, 100
+	maxima := []string{"read /sys/fs/cgroup/pids/pids.max", "read /sys/fs/cgroup/pids.max"} // of both versions of control groups
+	out := triedInside(t, image, agent.Isolation{}, j, append(maxima, "big 1048576", "big 1048577")...)
+	require.Contains(t, []string{out[maxima[0]], out[maxima[1]]}, "132\n", "100, and those of the first process")
+	require.Equal(t, "done", out["big 1048576"])
+	require.Contains(t, out["big 1048577"], "file too large")
 }
 
 func TestAnAgentInAContainerEndsAsAnyOther(t *testing.T) {
 	t.Parallel()
-	containertest.Each(t, func(t *testing.T, image containertest.Image) {
-		j := job("ends")
-		of := func(role ...string) agent.Result {
-			got := <-start(t.Context(), contained(t, image, agent.Isolation{}, role...), j)
-			require.NoError(t, got.err)
-			return got.result
-		}
-		require.Equal(t, launch(t, j, "echo"), of("echo"))
-		require.Equal(t, launch(t, j, "exit", "7"), of("exit", "7"))
-		require.Equal(t, launch(t, j, "suicide"), of("suicide"))
-		require.Empty(t, of("descriptors").Text, "it inherits nothing of its shim and the container")
-		c := contained(t, image, agent.Isolation{})
-		c.Args = []string{"no-such-program"}
-		got := <-start(t.Context(), c, j)
-		require.ErrorIs(t, got.err, agent.ErrNotStarted)
-		require.ErrorContains(t, got.err, "no-such-program")
-		require.Zero(t, image.Containers(t))
-	})
+	image := containertest.New(t)
+	j := job("ends")
+	of := func(role ...string) agent.Result {
+		got := <-start(t.Context(), contained(t, image, agent.Isolation{}, role...), j)
+		require.NoError(t, got.err)
+		return got.result
+	}
+	require.Equal(t, launch(t, j, "echo"), of("echo"))
+	require.Equal(t, launch(t, j, "exit", "7"), of("exit", "7"))
+	require.Equal(t, launch(t, j, "suicide"), of("suicide"))
+	require.Empty(t, of("descriptors").Text, "it inherits nothing of its shim and the container")
+	c := contained(t, image, agent.Isolation{})
+	c.Args = []string{"no-such-program"}
+	got := <-start(t.Context(), c, j)
+	require.ErrorIs(t, got.err, agent.ErrNotStarted)
+	require.ErrorContains(t, got.err, "no-such-program")
+	require.Zero(t, image.Containers(t))
 }
 
 func TestAnAgentInAContainerIsEndedAtItsTime(t *testing.T) {
 	t.Parallel()
-	containertest.Each(t, func(t *testing.T, image containertest.Image) {
-		for _, role := range []string{"hang", "stubborn"} {
-			w := newLiveness(t)
-			j := job("time-" + role)
-			j.Environment, j.Limits.Time = w.environment(), time.Millisecond
-			var up atomic.Bool
-			j.Waited = heldUntil(&up)
-			end := start(t.Context(), contained(t, image, agent.Isolation{Reach: []string{w.listener.Addr().String()}}, role), j)
-			living := w.await(t, 1)
-			up.Store(true)
-			require.Equal(t, agent.Timeout, (<-end).result.Failure)
-			living[role].requireDead(t)
-			require.Zero(t, image.Containers(t))
-		}
-	})
+	image := containertest.New(t)
+	for _, role := range []string{"hang", "stubborn"} {
+		w := newPatientLiveness(t, containertest.Limit)
+		j := job("time-" + role)
+		j.Environment, j.Limits.Time = w.environment(), time.Millisecond
+		var up atomic.Bool
+		j.Waited = heldUntil(&up)
+		end := start(t.Context(), contained(t, image, agent.Isolation{Reach: []string{w.listener.Addr().String()}}, role), j)
+		living := w.await(t, 1)
+		up.Store(true)
+		require.Equal(t, agent.Timeout, (<-end).result.Failure)
+		living[role].requireDead(t)
+		require.Zero(t, image.Containers(t))
+	}
 }
 
 // workerWithAContainer starts a worker whose agent runs in a container until it is ended.
 func workerWithAContainer(t *testing.T, image containertest.Image) (worker *exec.Cmd, scratch string, living map[string]alive) {
 	t.Helper()
-	w, scratch := newLiveness(t), t.TempDir()
+	w, scratch := newPatientLiveness(t, containertest.Limit), t.TempDir()
 	args := acting("worker", scratch)
 	worker = exec.Command(args[0], args[1:]...)
-	worker.Env = append(os.Environ(), "LIVENESS="+w.listener.Addr().String(), "ISOLATED=1", "CONTAINED="+image.Engine.Program, "IMAGE="+image.ID)
+	worker.Env = append(os.Environ(), "LIVENESS="+w.listener.Addr().String(), "ISOLATED=1", "IMAGE="+image.ID)
 	require.NoError(t, worker.Start())
 	t.Cleanup(func() { _, _ = worker.Process.Kill(), worker.Wait() })
 	return worker, scratch, w.await(t, 1)
@@ -234,24 +230,22 @@ func workerWithAContainer(t *testing.T, image containertest.Image) (worker *exec
 
 func TestADeadWorkerLeavesNoContainer(t *testing.T) {
 	t.Parallel()
-	containertest.Each(t, func(t *testing.T, image containertest.Image) {
-		worker, _, living := workerWithAContainer(t, image)
-		require.Equal(t, 1, image.Containers(t))
-		require.NoError(t, worker.Process.Kill())
-		living["remain"].requireDead(t)
-		require.Eventually(t, func() bool { return image.Containers(t) == 0 }, testTimeout, 50*time.Millisecond)
-	})
+	image := containertest.New(t)
+	worker, _, living := workerWithAContainer(t, image)
+	require.Equal(t, 1, image.Containers(t))
+	require.NoError(t, worker.Process.Kill())
+	living["remain"].requireDead(t)
+	require.Eventually(t, func() bool { return image.Containers(t) == 0 }, containertest.Limit, 50*time.Millisecond)
 }
 
 // A worker that does not run can't end the agent of a shim that has died.
 func TestADeadShimOfAStoppedWorkerLeavesNoContainer(t *testing.T) {
 	t.Parallel()
-	containertest.Each(t, func(t *testing.T, image containertest.Image) {
-		worker, scratch, _ := workerWithAContainer(t, image)
-		require.NoError(t, worker.Process.Signal(syscall.SIGSTOP))
-		require.NoError(t, syscall.Kill(shimOf(t, scratch), syscall.SIGKILL))
-		require.Eventually(t, func() bool { return image.Containers(t) == 0 }, testTimeout, 50*time.Millisecond)
-	})
+	image := containertest.New(t)
+	worker, scratch, _ := workerWithAContainer(t, image)
+	require.NoError(t, worker.Process.Signal(syscall.SIGSTOP))
+	require.NoError(t, syscall.Kill(shimOf(t, scratch), syscall.SIGKILL))
+	require.Eventually(t, func() bool { return image.Containers(t) == 0 }, containertest.Limit, 50*time.Millisecond)
 }
 
 // shimOf returns the process id of the shim of the only attempt below a scratch directory.
@@ -269,56 +263,79 @@ func shimOf(t *testing.T, scratch string) int {
 
 func TestADeadShimLeavesNoContainer(t *testing.T) {
 	t.Parallel()
-	containertest.Each(t, func(t *testing.T, image containertest.Image) {
-		w := newLiveness(t)
-		c := contained(t, image, agent.Isolation{Reach: []string{w.listener.Addr().String()}}, "remain")
-		j := job("shim")
-		j.Environment = w.environment()
-		end := start(t.Context(), c, j)
-		w.await(t, 1)
-		require.Equal(t, 1, image.Labelled(t, "fulgurite.attempt="+j.Address.String()))
-		require.NoError(t, syscall.Kill(shimOf(t, c.Scratch), syscall.SIGKILL))
-		require.Error(t, (<-end).err)
-		require.Eventually(t, func() bool { return image.Containers(t) == 0 }, testTimeout, 50*time.Millisecond)
-	})
+	image := containertest.New(t)
+	w := newPatientLiveness(t, containertest.Limit)
+	c := contained(t, image, agent.Isolation{Reach: []string{w.listener.Addr().String()}}, "remain")
+	j := job("shim")
+	j.Environment = w.environment()
+	end := start(t.Context(), c, j)
+	w.await(t, 1)
+	require.Equal(t, 1, image.Labelled(t, "fulgurite.attempt="+j.Address.String()))
+	require.NoError(t, syscall.Kill(shimOf(t, c.Scratch), syscall.SIGKILL))
+	require.Error(t, (<-end).err)
+	require.Eventually(t, func() bool { return image.Containers(t) == 0 }, containertest.Limit, 50*time.Millisecond)
 }
 
 func TestALaterAttemptRemovesTheContainerOfAnEarlierOne(t *testing.T) {
 	t.Parallel()
-	containertest.Each(t, func(t *testing.T, image containertest.Image) {
-		c := contained(t, image, agent.Isolation{}, "echo")
-		j := job("retry")
-		home := filepath.Join(c.Scratch, "retry+train-3+17+2")
-		image.Run(t, "create", "--name", container.Name(home), "--label", "left=over", image.ID, "agent")
-		got := <-start(t.Context(), c, j)
-		require.NoError(t, got.err)
-		require.Equal(t, "6*7", got.result.Text)
-		require.Zero(t, image.Labelled(t, "left=over"))
-		require.Zero(t, image.Containers(t))
-	})
+	image := containertest.New(t)
+	c := contained(t, image, agent.Isolation{}, "echo")
+	j := job("retry")
+	home := filepath.Join(c.Scratch, "retry+train-3+17+2")
+	image.Create(t, "--name", container.Name(home), "--label", "left=over")
+	got := <-start(t.Context(), c, j)
+	require.NoError(t, got.err)
+	require.Equal(t, "6*7", got.result.Text)
+	require.Zero(t, image.Labelled(t, "left=over"))
+	require.Zero(t, image.Containers(t))
+}
+
+// labelled returns the options that give a container the labels of an attempt with a home,
+// with some of them changed.
+func labelled(t *testing.T, home string, changed ...string) []string {
+	t.Helper()
+	labels, err := container.Labels("demo/train-1/2/3/4", home)
+	require.NoError(t, err)
+	var options []string
+	for _, label := range append(labels, changed...) {
+		options = append(options, "--label", label)
+	}
+	return options
 }
 
 func TestAContainerThatNobodyUsesIsRemoved(t *testing.T) {
 	t.Parallel()
-	containertest.Each(t, func(t *testing.T, image containertest.Image) {
-		used, err := process.OpenHome(t.Context(), t.TempDir(), process.Owner{Attempt: 1}, job("used").Address.RolloutID)
+	image := containertest.New(t)
+	used, err := process.OpenHome(t.Context(), t.TempDir(), process.Owner{Attempt: 1}, job("used").Address.RolloutID)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = used.Close() })
+	scratch := t.TempDir()
+	for name, one := range map[string]struct {
+		options []string
+		stays   bool
+	}{
+		"left":           {options: labelled(t, scratch+"/left")},
+		"used":           {options: labelled(t, used.Path), stays: true},
+		"another /tmp":   {options: labelled(t, scratch+"/unseen", "fulgurite.scratch=1:2"), stays: true},
+		"no directory":   {options: labelled(t, scratch+"/gone", "fulgurite.home="+scratch+"/no/home"), stays: true},
+		"earlier start":  {options: labelled(t, used.Path, "fulgurite.boot=earlier")},
+		"another host":   {options: labelled(t, scratch+"/other", "fulgurite.host=other"), stays: true},
+		"no attempt":     {stays: true},
+		"of another use": {options: []string{"--label", "fulgurite.tasks=harbor", "--label", "fulgurite.home=" + scratch}, stays: true},
+	} {
+		id := image.Create(t, one.options...)
+		_, err = image.Podman.RemoveAbandoned(t.Context(), process.InUse)
 		require.NoError(t, err)
-		t.Cleanup(func() { _ = used.Close() })
-		left := filepath.Join(t.TempDir(), "home")
-		for _, home := range []string{left, used.Path} {
-			args := []string{"create"}
-			for _, label := range container.Labels("demo/train-1/2/3/4", home) {
-				args = append(args, "--label", label)
-			}
-			id := strings.TrimSpace(image.Run(t, append(args, image.ID, "agent")...))
-			t.Cleanup(func() { _ = image.Engine.Remove(context.WithoutCancel(t.Context()), id) })
-		}
-		require.Equal(t, 1, image.Labelled(t, "fulgurite.home="+used.Path))
-		_, err = image.Engine.RemoveAbandoned(t.Context(), process.InUse)
-		require.NoError(t, err)
-		require.Zero(t, image.Labelled(t, "fulgurite.home="+left))
-		require.Equal(t, 1, image.Labelled(t, "fulgurite.home="+used.Path))
-	})
+		left := image.Run(t, "ps", "--all", "--quiet", "--no-trunc", "--filter", "id="+id)
+		require.Equal(t, one.stays, left != "", name)
+	}
+}
+
+func TestAContainerOfNoAttemptHasNoLabels(t *testing.T) {
+	t.Parallel()
+	labels, err := container.Labels("", t.TempDir())
+	require.NoError(t, err)
+	require.Empty(t, labels)
 }
 
 func TestAHomeIsInUseWhileAnAttemptHasIt(t *testing.T) {
@@ -333,40 +350,227 @@ func TestAHomeIsInUseWhileAnAttemptHasIt(t *testing.T) {
 
 func TestAWorkerWithoutTheImageRunsNoAttempt(t *testing.T) {
 	t.Parallel()
-	containertest.Each(t, func(t *testing.T, image containertest.Image) {
-		c := contained(t, image, agent.Isolation{}, "echo")
-		other := "sha256:" + strings.Repeat("0123456789abcdef", 4)
-		c.Isolation.Container.Image = other
-		got := <-start(t.Context(), c, job("image"))
-		require.ErrorIs(t, got.err, agent.ErrNotStarted)
-		require.ErrorContains(t, got.err, fmt.Sprintf("agent.sandbox: container: this machine can't isolate a program: %s has no image %s, which the run recorded for agent.image %s; here that name means ",
-			image.Engine.Program, other, image.Name))
-		require.ErrorContains(t, got.err, strings.TrimPrefix(image.ID, "sha256:"))
-	})
+	image := containertest.New(t)
+	c := contained(t, image, agent.Isolation{}, "echo")
+	other := "sha256:" + strings.Repeat("0123456789abcdef", 4)
+	c.Isolation.Container.Image = other
+	got := <-start(t.Context(), c, job("image"))
+	require.ErrorIs(t, got.err, agent.ErrNotStarted)
+	require.ErrorContains(t, got.err, fmt.Sprintf("agent.sandbox: container: this machine can't isolate a program: podman has no image %s, which the run recorded for agent.image %s; here that name means ",
+		other, image.Name))
+	require.ErrorContains(t, got.err, strings.TrimPrefix(image.ID, "sha256:"))
 }
 
 func TestAPathThatAContainerCannotShowIsRefused(t *testing.T) {
 	t.Parallel()
-	containertest.Each(t, func(t *testing.T, image containertest.Image) {
-		work := t.TempDir()
-		comma := filepath.Join(work, "a,b")
-		must(os.Mkdir(comma, 0o700))
-		for directory, want := range map[string]string{
-			"/": "/ can't be shown in a container", comma: `a,b" can't be shown in a container`, work: work + " has to be visible and is hidden at the same time",
-		} {
-			j := job("shown")
-			j.Directory = directory
-			got := <-start(t.Context(), contained(t, image, agent.Isolation{Hidden: []string{work}}, "echo"), j)
-			require.ErrorIs(t, got.err, agent.ErrNotStarted)
-			require.ErrorContains(t, got.err, want)
-		}
-	})
+	image := containertest.New(t)
+	work := t.TempDir()
+	comma := filepath.Join(work, "a,b")
+	must(os.Mkdir(comma, 0o700))
+	for directory, want := range map[string]string{
+		"/": "/ can't be shown in a container", comma: `a,b" can't be shown in a container`, work: work + " has to be visible and is hidden at the same time",
+	} {
+		j := job("shown")
+		j.Directory = directory
+		got := <-start(t.Context(), contained(t, image, agent.Isolation{Hidden: []string{work}}, "echo"), j)
+		require.ErrorIs(t, got.err, agent.ErrNotStarted)
+		require.ErrorContains(t, got.err, want)
+	}
 }
 
 func TestAWorkerWithoutTheProgramForContainersRunsNoAttempt(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	c := agent.Command{Args: []string{"agent"}, Scratch: t.TempDir(), Isolation: &agent.Isolation{Container: &agent.Container{Program: container.Podman, Image: "x", Name: "x"}}}
+	c := agent.Command{Args: []string{"agent"}, Scratch: t.TempDir(), Isolation: &agent.Isolation{Container: &agent.Container{Image: "x", Name: "x"}}}
 	got := <-start(t.Context(), c, job("program"))
 	require.ErrorIs(t, got.err, agent.ErrNotStarted)
 	require.ErrorContains(t, got.err, "there is no program podman")
+}
+
+func TestADirectoryWithAFileSystemThatAContainerCouldWriteIsRefused(t *testing.T) {
+	t.Parallel()
+	image := containertest.New(t)
+	work := t.TempDir()
+	must(os.Chmod(work, 0o755)) //nolint:gosec // another user has to read it
+	other := filepath.Join(work, "other disk")
+	must(os.Mkdir(other, 0o755)) //nolint:gosec // as before
+	require.NoError(t, unix.Mount("tmpfs", other, "tmpfs", 0, "size=64k,mode=777"))
+	t.Cleanup(func() { _ = unix.Unmount(other, unix.MNT_DETACH) })
+	must(os.WriteFile(filepath.Join(other, "file"), []byte("text"), 0o644)) //nolint:gosec // as before
+	j := job("mounts")
+	j.Directory = work
+	got := <-start(t.Context(), contained(t, image, agent.Isolation{}, "echo"), j)
+	require.ErrorIs(t, got.err, agent.ErrNotStarted)
+	require.ErrorContains(t, got.err, other+" is a file system of its own below agent.directory")
+	require.Equal(t, "done", triedInside(t, image, agent.Isolation{Writable: []string{"other disk"}}, j, "write "+other+"/new")["write "+other+"/new"])
+	require.NoError(t, os.RemoveAll(filepath.Join(other, "new")))
+	out := triedInside(t, image, agent.Isolation{Hidden: []string{other}}, j, "list "+other, "write "+other+"/new")
+	require.Empty(t, out["list "+other])
+	require.Contains(t, out["write "+other+"/new"], "error: ")
+	require.NoError(t, unix.Mount("", other, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	out = triedInside(t, image, agent.Isolation{}, j, "read "+other+"/file", "write "+other+"/new")
+	require.Equal(t, "text", out["read "+other+"/file"])
+	require.Contains(t, out["write "+other+"/new"], "error: ")
+}
+
+func TestAnAgentInAContainerReachesAModelThatHasOnlyAnAddress(t *testing.T) {
+	t.Parallel()
+	image := containertest.New(t)
+	addresses, err := net.InterfaceAddrs()
+	require.NoError(t, err)
+	host := "192.0.2.1" // of no machine, so nothing answers there
+	for _, one := range addresses {
+		if n, ok := one.(*net.IPNet); ok && n.IP.To4() != nil && !n.IP.IsLoopback() {
+			host = n.IP.String()
+		}
+	}
+	at := "9"
+	if host != "192.0.2.1" {
+		at = port(echoServer(t, "tcp", host+":0", "model"))
+	}
+	j := job("address")
+	j.BaseURL = "http://" + host + ":" + at + "/r/x/v1"
+	named := "model.fulgurite.internal:" + at
+	out := triedInside(t, image, agent.Isolation{}, j, "variable OPENAI_BASE_URL", "dial "+named)
+	require.Equal(t, "http://"+named+"/r/x/v1", out["variable OPENAI_BASE_URL"])
+	if host != "192.0.2.1" {
+		require.Equal(t, "model ping", out["dial "+named])
+	}
+	j.BaseURL = "https://" + host + ":" + at + "/r/x/v1"
+	got := <-start(t.Context(), contained(t, image, agent.Isolation{}, "echo"), j)
+	require.ErrorContains(t, got.err, "announce the gateway by a name")
+}
+
+// configured lets podman read a configuration in place of the machine's.
+func configured(t *testing.T, text string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "containers.conf")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	t.Setenv("CONTAINERS_CONF", path)
+}
+
+func TestAnAgentInAContainerHasNoVariablesOfPodmansConfiguration(t *testing.T) {
+	image := containertest.New(t)
+	configured(t, "[containers]\nenv = [\"HTTP_PROXY=http://proxy.example\", \"no_proxy=example\", \"IMAGE_SAYS=other\"]\nhttp_proxy = true\n")
+	t.Setenv("HTTPS_PROXY", "http://proxy.example")
+	variables := []string{"variable HTTP_PROXY", "variable HTTPS_PROXY", "variable no_proxy"}
+	out := triedInside(t, image, agent.Isolation{}, job("proxies"), append(variables, "variable IMAGE_SAYS")...)
+	for _, name := range variables {
+		require.Contains(t, out[name], "error: ")
+	}
+	require.Equal(t, "hello", out["variable IMAGE_SAYS"])
+}
+
+func TestAContainerWithoutAFilterOfSystemCallsIsRefused(t *testing.T) {
+	image := containertest.New(t)
+	configured(t, "[containers]\nseccomp_profile = \"unconfined\"\n")
+	got := <-start(t.Context(), contained(t, image, agent.Isolation{}, "echo"), job("filter"))
+	require.ErrorIs(t, got.err, agent.ErrNotStarted)
+	require.ErrorContains(t, got.err, "podman filters no system calls in the container")
+}
+
+// slowPodman puts a program in the place of podman that calls it. Before or after each
+// container, it waits until a file with the returned prefix and "go" exists. It notes its
+// process and that it waits in files with the suffixes "pid" and "waits".
+func slowPodman(t *testing.T, before bool) (prefix string) {
+	t.Helper()
+	real, err := exec.LookPath(container.Program)
+	require.NoError(t, err)
+	directory := t.TempDir()
+	prefix = filepath.Join(directory, "podman.")
+	wait := fmt.Sprintf("echo $$ >%[1]spid\n>%[1]swaits\nwhile [ ! -e %[1]sgo ]; do sleep 0.1; done\n", prefix)
+	script := "#!/bin/sh\n[ \"$1\" = run ] || exec " + real + " \"$@\"\n"
+	if before {
+		script += wait + "exec " + real + " \"$@\"\n"
+	} else {
+		script += real + " \"$@\"\ncode=$?\n" + wait + "exit $code\n"
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(directory, container.Program), []byte(script), 0o700)) //nolint:gosec // a program
+	t.Setenv("PATH", directory+":"+os.Getenv("PATH"))
+	t.Cleanup(func() { must(os.WriteFile(prefix+"go", nil, 0o600)) })
+	return prefix
+}
+
+func awaitFile(t *testing.T, path string) {
+	t.Helper()
+	require.Eventually(t, func() bool { _, err := os.Stat(path); return err == nil }, containertest.Limit, 20*time.Millisecond)
+}
+
+func TestTheEndOfAnAgentDoesNotDependOnTheRemovalOfItsContainer(t *testing.T) {
+	image := containertest.New(t)
+	prefix := slowPodman(t, false)
+	var up atomic.Bool
+	j := job("done")
+	j.Limits.Time, j.Waited = time.Millisecond, heldUntil(&up)
+	end := start(t.Context(), contained(t, image, agent.Isolation{}, "echo"), j)
+	awaitFile(t, prefix+"waits")
+	up.Store(true)
+	got := <-end
+	require.NoError(t, got.err)
+	require.Equal(t, "6*7", got.result.Text, "it has ended in its time: %+v", got.result)
+
+	w := newPatientLiveness(t, containertest.Limit)
+	up.Store(false)
+	j = job("late")
+	j.Environment, j.Limits.Time, j.Waited = w.environment(), time.Millisecond, heldUntil(&up)
+	end = start(t.Context(), contained(t, image, agent.Isolation{Reach: []string{w.listener.Addr().String()}}, "hang"), j)
+	w.await(t, 1)
+	up.Store(true)
+	got = <-end
+	require.NoError(t, got.err)
+	require.Equal(t, agent.Timeout, got.result.Failure)
+}
+
+func TestAnAttemptThatIsEndedWhilePodmanStartsEndsPodman(t *testing.T) {
+	image := containertest.New(t)
+	prefix := slowPodman(t, true)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	end := start(ctx, contained(t, image, agent.Isolation{}, "echo"), job("ended"))
+	awaitFile(t, prefix+"waits")
+	text, err := os.ReadFile(prefix + "pid")
+	require.NoError(t, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	require.NoError(t, err)
+	cancel()
+	require.ErrorIs(t, (<-end).err, context.Canceled)
+	require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH)
+	require.Zero(t, image.Containers(t))
+}
+
+func TestADeadPodmanLeavesNoContainer(t *testing.T) {
+	t.Parallel()
+	image := containertest.New(t)
+	w := newPatientLiveness(t, containertest.Limit)
+	c := contained(t, image, agent.Isolation{Reach: []string{w.listener.Addr().String()}}, "remain")
+	j := job("podman")
+	j.Environment = w.environment()
+	end := start(t.Context(), c, j)
+	living := w.await(t, 1)
+	require.NoError(t, syscall.Kill(podmanOf(t, shimOf(t, c.Scratch)), syscall.SIGKILL))
+	got := <-end
+	require.NoError(t, got.err)
+	require.Equal(t, agent.Killed, got.result.Failure)
+	living["remain"].requireDead(t)
+	require.Eventually(t, func() bool { return image.Containers(t) == 0 }, containertest.Limit, 50*time.Millisecond)
+}
+
+// podmanOf returns the process id of podman below a shim.
+func podmanOf(t *testing.T, shim int) int {
+	t.Helper()
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", shim))
+	require.NoError(t, err)
+	for _, list := range lists {
+		text, err := os.ReadFile(list)
+		require.NoError(t, err)
+		for _, pid := range strings.Fields(string(text)) {
+			line, err := os.ReadFile("/proc/" + pid + "/cmdline")
+			if words := strings.Split(string(line), "\x00"); err == nil && filepath.Base(words[0]) == container.Program && len(words) > 1 && words[1] == "run" {
+				n, err := strconv.Atoi(pid)
+				require.NoError(t, err)
+				return n
+			}
+		}
+	}
+	t.Fatalf("shim %d has started no podman", shim)
+	return 0
 }

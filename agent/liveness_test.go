@@ -34,6 +34,7 @@ func job(run string) agent.Job {
 // when they end.
 type liveness struct {
 	listener net.Listener
+	limit    time.Duration
 }
 
 // alive is a process that reported.
@@ -45,11 +46,17 @@ type alive struct {
 
 func newLiveness(t *testing.T) liveness {
 	t.Helper()
+	return newPatientLiveness(t, testTimeout)
+}
+
+// newPatientLiveness waits for up to a limit.
+func newPatientLiveness(t *testing.T, limit time.Duration) liveness {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	require.NoError(t, listener.(*net.TCPListener).SetDeadline(time.Now().Add(testTimeout)))
+	require.NoError(t, listener.(*net.TCPListener).SetDeadline(time.Now().Add(limit)))
 	t.Cleanup(func() { _ = listener.Close() })
-	return liveness{listener: listener}
+	return liveness{listener, limit}
 }
 
 // environment lets a job's processes report.
@@ -65,7 +72,7 @@ func (w liveness) await(t *testing.T, n int) map[string]alive {
 		conn, err := w.listener.Accept()
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = conn.Close() })
-		require.NoError(t, conn.SetDeadline(time.Now().Add(testTimeout)))
+		require.NoError(t, conn.SetDeadline(time.Now().Add(w.limit)))
 		var l alive
 		_, err = fmt.Fscanln(bufio.NewReader(conn), &l.name, &l.parent)
 		require.NoError(t, err)

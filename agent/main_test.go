@@ -236,9 +236,9 @@ func playWorker(scratch string) {
 	if os.Getenv("ISOLATED") != "" {
 		c.Isolation = &agent.Isolation{Reach: []string{os.Getenv("LIVENESS")}}
 	}
-	if program := os.Getenv("CONTAINED"); program != "" {
+	if image := os.Getenv("IMAGE"); image != "" {
 		c.Args = []string{"agent", "play", "remain"}
-		c.Isolation.Container = &agent.Container{Program: program, Image: os.Getenv("IMAGE"), Name: os.Getenv("IMAGE")}
+		c.Isolation.Container = &agent.Container{Image: image, Name: image}
 	}
 	j := job("worker")
 	j.Environment = map[string]string{"LIVENESS": os.Getenv("LIVENESS")}

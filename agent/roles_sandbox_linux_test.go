@@ -87,6 +87,13 @@ func escapes() map[string]func(string) (string, error) {
 			c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWUSER}
 			return "done", c.Run()
 		},
+		"variable": func(name string) (string, error) {
+			value, ok := os.LookupEnv(name)
+			if !ok {
+				return "", errors.New("there is no variable " + name)
+			}
+			return value, nil
+		},
 		"uid": func(string) (string, error) { return strconv.Itoa(os.Getuid()), nil },
 		"rights": func(string) (string, error) {
 			status, err := os.ReadFile("/proc/self/status")

@@ -52,8 +52,8 @@ type Agent struct {
 	// Sandbox isolates agent.command if it is "process": it sees and signals only its own
 	// processes, reads no secrets of the worker, writes only its home and agent.writable, and
 	// reaches only its model, the hosts of agent.tool_servers, and agent.network. It needs
-	// Linux. "container" runs it in a container of agent.image, which shows of the machine only
-	// its home, agent.directory and agent.writable. "none" does not isolate. Absent means
+	// Linux. "container" runs it in a container of agent.image by podman, which shows of the
+	// machine only its home, agent.directory and agent.writable. "none" does not isolate. Absent means
 	// "process" if the machine that prepares the run can isolate and nothing in the spec
 	// forbids it, and "none" otherwise. The run records which it is.
 	Sandbox string `json:"sandbox,omitempty"`
@@ -68,10 +68,6 @@ type Agent struct {
 	// means the image that has the name when the run is prepared, which the run records. Only
 	// with agent.sandbox: container.
 	ImageID string `json:"image_id,omitempty"`
-	// Container is the program that runs the containers, "podman" or "docker". Absent means the
-	// first of both that works on the machine that prepares the run, which the run records.
-	// Only with agent.sandbox: container.
-	Container string `json:"container,omitempty"`
 	// Network lists HOST:PORT of what an isolated agent reaches beside its model and the hosts
 	// of agent.tool_servers. A host is a name or an IPv4 address. Not with agent.sandbox: none.
 	Network []string `json:"network,omitempty"`

@@ -27,8 +27,7 @@ const (
 const maxNetwork = 64
 
 // Isolation says what isolates the agent of a run, by the spec that the run has recorded:
-// SandboxProcess, SandboxContainer and the program and the image, or SandboxNone and the
-// reason. An agent that is not a command runs elsewhere. For it, both are empty.
+// SandboxProcess, SandboxContainer and the image, or SandboxNone and the reason. An agent that is not a command runs elsewhere. For it, both are empty.
 func (a Agent) Isolation() (isolation, reason string) {
 	switch {
 	case len(a.Command) == 0:
@@ -38,7 +37,7 @@ func (a Agent) Isolation() (isolation, reason string) {
 	case a.Sandbox == SandboxNone && a.SandboxReason == "":
 		return SandboxNone, "the spec says agent.sandbox: none"
 	case a.Sandbox == SandboxContainer && a.ImageID != "":
-		return SandboxContainer, fmt.Sprintf("%s, image %s, %s", a.Container, a.Image, a.ImageID)
+		return SandboxContainer, fmt.Sprintf("podman, image %s, %s", a.Image, a.ImageID)
 	}
 	return a.Sandbox, a.SandboxReason
 }
@@ -54,19 +53,19 @@ func (a Agent) NeedsSandbox() bool {
 // isolated reports whether the spec says that the agent is isolated.
 func (a Agent) isolated() bool { return a.Sandbox == SandboxProcess || a.Sandbox == SandboxContainer }
 
-// DecideContainer returns s with the program that runs containers and with the ID of the
-// image, if its agent runs in one and the spec left them out. find returns both for what
-// the spec says; it is called only if the answer depends on that. So each attempt of a run
-// has the same image, also if its name means another one later.
-func (s Spec) DecideContainer(find func(Agent) (program, id string, err error)) (Spec, error) {
-	if s.Agent.Sandbox != SandboxContainer || s.Agent.Container != "" && s.Agent.ImageID != "" {
+// DecideContainer returns s with the ID of the image, if its agent runs in a container and
+// the spec left that out. find returns it for what the spec says; it is called only if the
+// answer depends on that. So each attempt of a run has the same image, also if its name
+// means another one later.
+func (s Spec) DecideContainer(find func(Agent) (id string, err error)) (Spec, error) {
+	if s.Agent.Sandbox != SandboxContainer || s.Agent.ImageID != "" {
 		return s, nil
 	}
-	program, id, err := find(s.Agent)
+	id, err := find(s.Agent)
 	if err != nil {
 		return s, err
 	}
-	s.Agent.Container, s.Agent.ImageID = program, id
+	s.Agent.ImageID = id
 	return s, nil
 }
 
@@ -74,7 +73,7 @@ func (s Spec) DecideContainer(find func(Agent) (program, id string, err error)) 
 // prepared.
 func (a Agent) NoContainer(err error) error {
 	f := &Faults{}
-	f.add("agent.image", "give the machine that prepares the run podman or docker and the image (`podman pull` or `docker pull`), or give agent.container and agent.image_id", "%v", err)
+	f.add("agent.image", "give the machine that prepares the run podman, as root, and the image (`podman load` or `podman pull`), or give agent.image_id", "%v", err)
 	return f.err()
 }
 
@@ -192,7 +191,6 @@ func (a Agent) checkContainer(f *Faults) {
 		const why = "only an agent with agent.sandbox: container has an image"
 		f.unused("agent.image", a.Image != "", why)
 		f.unused("agent.image_id", a.ImageID != "", why)
-		f.unused("agent.container", a.Container != "", why)
 		return
 	}
 	switch {
@@ -203,9 +201,6 @@ func (a Agent) checkContainer(f *Faults) {
 	}
 	if a.ImageID != "" && !sha256Digest.MatchString(a.ImageID) {
 		f.add("agent.image_id", "give sha256: and 64 hexadecimal digits, as `podman image inspect --format {{.Id}}` shows them", "%q is no ID of an image", a.ImageID)
-	}
-	if a.Container != "" {
-		f.choice("agent.container", a.Container)
 	}
 }
 

@@ -40,7 +40,7 @@ func TestACommandIsIsolatedWhereTheMachineCan(t *testing.T) {
 		"tasks of Harbor": {func(s *spec.Spec) { s.Tasks.Train, s.Grader = "harbor:tasks", spec.Grader{Type: spec.GraderHarbor} }, nil,
 			spec.SandboxNone, `with grader.type "harbor" each task brings the place where the agent runs`},
 		"in a container whose image is recorded": {func(s *spec.Spec) {
-			s.Agent.Sandbox, s.Agent.Image, s.Agent.Container, s.Agent.ImageID = spec.SandboxContainer, "agent:1", "podman", anImage
+			s.Agent.Sandbox, s.Agent.Image, s.Agent.ImageID = spec.SandboxContainer, "agent:1", anImage
 		}, nil, spec.SandboxContainer, "podman, image agent:1, " + anImage},
 		"a function":                 {func(s *spec.Spec) { s.Agent = spec.Agent{Func: "f"} }, nil, "", ""},
 		"with keys of isolated ones": {func(s *spec.Spec) { s.Agent.Network = []string{"a:1"} }, can, spec.SandboxProcess, ""},
@@ -115,14 +115,13 @@ func TestARunRecordsTheImageThatItsNameMeansAtFirst(t *testing.T) {
 	s = s.WithDefaults()
 	require.NoError(t, s.Validate())
 	require.Equal(t, 512, s.Agent.Limits.Processes)
-	decided, err := s.DecideContainer(func(a spec.Agent) (string, string, error) {
+	decided, err := s.DecideContainer(func(a spec.Agent) (string, error) {
 		require.Equal(t, "agent:1", a.Image)
-		return "podman", anImage, nil
+		return anImage, nil
 	})
 	require.NoError(t, err)
 	require.NoError(t, decided.Validate())
 	require.Equal(t, anImage, decided.Agent.ImageID)
-	require.Equal(t, "podman", decided.Agent.Container)
 	again, err := decided.DecideContainer(nil) // which is not called
 	require.NoError(t, err)
 	require.Equal(t, decided, again)

@@ -97,7 +97,7 @@ func choices(key string) []string {
 		return []string{ObjectiveReward, ObjectiveSupervised, ObjectivePreference}
 	case "agent.sandbox":
 		return []string{SandboxProcess, SandboxContainer, SandboxNone}
-	case "agent.container", "tasks.harbor.container":
+	case "tasks.harbor.container":
 		return []string{"docker", "podman"}
 	case "grader.metric":
 		return []string{MetricF1, MetricExact, MetricSpider, MetricBIRD}

@@ -165,9 +165,6 @@ func TestImpossibleSpecsAreRefusedByKey(t *testing.T) {
 		"ID of no image": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "container", Image: "a", ImageID: "latest"}
 		}, "agent.image_id: "},
-		"unknown program for containers": {func(s *spec.Spec) {
-			s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "container", Image: "a", Container: "lxc"}
-		}, "agent.container: "},
 		"cleaning after a container": {func(s *spec.Spec) {
 			s.Agent = spec.Agent{Command: []string{"a"}, Sandbox: "container", Image: "a", After: []string{"clear"}}
 		}, "agent.after: "},

@@ -65,27 +65,25 @@ func TestAnAgentTrainsTheSameAsFunctionAndAsCommand(t *testing.T) {
 
 func TestAnAgentTrainsTheSameInAContainer(t *testing.T) {
 	t.Parallel()
-	containertest.Each(t, func(t *testing.T, image containertest.Image) {
-		ctx := t.Context()
-		st := sharedStack(t)
-		s := small(1)
-		s.Tasks.Gate, s.Tasks.Test, s.Evaluation, s.Promotion = "", "", spec.Evaluation{}, spec.Promotion{}
-		name := image.Engine.Program
-		asFunction, err := train(ctx, st, "as-function-"+name, s)
-		require.NoError(t, err)
+	image := containertest.New(t)
+	ctx := t.Context()
+	st := sharedStack(t)
+	s := small(1)
+	s.Tasks.Gate, s.Tasks.Test, s.Evaluation, s.Promotion = "", "", spec.Evaluation{}, spec.Promotion{}
+	asFunction, err := train(ctx, st, "as-function", s)
+	require.NoError(t, err)
 
-		s.Agent = spec.Agent{
-			Command: []string{"agent"}, Environment: map[string]string{agentVariable: "1"}, Directory: t.TempDir(),
-			Sandbox: spec.SandboxContainer, Image: image.Name, Container: name,
-		}
-		contained, err := train(ctx, st, "contained-"+name, s.WithDefaults())
-		require.NoError(t, err)
-		require.Equal(t, asFunction.Weights, contained.Weights, "a container changes nothing that is learned")
-		run, err := st.Store.Run(ctx, "contained-"+name)
-		require.NoError(t, err)
-		recorded, err := spec.Stored(run.Spec)
-		require.NoError(t, err)
-		require.Equal(t, image.ID, recorded.Agent.ImageID)
-		require.Zero(t, image.Containers(t))
-	})
+	s.Agent = spec.Agent{
+		Command: []string{"agent"}, Environment: map[string]string{agentVariable: "1"}, Directory: t.TempDir(),
+		Sandbox: spec.SandboxContainer, Image: image.Name,
+	}
+	contained, err := train(ctx, st, "contained", s.WithDefaults())
+	require.NoError(t, err)
+	require.Equal(t, asFunction.Weights, contained.Weights, "a container changes nothing that is learned")
+	run, err := st.Store.Run(ctx, "contained")
+	require.NoError(t, err)
+	recorded, err := spec.Stored(run.Spec)
+	require.NoError(t, err)
+	require.Equal(t, image.ID, recorded.Agent.ImageID)
+	require.Zero(t, image.Containers(t))
 }

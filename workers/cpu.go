@@ -86,10 +86,9 @@ func (c *cpuCommand) setUp(ctx context.Context, p *process, agents agent.Registr
 	tuning, runner := p.tuning(c.Concurrency), records.Runner(forwarder, agents)
 	runner.Workers, runner.TLS = fleet.Workers{Client: temporal}, p.peers.TLS
 	launchers := records.Launchers(agents)
-	launchers.TLS = p.peers.TLS
+	launchers.TLS, launchers.Containers = p.peers.TLS, &fleet.Containers{Log: p.log.Named("containers")}
 	runner.Launchers = launchers
 	p.OnClose(func(context.Context) error { runner.Close(); return nil })
-	p.Background(func(ctx context.Context) { fleet.RemoveContainers(ctx, p.log.Named("containers")) })
 	var list []worker.Worker
 	queues := c.Queues
 	if !c.Only {

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,6 +31,9 @@ const (
 // the kernel takes longer than moments.
 const sweepTime = 5 * time.Second
 
+// removalTime is how long a shim waits for podman to remove a container.
+const removalTime = 30 * time.Second
+
 // Report is a line that a shim writes. The first one has the process group once the agent
 // runs, or says why it doesn't run. The second one says how it ended.
 type Report struct {
@@ -43,6 +47,8 @@ type Report struct {
 	Memory    int64         `json:"memory,omitempty"`
 	Processes int           `json:"processes,omitempty"`
 	CPU       time.Duration `json:"cpu,omitempty"`
+	// Cause is why the worker no longer wanted the agent when it ended, nil if it did.
+	Cause error `json:"-"`
 }
 
 // Terms say what a program may take, and whether it is isolated.
@@ -63,8 +69,9 @@ type Terms struct {
 // closes the lifeline, which also happens if the worker dies.
 //
 // An isolated agent is in a sandbox, whose first process takes the agent's place: it is
-// what the shim starts, asks to end and waits for. In place of that of a container, which
-// is no child of the shim, the shim starts and waits for podman or docker.
+// what the shim starts, asks to end and waits for. That of a container is no child of the
+// shim: the shim starts podman, and says how the agent ended before podman has removed the
+// container.
 func init() {
 	if len(os.Args) < 4 || os.Args[1] != shimCommand {
 		return
@@ -89,10 +96,16 @@ func shim(terms Terms, args []string) int {
 	// The kernel ends the agent with the thread that started it: this one stays.
 	runtime.LockOSThread()
 	becomeSubreaper()
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	defer stop()
+	ctx, release := context.WithCancelCause(ctx)
+	defer release(nil)
+	go func() {
+		_, _ = io.Copy(io.Discard, lifeline)
+		release(errReleased)
+	}()
 
-	agent, err := begin(terms, args)
+	agent, err := begin(ctx, terms, args)
 	if err != nil {
 		_ = reports.Encode(Report{Error: err.Error()})
 		return 1
@@ -101,25 +114,18 @@ func shim(terms Terms, args []string) int {
 	group := agent.group
 	_ = reports.Encode(Report{Group: group})
 	preferForOOM(group)
-	ended, empty := reap(agent.child)
+	ended, empty := agent.reap()
 	over := beyond(terms, agent.root, agent.over(empty))
 	// Only the agent keeps its input and outputs open, so that their ends are noticed.
 	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
 		_ = f.Close()
 	}
 
-	released := make(chan struct{})
-	go func() {
-		_, _ = io.Copy(io.Discard, lifeline)
-		close(released)
-	}()
 	var last Report
 	select {
 	case status := <-ended:
 		last = agent.outcome(status)
-	case <-released:
-		last = agent.end(ended)
-	case <-signals:
+	case <-ctx.Done():
 		last = agent.end(ended)
 	case taken := <-over:
 		// There may be no memory left in which the agent could end by itself.
@@ -127,26 +133,35 @@ func shim(terms Terms, args []string) int {
 		last = agent.outcome(<-ended)
 		last.Memory, last.Processes, last.CPU = taken.Memory, taken.Processes, taken.CPU
 	}
-	agent.sweep(empty)
-	if err := reports.Encode(last); err != nil {
+	if agent.contained() { // nothing of it runs any more
+		err = reports.Encode(last)
+		agent.awaitRemoval(empty)
+	} else {
+		agent.sweep(empty)
+		err = reports.Encode(last)
+	}
+	if err != nil {
 		return 1 // no one is left to read it
 	}
 	return 0
 }
 
+// errReleased is why a shim ends an agent that its worker no longer wants, or whose worker
+// has died.
+var errReleased = errors.New("the worker has ended it before it began")
+
 // running is an agent that a shim has started.
 type running struct {
 	group int // of the agent, or of the first process of its sandbox
-	child int // the child of the shim that ends when the agent does
 	// root is the process whose descendants are the agent and what it has started.
 	root    int
 	sandbox *sandbox.Sandbox // nil without one
 }
 
-// begin starts the agent.
-func begin(terms Terms, args []string) (running, error) {
+// begin starts the agent. It gives up when ctx ends while podman still starts a container.
+func begin(ctx context.Context, terms Terms, args []string) (running, error) {
 	if terms.Sandbox != nil {
-		s, err := sandbox.Start(*terms.Sandbox, args, os.Stdin, os.Stdout, os.Stderr)
+		s, err := sandbox.Start(ctx, *terms.Sandbox, args, os.Stdin, os.Stdout, os.Stderr)
 		if errors.Is(err, sandbox.ErrUnavailable) {
 			err = fmt.Errorf("agent.sandbox: %s: %w; `fulgurite doctor` says what it needs, and a new run with agent.sandbox: none isolates no agent", terms.Sandbox.Kind(), err)
 		}
@@ -154,7 +169,7 @@ func begin(terms Terms, args []string) (running, error) {
 			return running{}, err
 		}
 		riseAbove()
-		return running{group: s.Pid, child: s.Child(), root: s.Pid, sandbox: s}, nil
+		return running{group: s.Pid, root: s.Pid, sandbox: s}, nil
 	}
 	agent := exec.Command(args[0], args[1:]...)
 	agent.Stdin, agent.Stdout, agent.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -162,14 +177,13 @@ func begin(terms Terms, args []string) (running, error) {
 	if err := agent.Start(); err != nil {
 		return running{}, err
 	}
-	return running{group: agent.Process.Pid, child: agent.Process.Pid, root: os.Getpid()}, nil
+	return running{group: agent.Process.Pid, root: os.Getpid()}, nil
 }
 
 // outcome returns how an agent ended. The first process of a sandbox can't end by the
-// signal that ended the agent, so it reports that signal. What runs a container has a
-// status of its own.
+// signal that ended the agent, so it reports that signal. Podman has a status of its own.
 func (r running) outcome(status syscall.WaitStatus) Report {
-	if r.sandbox != nil && r.sandbox.Contained() {
+	if r.contained() {
 		if signal := r.sandbox.Signal(); signal != 0 {
 			return Report{Ended: true, Signal: signal}
 		}
@@ -187,11 +201,14 @@ func (r running) outcome(status syscall.WaitStatus) Report {
 // over is closed when nothing of the agent runs any more: when the shim has no child left,
 // or when the first process of a container has ended.
 func (r running) over(empty <-chan struct{}) <-chan struct{} {
-	if r.sandbox != nil && r.sandbox.Contained() {
+	if r.contained() {
 		return r.sandbox.Over()
 	}
 	return empty
 }
+
+// contained reports whether the agent is in a container.
+func (r running) contained() bool { return r.sandbox != nil && r.sandbox.Contained() }
 
 // send sends a signal to the agent.
 func (r running) send(s syscall.Signal) {
@@ -210,8 +227,14 @@ func (r running) close() {
 
 // reap waits for the agent and for the descendants that the shim adopts. The first
 // channel gets the agent's status; the second is closed when no child is left.
-func reap(child int) (<-chan syscall.WaitStatus, <-chan struct{}) {
+func (r running) reap() (<-chan syscall.WaitStatus, <-chan struct{}) {
 	ended, empty := make(chan syscall.WaitStatus, 1), make(chan struct{})
+	if r.contained() {
+		go func() {
+			<-r.sandbox.Over()
+			ended <- 0 // outcome needs no status
+		}()
+	}
 	go func() {
 		defer close(empty)
 		for {
@@ -221,7 +244,7 @@ func reap(child int) (<-chan syscall.WaitStatus, <-chan struct{}) {
 			case errors.Is(err, syscall.EINTR):
 			case err != nil:
 				return
-			case pid == child:
+			case pid == r.group && !r.contained():
 				ended <- status
 			}
 		}
@@ -243,20 +266,20 @@ func (r running) end(ended <-chan syscall.WaitStatus) Report {
 	return r.outcome(<-ended)
 }
 
-// sweep ends the processes that the agent left behind. Those of a container have ended with
-// its first process, and what remains here cleans up after it by itself, if it has time.
-func (r running) sweep(empty <-chan struct{}) {
-	if r.sandbox != nil && r.sandbox.Contained() {
-		timer := time.NewTimer(Grace)
-		defer timer.Stop()
-		select {
-		case <-empty:
-			return
-		case <-timer.C:
-		}
-	} else {
-		_ = syscall.Kill(-r.group, syscall.SIGKILL)
+// awaitRemoval waits until podman has removed the container. It goes on with that by itself
+// if it takes too long.
+func (r running) awaitRemoval(empty <-chan struct{}) {
+	timer := time.NewTimer(removalTime)
+	defer timer.Stop()
+	select {
+	case <-empty:
+	case <-timer.C:
 	}
+}
+
+// sweep ends the processes that the agent left behind.
+func (r running) sweep(empty <-chan struct{}) {
+	_ = syscall.Kill(-r.group, syscall.SIGKILL)
 	deadline := time.Now().Add(sweepTime)
 	for time.Now().Before(deadline) {
 		timer := time.NewTimer(5 * time.Millisecond)

@@ -66,7 +66,8 @@ func Start(args []string, terms Terms, home *Home, prepare func(*exec.Cmd)) (*Sh
 }
 
 // Wait waits for the program and returns how it ended. When ctx ends, it closes the
-// lifeline. It is an error if the shim couldn't start it or died.
+// lifeline. It is an error if the shim couldn't start it or died. The cause in the report
+// is that of ctx when the program had ended, since removing a container takes longer.
 func (s *Shim) Wait(ctx context.Context) (Report, error) {
 	ended, watched := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -74,6 +75,7 @@ func (s *Shim) Wait(ctx context.Context) (Report, error) {
 		s.watch(ctx, ended)
 	}()
 	started, last, err := readReports(s.reports)
+	last.Cause = context.Cause(ctx) // what ends it later does not matter
 	if err != nil && started.Group > 0 {
 		// The shim died, and the agent with it, but not the agent's own children.
 		_ = syscall.Kill(-started.Group, syscall.SIGKILL)

@@ -1,18 +1,16 @@
 package sandbox
 
-// Container says in which container of podman or docker a program runs. Its files are then
-// those of the image, and of the machine only the paths of the policy.
+// Container says in which container of podman a program runs. Its files are then those of
+// the image, and of the machine only the paths of the policy.
 type Container struct {
-	// Program is podman or docker.
-	Program string `json:"program"`
 	// Image is the ID of the image, ImageName what a person calls it.
 	Image     string `json:"image"`
 	ImageName string `json:"image_name,omitempty"`
-	// Attempt is the address of the attempt.
-	Attempt string `json:"attempt"`
+	// Attempt is the address of the attempt. A container without one is only a check.
+	Attempt string `json:"attempt,omitempty"`
 	// Memory is the limit of the program's memory in bytes, 0 if there is none.
 	Memory int64 `json:"memory,omitempty"`
-	// Environment are the variables for podman or docker themselves.
+	// Environment are the variables for podman itself.
 	Environment []string `json:"environment,omitempty"`
 }
 

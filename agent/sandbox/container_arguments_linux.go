@@ -25,28 +25,16 @@ const (
 // of a container: "/fulgurite/program agent-container /fulgurite/control/socket".
 const containerCommand = "agent-container"
 
-// nobody is the user and the group of a program in the container of a worker that is root.
+// nobody is the user and the group of a program in a container.
 const nobody = 65534
-
-// user is the one whom a program in a container runs as.
-type user struct{ id, group int }
-
-// inContainer returns the user for a worker's. The agent of root is no root.
-func (u user) inContainer() user {
-	if u.id == 0 {
-		return user{nobody, nobody}
-	}
-	return u
-}
-
-// inherited are the limits of a worker. Without a right, no program can give another one
-// more. 0 means no limit.
-type inherited struct{ maxFiles, maxProcesses uint64 }
 
 // spareMemory is how much more than its limit a container may take: the limit counts
 // resident memory, and the container's also what is in /tmp, /var/tmp, /dev/shm and the
 // cache of files. So the kernel ends only what grows too fast to be measured.
 func spareMemory(limit int64) int64 { return limit/4 + 1<<30 }
+
+// inherited are the limits of a worker, which may lack the right to give more.
+type inherited struct{ maxFiles, maxProcesses uint64 }
 
 // mount is a path of the machine that a container shows, or, without a source, an empty
 // directory in memory.
@@ -94,7 +82,7 @@ func mounts(p Policy, control string) ([]mount, error) {
 	slices.SortStableFunc(out, func(a, b mount) int { return cmp.Compare(a.target, b.target) }) // each after those above it
 	for _, one := range out {
 		if strings.ContainsAny(one.source+one.target, ",:\"\r\n") {
-			return nil, impossible{fmt.Errorf("%q can't be shown in a container, because the options of podman and docker take no path with a comma, a colon, a quotation mark or a line break: choose another path", one.target)}
+			return nil, impossible{fmt.Errorf("%q can't be shown in a container, because the options of podman take no path with a comma, a colon, a quotation mark or a line break: choose another path", one.target)}
 		}
 	}
 	return out, nil
@@ -124,8 +112,8 @@ func masks(path string, visible []mount, control string) ([]mount, error) {
 	return out, nil
 }
 
-// option returns the words of podman's or docker's command line for a mount.
-func (m mount) option(program string) []string {
+// option returns the words of podman's command line for a mount.
+func (m mount) option() []string {
 	if m.source != "" {
 		text := "type=bind,source=" + m.source + ",target=" + m.target
 		if !m.writable {
@@ -137,53 +125,35 @@ func (m mount) option(program string) []string {
 	if !m.writable { // something may have to be mounted below it, so the mount itself can be written
 		text = m.target + ":rw,nosuid,nodev,noexec,size=64k,mode=755"
 	}
-	if program == container.Podman {
-		text += ",notmpcopyup" // without it, what is hidden would be copied
-	}
-	return []string{"--tmpfs", text}
+	return []string{"--tmpfs", text + ",notmpcopyup"} // what is hidden is not copied
 }
 
-// runArguments returns the arguments of podman or docker that start the container of a
-// policy. program is the path of this executable, control the directory of the control.
-func runArguments(p Policy, program, control string, worker user, most inherited) ([]string, error) {
+// runArguments returns the arguments of podman that start the container of a policy with
+// these mounts. program is the path of this executable, control the directory of the
+// control.
+func runArguments(p Policy, list []mount, program, control string, worker inherited) ([]string, error) {
 	c := p.Container
-	list, err := mounts(p, control)
+	labels, err := container.Labels(c.Attempt, p.Home)
 	if err != nil {
 		return nil, err
 	}
-	inside := worker.inContainer()
 	args := []string{"run", "--rm", "--name", container.Name(p.Home)}
-	for _, label := range container.Labels(c.Attempt, p.Home) {
+	for _, label := range labels {
 		args = append(args, "--label", label)
 	}
-	files := uint64(openFiles)
-	if most.maxFiles > 0 {
-		files = min(files, most.maxFiles)
-	}
+	files, processes := min(openFiles, worker.maxFiles), min(userProcesses, worker.maxProcesses)
 	args = append(args,
-		"--pull", "never", "--network", "none", "--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--security-opt", "label=disable",
-		"--user", fmt.Sprintf("%d:%d", inside.id, inside.group), "--hostname", hostName, "--workdir", "/", "--log-driver", "none", "--no-healthcheck",
-		"--sysctl", "net.ipv4.ip_unprivileged_port_start=0", "--shm-size", "256m", "--ulimit", fmt.Sprintf("nofile=%d:%d", files, files))
-	if c.Program == container.Podman {
-		args = append(args, "--read-only-tmpfs=false", "--image-volume", "ignore", "--http-proxy=false")
-		processes := uint64(userProcesses)
-		if most.maxProcesses > 0 { // podman asks for more by default
-			processes = min(processes, most.maxProcesses)
-		}
-		args = append(args, "--ulimit", fmt.Sprintf("nproc=%d:%d", processes, processes))
-		if worker.id != 0 {
-			args = append(args, "--userns", "keep-id")
-		}
-	}
-	if worker.id == 0 || c.Program == container.Docker { // without root, podman may have no control groups
-		args = append(args, "--pids-limit", strconv.Itoa(p.Limits.MaxProcesses()+ownThreads))
-		if c.Memory > 0 {
-			memory := strconv.FormatInt(c.Memory+spareMemory(c.Memory), 10)
-			args = append(args, "--memory", memory, "--memory-swap", memory)
-		}
+		"--pull", "never", "--network", "none", "--read-only", "--read-only-tmpfs=false", "--image-volume", "ignore", "--http-proxy=false",
+		"--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--security-opt", "label=disable", "--user", fmt.Sprintf("%d:%d", nobody, nobody),
+		"--hostname", hostName, "--workdir", "/", "--log-driver", "none", "--no-healthcheck", "--sysctl", "net.ipv4.ip_unprivileged_port_start=0",
+		"--shm-size", "256m", "--ulimit", fmt.Sprintf("nofile=%d:%d", files, files), "--ulimit", fmt.Sprintf("nproc=%d:%d", processes, processes),
+		"--cgroups", "enabled", "--pids-limit", strconv.Itoa(p.Limits.MaxProcesses()+ownThreads))
+	if c.Memory > 0 {
+		memory := strconv.FormatInt(c.Memory+spareMemory(c.Memory), 10)
+		args = append(args, "--memory", memory, "--memory-swap", memory)
 	}
 	for _, one := range append(list, mount{source: program, target: insideProgram}, mount{source: control, target: insideControl}) {
-		args = append(args, one.option(c.Program)...)
+		args = append(args, one.option()...)
 	}
 	return append(args, "--entrypoint", insideProgram, c.Image, containerCommand, insideControl+"/"+socketName), nil
 }

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -21,26 +22,34 @@ import (
 )
 
 const (
-	// containerStart is how long podman or docker may take to start a container.
+	// containerStart is how long podman may take to start a container.
 	containerStart = 2 * time.Minute
-	// containerEnd is how long they may take to remove it after its first process has ended.
+	// containerEnd is how long it may take to remove one after its first process has ended,
+	// or to answer a question.
 	containerEnd = 30 * time.Second
+	// hurried is how long podman may take to give up when the container is no longer wanted.
+	hurried = 2 * time.Second
 )
 
-// engine is podman or docker while it runs the container of a sandbox. It is a child of
-// this process, and ends when the container has been removed.
+// engine is podman while it runs the container of a sandbox. It is a child of this process,
+// and ends when the container has been removed.
 type engine struct {
-	policy  Policy
-	command *exec.Cmd
-	stderr  *os.File // in memory
-	gone    chan struct{}
-	watched chan struct{} // closed when nothing is left to supervise
-	first   int           // a descriptor of the first process, by which it can be signalled; 0 while there is none
+	policy    Policy
+	mounts    []mount
+	variables chan imageVariables // of the image, once
+	command   *exec.Cmd
+	stderr    *os.File // in memory
+	gone      chan struct{}
+	watched   chan struct{} // closed when nothing is left to supervise
+	first     int           // a descriptor of the first process, by which it can be signalled; 0 while there is none
 }
 
 // startContainer is Start for a policy with a container.
-func startContainer(p Policy, args []string, files [3]*os.File) (*Sandbox, error) {
-	if _, err := p.Container.command(); err != nil {
+func startContainer(ctx context.Context, p Policy, args []string, files [3]*os.File) (*Sandbox, error) {
+	if os.Geteuid() != 0 {
+		return nil, fmt.Errorf("%w: the worker is not root, and then nothing bounds the processes of a container: start it as root", ErrUnavailable)
+	}
+	if _, err := p.Container.command(ctx); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	program, err := ownProgram()
@@ -50,9 +59,9 @@ func startContainer(p Policy, args []string, files [3]*os.File) (*Sandbox, error
 	if err := giveHome(p.Home, files); err != nil {
 		return nil, err
 	}
-	s, err := enterContainer(p, program, args, files)
+	s, err := enterContainer(ctx, p, program, args, files)
 	if errors.Is(err, errLeftOver) {
-		s, err = enterContainer(p, program, args, files)
+		s, err = enterContainer(ctx, p, program, args, files)
 	}
 	return s, err
 }
@@ -62,7 +71,7 @@ func startContainer(p Policy, args []string, files [3]*os.File) (*Sandbox, error
 var errLeftOver = errors.New("another container has the name")
 
 // enterContainer starts a container and a program in it.
-func enterContainer(p Policy, program string, args []string, files [3]*os.File) (*Sandbox, error) {
+func enterContainer(ctx context.Context, p Policy, program string, args []string, files [3]*os.File) (*Sandbox, error) {
 	control, err := listen(p)
 	if err != nil {
 		return nil, err
@@ -72,9 +81,10 @@ func enterContainer(p Policy, program string, args []string, files [3]*os.File) 
 	if err != nil {
 		return nil, err
 	}
-	s, err := e.enter(control, args, files)
+	s, err := e.enter(ctx, control, args, files)
 	if err != nil {
-		return nil, e.abandon(err)
+		control.close() // what podman may still start ends at once
+		return nil, e.abandon(ctx, err)
 	}
 	go s.report()
 	go e.supervise(s.reported)
@@ -104,24 +114,20 @@ func ownProgram() (string, error) {
 	return path, nil
 }
 
-// giveHome gives a home of root, and the pipes that are its inputs and outputs, to the user
+// giveHome gives a home, and the pipes that are its inputs and outputs, to the user
 // of the program. The program can then also open them by name, as /dev/stderr.
 func giveHome(home string, files [3]*os.File) error {
-	if os.Geteuid() != 0 {
-		return nil
-	}
-	u := user{0, 0}.inContainer()
 	for _, file := range files {
 		if stat, err := file.Stat(); err != nil || stat.Mode()&fs.ModeNamedPipe == 0 {
 			continue // /dev/null is everybody's
 		}
-		if err := file.Chown(u.id, u.group); err != nil {
+		if err := file.Chown(nobody, nobody); err != nil {
 			return fmt.Errorf("give a pipe to the agent's user: %w", err)
 		}
 	}
 	return filepath.WalkDir(home, func(path string, _ fs.DirEntry, err error) error {
 		if err == nil {
-			err = os.Lchown(path, u.id, u.group)
+			err = os.Lchown(path, nobody, nobody)
 		}
 		if err != nil {
 			return fmt.Errorf("give the home to the agent's user: %w", err)
@@ -131,7 +137,8 @@ func giveHome(home string, files [3]*os.File) error {
 }
 
 // controlDirectory is a directory in the home with what the first process of a container
-// needs. It is removed before the program begins.
+// needs. It is removed before the program begins. Each container has another one, so that
+// one that podman starts late, for an earlier attempt, finds nothing.
 type controlDirectory struct {
 	path     string
 	opened   *os.File
@@ -140,19 +147,20 @@ type controlDirectory struct {
 
 // listen makes the control of a container.
 func listen(p Policy) (*controlDirectory, error) {
-	c := &controlDirectory{path: filepath.Join(p.Home, ".fulgurite-control")}
-	err := c.make(hosts(distinct(p.Routes), hostName))
+	path, err := os.MkdirTemp(p.Home, ".fulgurite-control-")
 	if err != nil {
+		return nil, fmt.Errorf("make the control of a container: %w", err)
+	}
+	c := &controlDirectory{path: path}
+	if err := c.fill(hosts(distinct(p.Routes), hostName)); err != nil {
 		c.close()
 		return nil, fmt.Errorf("make the control of a container: %w", err)
 	}
 	return c, nil
 }
 
-func (c *controlDirectory) make(hosts string) (err error) {
-	if err := os.Mkdir(c.path, 0o700); err != nil {
-		return err
-	}
+// fill makes the files of the control, and the socket on which the first process connects.
+func (c *controlDirectory) fill(hosts string) (err error) {
 	for name, text := range map[string]string{hostsName: hosts, emptyName: ""} {
 		path := filepath.Join(c.path, name)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -184,21 +192,28 @@ func (c *controlDirectory) close() {
 	if c.opened != nil {
 		_ = c.opened.Close()
 	}
-	_ = os.RemoveAll(c.path)
+	_ = os.RemoveAll(c.path) // the home is removed in any case
 }
 
-// start starts podman or docker. An earlier attempt may have left a container.
+// start starts podman.
 func (c *controlDirectory) start(p Policy, program string) (*engine, error) {
-	args, err := runArguments(p, program, c.path, user{os.Geteuid(), os.Getegid()}, inherited{hardLimit(unix.RLIMIT_NOFILE), hardLimit(unix.RLIMIT_NPROC)})
+	list, err := mounts(p, c.path)
+	if err != nil {
+		return nil, err
+	}
+	args, err := runArguments(p, list, program, c.path, inherited{hardLimit(unix.RLIMIT_NOFILE), hardLimit(unix.RLIMIT_NPROC)})
 	if err != nil {
 		return nil, err
 	}
 	fd, err := unix.MemfdCreate("stderr", unix.MFD_CLOEXEC)
 	if err != nil {
-		return nil, fmt.Errorf("make a file for what %s says: %w", p.Container.Program, err)
+		return nil, fmt.Errorf("make a file for what podman says: %w", err)
 	}
-	e := &engine{policy: p, stderr: os.NewFile(uintptr(fd), "stderr")} //nolint:gosec // a descriptor is small
-	e.command, err = p.Container.command(args...)
+	e := &engine{
+		policy: p, mounts: list, variables: make(chan imageVariables, 1), stderr: os.NewFile(uintptr(fd), "stderr"), //nolint:gosec // a descriptor is small
+		gone: make(chan struct{}), watched: make(chan struct{}),
+	}
+	e.command, err = p.Container.command(context.Background(), args...) // it outlives this process, to remove the container
 	if err == nil {
 		e.command.Stderr = e.stderr
 		err = e.command.Start()
@@ -206,7 +221,6 @@ func (c *controlDirectory) start(p Policy, program string) (*engine, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: start a container: %w", ErrUnavailable, err), e.stderr.Close())
 	}
-	e.gone, e.watched = make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(e.gone)
 		for { // the shim takes its status
@@ -216,29 +230,77 @@ func (c *controlDirectory) start(p Policy, program string) (*engine, error) {
 			}
 		}
 	}()
+	go func() { e.variables <- p.Container.variables() }()
 	return e, nil
 }
 
-// hardLimit returns a limit that this process can't raise, 0 if there is none.
+// hardLimit returns a limit that this process can't raise without a right.
 func hardLimit(which int) uint64 {
 	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(which, &limit); err != nil || limit.Max == unix.RLIM_INFINITY {
-		return 0
+	if err := syscall.Getrlimit(which, &limit); err != nil {
+		return unix.RLIM_INFINITY
 	}
 	return limit.Max
 }
 
-// command returns a command of podman or docker. It does not end with this process, which
-// may be killed, so that it can still remove the container.
-func (c *Container) command(args ...string) (*exec.Cmd, error) {
-	program, err := lookPath(c.Program, c.Environment)
+// command returns a command of podman. It does not end with this process, which may be
+// killed.
+func (c *Container) command(ctx context.Context, args ...string) (*exec.Cmd, error) {
+	program, err := lookPath(container.Program, c.Environment)
 	if err != nil {
 		return nil, err
 	}
-	out := exec.Command(program, args...)
-	out.Env, out.Dir = c.Environment, "/"
+	out := exec.CommandContext(ctx, program, args...)
+	out.Env, out.Dir, out.WaitDelay = c.Environment, "/", time.Second
 	out.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return out, nil
+}
+
+// answer returns what podman writes to standard output for a question.
+func (c *Container) answer(args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), containerEnd)
+	defer cancel()
+	question, err := c.command(ctx, args...)
+	if err != nil {
+		return nil, err
+	}
+	return question.Output()
+}
+
+// imageVariables are the environment variables of an image.
+type imageVariables struct {
+	list []string
+	err  error
+}
+
+// variables returns those of the image. A container also has some that podman's
+// configuration adds, such as proxies, which differ between machines.
+func (c *Container) variables() (v imageVariables) {
+	text, err := c.answer("image", "inspect", "--format", "{{json .Config.Env}}", c.Image)
+	if err == nil {
+		err = json.Unmarshal(text, &v.list)
+	}
+	if err != nil {
+		v.err = fmt.Errorf("%w: read the variables of image %s: %w", ErrUnavailable, c.Image, err)
+	}
+	return v
+}
+
+// usualPath is the PATH of a program in an image that has none.
+const usualPath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// withImage returns the environment of the program: what it is given, and the variables of
+// the image that are not given.
+func withImage(given, image []string) []string {
+	out := slices.Clone(given)
+	for _, one := range append(slices.Clone(image), usualPath) {
+		name, _, _ := strings.Cut(one, "=")
+		if !slices.ContainsFunc(out, func(other string) bool { return strings.HasPrefix(other, name+"=") }) {
+			out = append(out, one)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // lookPath finds a program in the PATH of an environment.
@@ -259,31 +321,78 @@ func lookPath(name string, environment []string) (string, error) {
 
 // containerSetup is what the first process of a container gets to know.
 type containerSetup struct {
-	Policy      Policy   `json:"policy"`
+	Policy Policy `json:"policy"`
+	// Writable are the directories in which the container may have file systems that can be
+	// written.
+	Writable    []string `json:"writable"`
 	Args        []string `json:"args"`
 	Environment []string `json:"environment"`
 }
 
 // enter waits for the first process of the container, gives it the program and its inputs
 // and outputs, and returns when the program runs.
-func (e *engine) enter(c *controlDirectory, args []string, files [3]*os.File) (*Sandbox, error) {
-	control, err := e.accept(c)
+func (e *engine) enter(ctx context.Context, c *controlDirectory, args []string, files [3]*os.File) (*Sandbox, error) {
+	control, err := e.connect(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	c.close() // nobody else can connect
-	pid, err := e.identify(control)
-	if err == nil {
-		err = giveSetup(control, containerSetup{e.inside(), args, os.Environ()}, files)
+	ended := make(chan struct{})
+	dontEnd := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		e.signal(syscall.SIGKILL)
+	})
+	defer func() {
+		if !dontEnd() {
+			<-ended
+		}
+	}()
+	image := <-e.variables
+	if err = image.err; err == nil {
+		err = giveSetup(control.conn, e.setup(args, withImage(os.Environ(), image.list)), files)
 	}
 	if err != nil {
-		return nil, errors.Join(err, control.Close())
+		return nil, errors.Join(err, control.conn.Close())
 	}
-	s := &Sandbox{Pid: pid, control: control, engine: e, reported: make(chan struct{})}
+	s := &Sandbox{Pid: control.pid, control: control.conn, engine: e, reported: make(chan struct{})}
 	if err := s.establish(e.policy.Routes); err != nil {
-		return nil, errors.Join(err, control.Close())
+		return nil, errors.Join(err, control.conn.Close())
+	}
+	if ctx.Err() != nil { // it has been killed, or is about to be
+		s.relay.Close()
+		return nil, errors.Join(context.Cause(ctx), control.conn.Close())
 	}
 	return s, nil
+}
+
+// connection is that of the first process.
+type connection struct {
+	conn *net.UnixConn
+	pid  int
+}
+
+// connect waits until the first process has connected, and finds out which one it is.
+func (e *engine) connect(ctx context.Context, c *controlDirectory) (connection, error) {
+	conn, err := e.accept(ctx, c)
+	if err != nil {
+		return connection{}, err
+	}
+	pid, err := e.identify(conn)
+	if err != nil {
+		return connection{}, errors.Join(err, conn.Close())
+	}
+	return connection{conn, pid}, nil
+}
+
+// setup returns what the first process gets to know.
+func (e *engine) setup(args, environment []string) containerSetup {
+	out := containerSetup{Policy: e.inside(), Args: args, Environment: environment}
+	for _, one := range e.mounts {
+		if one.writable || one.source == "" {
+			out.Writable = append(out.Writable, one.target)
+		}
+	}
+	return out
 }
 
 // inside returns what the first process needs of the policy.
@@ -292,36 +401,33 @@ func (e *engine) inside() Policy {
 }
 
 // accept returns the connection of the first process.
-func (e *engine) accept(c *controlDirectory) (*net.UnixConn, error) {
-	ended := make(chan struct{})
-	defer close(ended)
+func (e *engine) accept(ctx context.Context, c *controlDirectory) (*net.UnixConn, error) {
+	limited, cancel := context.WithTimeout(ctx, containerStart)
+	defer cancel()
 	go func() {
 		select {
 		case <-e.gone:
-			_ = c.listener.SetDeadline(time.Unix(1, 0)) // nobody will connect
-		case <-ended:
+		case <-limited.Done():
 		}
+		_ = c.listener.SetDeadline(time.Unix(1, 0)) // nobody will connect
 	}()
-	if err := c.listener.SetDeadline(time.Now().Add(containerStart)); err != nil {
-		return nil, err
-	}
 	conn, err := c.listener.AcceptUnix()
-	if err != nil {
-		select {
-		case <-e.gone:
-			said := e.said()
-			if text := strings.ToLower(said); strings.Contains(text, "already in use") {
-				return nil, fmt.Errorf("%w: %w: %s", ErrUnavailable, errLeftOver, said)
-			}
-			return nil, fmt.Errorf("%w: %s", ErrUnavailable, said)
-		default:
-			return nil, fmt.Errorf("%w: %s has started no container within %s: %s", ErrUnavailable, e.policy.Container.Program, containerStart, e.said())
-		}
+	if err == nil {
+		return conn, nil
 	}
-	return conn, nil
+	select {
+	case <-e.gone:
+	default:
+		return nil, fmt.Errorf("%w: podman has started no container within %s: %s", ErrUnavailable, containerStart, e.said())
+	}
+	said := e.said()
+	if text := strings.ToLower(said); strings.Contains(text, "already in use") {
+		return nil, fmt.Errorf("%w: %w: %s", ErrUnavailable, errLeftOver, said)
+	}
+	return nil, fmt.Errorf("%w: %s", ErrUnavailable, said)
 }
 
-// said returns the end of what podman or docker has written to standard error.
+// said returns the end of what podman has written to standard error.
 func (e *engine) said() string {
 	const most = 1000
 	stat, err := e.stderr.Stat()
@@ -331,9 +437,9 @@ func (e *engine) said() string {
 	text := make([]byte, min(most, stat.Size()))
 	n, _ := e.stderr.ReadAt(text, stat.Size()-int64(len(text)))
 	if words := strings.Join(strings.Fields(string(text[:n])), " "); words != "" {
-		return e.policy.Container.Program + ": " + words
+		return "podman: " + words
 	}
-	return e.policy.Container.Program + " says nothing"
+	return "podman says nothing"
 }
 
 // identify returns the process id of the first process on this machine.
@@ -352,7 +458,7 @@ func (e *engine) identify(control *net.UnixConn) (int, error) {
 		return 0, fmt.Errorf("ask who the first process of a container is: %w", err)
 	}
 	if peer.Pid <= 0 {
-		return 0, fmt.Errorf("%w: %s runs its containers where this worker does not see their processes: run the worker beside it", ErrUnavailable, e.policy.Container.Program)
+		return 0, fmt.Errorf("%w: podman runs its containers where this worker does not see their processes: run the worker beside it", ErrUnavailable)
 	}
 	if e.first, err = unix.PidfdOpen(int(peer.Pid), 0); err != nil {
 		return 0, fmt.Errorf("open the first process of a container: %w", err)
@@ -386,12 +492,26 @@ func giveSetup(control *net.UnixConn, setup containerSetup, files [3]*os.File) e
 // ends all processes of the container.
 func (e *engine) signal(s syscall.Signal) { _ = unix.PidfdSendSignal(e.first, s, nil, 0) }
 
-// supervise ends podman or docker if it does not end by itself after the first process has.
+// supervise ends the container when its first process has lost its control, or podman has
+// died, and ends podman if it does not end by itself after that.
 func (e *engine) supervise(reported <-chan struct{}) {
 	defer close(e.watched)
+	clean := false
+	select {
+	case <-reported:
+		clean = true
+	case <-e.gone:
+	}
+	e.signal(syscall.SIGKILL)
 	<-reported
-	e.signal(syscall.SIGKILL) // it has lost its control if it still runs
-	timer := time.NewTimer(containerEnd)
+	if e.await(containerEnd); !clean {
+		_ = e.remove()
+	}
+}
+
+// await waits until podman has ended, and ends it after some time.
+func (e *engine) await(limit time.Duration) {
+	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case <-e.gone:
@@ -401,55 +521,41 @@ func (e *engine) supervise(reported <-chan struct{}) {
 }
 
 // abandon ends a container that could not be entered or is no longer needed, and returns
-// why.
-func (e *engine) abandon(why error) error {
+// why. When ctx has ended, it does not wait long for podman.
+func (e *engine) abandon(ctx context.Context, why error) error {
+	limit := containerEnd
+	if ctx.Err() != nil {
+		limit, why = hurried, context.Cause(ctx)
+	}
 	if e.first > 0 {
 		e.signal(syscall.SIGKILL)
 	}
-	timer := time.NewTimer(containerEnd)
-	defer timer.Stop()
-	select {
-	case <-e.gone:
-	case <-timer.C:
-		_ = e.command.Process.Kill()
-	}
+	e.await(limit)
 	_ = e.command.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), containerEnd)
-	defer cancel()
 	if errors.Is(why, ErrUnavailable) {
 		why = e.explain(why)
 	}
-	_ = e.remove(ctx)
+	_ = e.remove()
 	return errors.Join(why, e.close())
 }
 
 // explain adds that the image is missing, if it is.
 func (e *engine) explain(why error) error {
 	c := e.policy.Container
-	find, err := c.command("image", "inspect", "--format", "{{.Id}}", c.Image)
-	if err != nil || find.Run() == nil {
+	if _, err := c.answer("image", "inspect", "--format", "{{.Id}}", c.Image); err == nil {
 		return why
 	}
 	here := "there is none of that name here"
-	if find, err = c.command("image", "inspect", "--format", "{{.Id}}", c.ImageName); err == nil {
-		if text, err := find.Output(); err == nil {
-			here = "here that name means " + strings.TrimSpace(string(text))
-		}
+	if text, err := c.answer("image", "inspect", "--format", "{{.Id}}", c.ImageName); err == nil {
+		here = "here that name means " + strings.TrimSpace(string(text))
 	}
-	return fmt.Errorf("%w: %s has no image %s, which the run recorded for agent.image %s; %s: give this machine the same image", ErrUnavailable, c.Program, c.Image, c.ImageName, here)
+	return fmt.Errorf("%w: podman has no image %s, which the run recorded for agent.image %s; %s: give this machine the same image", ErrUnavailable, c.Image, c.ImageName, here)
 }
 
 // remove removes the container, if it is still there.
-func (e *engine) remove(ctx context.Context) error {
-	rm, err := e.policy.Container.command("rm", "--force", "--volumes", container.Name(e.policy.Home))
-	if err != nil {
-		return err
-	}
-	if err := rm.Start(); err != nil {
-		return err
-	}
-	defer context.AfterFunc(ctx, func() { _ = rm.Process.Kill() })()
-	return rm.Wait()
+func (e *engine) remove() error {
+	_, err := e.policy.Container.answer("rm", "--force", "--volumes", container.Name(e.policy.Home))
+	return err
 }
 
 func (e *engine) close() error {
@@ -463,9 +569,6 @@ func (e *engine) close() error {
 // CheckContainer starts a container with nothing in it and returns why that does not work,
 // if so. Package process starts the others.
 func CheckContainer(ctx context.Context, c Container) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
 	home, err := os.MkdirTemp("", "fulgurite-check-")
 	if err != nil {
 		return fmt.Errorf("make a directory for a container: %w", err)
@@ -494,24 +597,25 @@ func CheckContainer(ctx context.Context, c Container) error {
 	if err != nil {
 		return err
 	}
-	defer context.AfterFunc(ctx, func() { _ = e.command.Process.Kill() })()
-	return e.abandon(e.check(control, files))
+	why := e.check(ctx, control, files)
+	control.close()
+	return e.abandon(ctx, why)
 }
 
 // check waits until the first process says that a program could begin.
-func (e *engine) check(c *controlDirectory, files [3]*os.File) error {
-	control, err := e.accept(c)
+func (e *engine) check(ctx context.Context, c *controlDirectory, files [3]*os.File) error {
+	control, err := e.connect(ctx, c)
 	if err != nil {
 		return err
 	}
-	defer control.Close()
-	if _, err := e.identify(control); err != nil {
+	defer control.conn.Close()
+	if image := <-e.variables; image.err != nil {
+		return image.err
+	}
+	if err := giveSetup(control.conn, e.setup(nil, nil), files); err != nil {
 		return err
 	}
-	if err := giveSetup(control, containerSetup{Policy: e.inside()}, files); err != nil {
-		return err
-	}
-	m, opened, err := receive(control)
+	m, opened, err := receive(control.conn)
 	for _, f := range opened {
 		_ = f.Close()
 	}

@@ -20,11 +20,11 @@
 //
 // # Containers
 //
-// A program can run in a container of podman or docker instead ([Container]). It then sees
+// A program can run in a container of podman instead ([Container]). It then sees
 // the files of an image, and of the machine only its home, its directory and its writable
 // paths. Network, processes and limits are as above: this executable is the first process
-// there too, checks that podman or docker has left no right and no network, and passes on
-// connections in the same way. [CheckContainer] finds out whether that works.
+// there too, checks that podman has left no right and no network, and passes on connections
+// in the same way. [CheckContainer] finds out whether that works.
 //
 // # What is not isolated
 //
@@ -35,7 +35,7 @@
 // # What a machine needs
 //
 // Linux 5.14 and namespaces that the user may make. [Check] finds out. No other program
-// is needed, and no right. A container needs podman or docker on the same kernel, and an
-// executable that needs no libraries. A sandbox begins as the same executable, started again,
-// which never gets to its main function.
+// is needed, and no right. A container needs root, podman, and an executable that needs no
+// libraries. A sandbox begins as the same executable, started again, which never gets to its
+// main function.
 package sandbox

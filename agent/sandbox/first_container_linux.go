@@ -18,7 +18,7 @@ import (
 func mainContainer(socket string) int {
 	control, conn, err := connect(socket)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "connect to the worker:", err) // podman or docker passes it on
+		fmt.Fprintln(os.Stderr, "connect to the worker:", err) // podman passes it on
 		return 1
 	}
 	f := first{control: control}
@@ -26,7 +26,7 @@ func mainContainer(socket string) int {
 	if err != nil {
 		return f.fail(message{Unavailable: fmt.Sprintf("read setup: %v", err)})
 	}
-	opened, err := prepareContainer(setup.Policy)
+	opened, err := prepareContainer(setup)
 	if bad := (impossible{}); errors.As(err, &bad) {
 		return f.fail(message{Error: bad.Error()})
 	}
@@ -45,8 +45,7 @@ func mainContainer(socket string) int {
 	if err := os.Chdir(setup.Policy.Directory); err != nil {
 		return f.fail(message{Error: fmt.Sprintf("enter agent.directory: %v", err)})
 	}
-	environment := withImage(setup.Environment, os.Environ())
-	for _, one := range environment {
+	for _, one := range setup.Environment {
 		if path, ok := strings.CutPrefix(one, "PATH="); ok { // in which the program is found
 			if err := os.Setenv("PATH", path); err != nil {
 				return f.fail(message{Error: err.Error()})
@@ -57,7 +56,7 @@ func mainContainer(socket string) int {
 		_, _, _ = receive(conn) // returns when the worker's side has ended
 		os.Exit(1)              // and with it all processes of the container
 	}()
-	return f.start(setup.Args, environment, files)
+	return f.start(setup.Args, setup.Environment, files)
 }
 
 // connect connects to the worker's side.
@@ -94,13 +93,17 @@ func takeSetup(conn *net.UnixConn) (setup containerSetup, files [3]*os.File, err
 	return setup, files, errors.Join(err, got[len(files)].Close())
 }
 
-// prepareContainer checks what podman or docker has made, and adds what they can't.
-func prepareContainer(p Policy) ([]*os.File, error) {
+// prepareContainer checks what podman has made, and adds what it can't.
+func prepareContainer(setup containerSetup) ([]*os.File, error) {
+	p := setup.Policy
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0) // as in other sandboxes
 	if err := refuseRights(); err != nil {
 		return nil, err
 	}
 	if err := refuseNetworks(); err != nil {
+		return nil, err
+	}
+	if err := refuseWritable(p.Directory, setup.Writable); err != nil {
 		return nil, err
 	}
 	routes := distinct(p.Routes)
@@ -126,7 +129,8 @@ func prepareContainer(p Policy) ([]*os.File, error) {
 	return opened, nil
 }
 
-// refuseRights returns an error if this process has a right that its program would get.
+// refuseRights returns an error if this process has a right that its program would get, or
+// could make each system call.
 func refuseRights() error {
 	if os.Geteuid() == 0 {
 		return errors.New("the container has made its program root")
@@ -135,21 +139,65 @@ func refuseRights() error {
 	if err != nil {
 		return fmt.Errorf("find its rights: %w", err)
 	}
-	seen := 0
+	const filtered = "2"
+	want := map[string]string{"CapInh": "", "CapPrm": "", "CapEff": "", "CapBnd": "", "CapAmb": "", "NoNewPrivs": "1", "Seccomp": filtered}
 	for line := range strings.Lines(string(status)) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		value = strings.TrimSpace(value)
-		switch {
-		case slices.Contains([]string{"CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"}, name) && strings.Trim(value, "0") != "", name == "NoNewPrivs" && value != "1":
-			return fmt.Errorf("the container has left it rights: %s %s", name, value)
-		case strings.HasPrefix(name, "Cap"), name == "NoNewPrivs":
-			seen++
+		if value = strings.TrimSpace(value); strings.HasPrefix(name, "Cap") {
+			value = strings.Trim(value, "0")
 		}
+		wanted, ok := want[name]
+		switch {
+		case !ok:
+			continue
+		case value != wanted && name == "Seccomp":
+			return errors.New("podman filters no system calls in the container: let it use its seccomp profile")
+		case value != wanted:
+			return fmt.Errorf("the container has left it rights: %s %s", name, value)
+		}
+		delete(want, name)
 	}
-	if seen < 6 {
+	if len(want) > 0 {
 		return errors.New("the kernel does not say which rights it has")
 	}
 	return nil
+}
+
+// refuseWritable returns an error if there is a file system at or below a directory that
+// the program could write, and that is not at or below one of the writable paths: a mount
+// is read-only without those below it.
+func refuseWritable(directory string, writable []string) error {
+	text, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return fmt.Errorf("find its file systems: %w", err)
+	}
+	directory = resolved(directory)
+	var inside []string
+	for _, path := range writable {
+		if path = resolved(path); below(path, []string{directory}) {
+			inside = append(inside, path)
+		}
+	}
+	for line := range strings.Lines(string(text)) {
+		point, ok := writableMount(line)
+		if ok && below(point, []string{directory}) && !below(point, inside) {
+			return impossible{fmt.Errorf("%s is a file system of its own below agent.directory, which a container can't show read-only: mount it read-only, name it in agent.writable, or choose another agent.directory", point)}
+		}
+	}
+	return nil
+}
+
+// writableMount returns where a line of /proc/self/mountinfo has a file system that can be
+// written: "id parent device root point options [fields…] - type source options".
+func writableMount(line string) (point string, ok bool) {
+	mount, system, _ := strings.Cut(strings.TrimSpace(line), " - ")
+	words, last := strings.Fields(mount), strings.Fields(system)
+	if len(words) < 6 || len(last) == 0 {
+		return "", false
+	}
+	readOnly := func(options string) bool { return slices.Contains(strings.Split(options, ","), "ro") }
+	point = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(words[4])
+	return point, !readOnly(words[5]) && !readOnly(last[len(last)-1])
 }
 
 // refuseNetworks returns an error if the container is connected to any network.
@@ -164,22 +212,4 @@ func refuseNetworks() error {
 		}
 	}
 	return nil
-}
-
-// withImage returns the environment of the program: what it is given, and the variables of
-// the image that are not given.
-func withImage(given, image []string) []string {
-	has := func(list []string, variable string) bool {
-		name, _, _ := strings.Cut(variable, "=")
-		return slices.ContainsFunc(list, func(one string) bool { return strings.HasPrefix(one, name+"=") })
-	}
-	out := slices.Clone(given)
-	for _, one := range image {
-		// Podman and docker add these, which differ between machines.
-		if !has(given, one) && !has([]string{"HOSTNAME=", "container=", "TERM=", "HOME="}, one) {
-			out = append(out, one)
-		}
-	}
-	slices.Sort(out)
-	return out
 }

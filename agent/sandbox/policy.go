@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -33,8 +34,8 @@ type Policy struct {
 	// Routes are the only addresses that the program can reach.
 	Routes []Route `json:"routes,omitempty"`
 	Limits Limits  `json:"limits"`
-	// Container puts the program into a container of podman or docker. Without it, the
-	// program sees the files of the machine.
+	// Container puts the program into a container of podman. Without it, the program sees the
+	// files of the machine.
 	Container *Container `json:"container,omitempty"`
 }
 
@@ -77,7 +78,12 @@ func (l Limits) fileBytes() int64 {
 type Route struct {
 	Host string `json:"host"`
 	Port int    `json:"port"`
+	// At is the host of the machine's network to which connections go; empty means Host.
+	At string `json:"at,omitempty"`
 }
+
+// target returns where connections of the route go, as host:port.
+func (r Route) target() string { return net.JoinHostPort(cmp.Or(r.At, r.Host), strconv.Itoa(r.Port)) }
 
 // String returns host:port.
 func (r Route) String() string { return net.JoinHostPort(r.Host, strconv.Itoa(r.Port)) }

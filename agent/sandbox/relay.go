@@ -30,7 +30,7 @@ func startRelay(listeners []net.Listener, routes []Route) *relay {
 		}
 	}}
 	for i, l := range listeners {
-		r.work.Go(func() { r.accept(l, routes[i].String()) })
+		r.work.Go(func() { r.accept(l, routes[i].target()) })
 	}
 	return r
 }

@@ -21,7 +21,8 @@ import (
 )
 
 // Sandbox is a program in a sandbox. When its first process, Pid, ends, which it does with
-// the program, nothing of the sandbox runs any more. The caller waits for Child.
+// the program, nothing of the sandbox runs any more. The caller reaps the children of this
+// process.
 type Sandbox struct {
 	Pid int
 
@@ -36,12 +37,14 @@ type Sandbox struct {
 
 // Start starts a program in a sandbox, in its own process group, and returns when it runs.
 // The calling thread has to stay: when it ends, the kernel ends a sandbox that is no
-// container. A program in a container gets the environment of this process, apart from
-// PATH unless that is given. The error wraps ErrUnavailable if the machine can't isolate.
-func Start(p Policy, args []string, stdin, stdout, stderr *os.File) (*Sandbox, error) {
+// container. A program in a container gets the environment of this process and the
+// variables of the image that are not in it. If ctx ends while podman still starts a
+// container, Start ends that and returns why ctx has ended. The error wraps ErrUnavailable
+// if the machine can't isolate.
+func Start(ctx context.Context, p Policy, args []string, stdin, stdout, stderr *os.File) (*Sandbox, error) {
 	p.Hidden = slices.Concat(p.Hidden, sockets())
 	if p.Container != nil {
-		return startContainer(p, args, [3]*os.File{stdin, stdout, stderr})
+		return startContainer(ctx, p, args, [3]*os.File{stdin, stdout, stderr})
 	}
 	first := exec.Command("/proc/self/exe")
 	first.Args = slices.Concat([]string{"fulgurite-sandbox", command}, args)
@@ -164,17 +167,8 @@ func (s *Sandbox) report() {
 	}
 }
 
-// Child returns the child of this process that ends when the sandbox does: its first
-// process, or what runs its container.
-func (s *Sandbox) Child() int {
-	if s.engine != nil {
-		return s.engine.command.Process.Pid
-	}
-	return s.Pid
-}
-
-// Contained reports whether the sandbox is a container. The status of its child then says
-// nothing about the program.
+// Contained reports whether the sandbox is a container. Pid is then no child of this
+// process, and podman removes the container after it has ended.
 func (s *Sandbox) Contained() bool { return s.engine != nil }
 
 // Send sends a signal to the program. SIGKILL ends the whole sandbox.

@@ -30,12 +30,9 @@ func unavailable() error {
 type Sandbox struct{ Pid int }
 
 // Start returns ErrUnavailable.
-func Start(Policy, []string, *os.File, *os.File, *os.File) (*Sandbox, error) {
+func Start(context.Context, Policy, []string, *os.File, *os.File, *os.File) (*Sandbox, error) {
 	return nil, unavailable()
 }
-
-// Child returns 0.
-func (*Sandbox) Child() int { return 0 }
 
 // Contained returns false.
 func (*Sandbox) Contained() bool { return false }

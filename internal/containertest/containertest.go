@@ -1,6 +1,6 @@
 // Package containertest makes images for tests of agents in containers. An image has one
-// program and nothing else, so no registry is needed. Tests are skipped where neither podman
-// nor docker works, unless FULGURITE_PODMAN=1 says that one of them has to.
+// program and nothing else, so no registry is needed. Tests are skipped where podman can't
+// run the containers of agents, unless FULGURITE_PODMAN=1 says that it has to.
 package containertest
 
 import (
@@ -17,11 +17,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fulgurite/fulgurite/agent/container"
 )
 
-// Required is the variable that makes it an error if neither podman nor docker works.
+// Required is the variable that makes it an error if a test can't start containers.
 const Required = "FULGURITE_PODMAN"
 
 // Program is the path of the program in an image, which is found by its name.
@@ -30,46 +31,43 @@ const Program = "/usr/bin/agent"
 // Writable is a directory of an image that each user may write, if the image can be written.
 const Writable = "/srv"
 
-// Each runs a test with each program for containers that works on this machine, as a
-// subtest, with an image whose program is this binary. It skips t if there is none, and in
-// short mode.
-func Each(t *testing.T, test func(t *testing.T, image Image)) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("starts containers")
-	}
-	var reasons []string
-	found := false
-	self, err := os.Executable()
-	if err == nil && isDynamic(self) {
-		err = fmt.Errorf("%s needs libraries that an image does not have: build tests with CGO_ENABLED=0", path.Base(self))
-	}
-	if err != nil {
-		skip(t, err.Error())
-	}
-	for _, program := range container.Programs() {
-		engine, err := container.Find(t.Context(), program)
-		if err != nil {
-			reasons = append(reasons, err.Error())
-			continue
-		}
-		found = true
-		t.Run(program, func(t *testing.T) {
-			t.Parallel()
-			test(t, build(t, engine, self))
-		})
-	}
-	if !found {
-		skip(t, strings.Join(reasons, "; "))
-	}
+// Limit is how long a test waits for what a container must do. Many tests start containers
+// at the same time, and on a busy machine each takes several seconds.
+const Limit = 3 * time.Minute
+
+// Image is an image with one program.
+type Image struct {
+	Podman   container.Podman
+	Name, ID string
 }
 
-func skip(t *testing.T, why string) {
+// New makes an image whose program is this binary, and removes it after the test. It skips
+// t where podman can't run containers and in short mode, unless they are required.
+func New(t *testing.T) Image {
 	t.Helper()
-	if os.Getenv(Required) == "1" {
-		t.Fatalf("%s=1: %s", Required, why)
+	required := os.Getenv(Required) == "1"
+	skip := func(why string) {
+		t.Helper()
+		if required {
+			t.Fatalf("%s=1: %s", Required, why)
+		}
+		t.Skip(why)
 	}
-	t.Skip(why)
+	if testing.Short() && !required {
+		t.Skip("starts containers")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if isDynamic(self) {
+		skip(path.Base(self) + " needs libraries that an image does not have: build tests with CGO_ENABLED=0")
+	}
+	podman, err := container.Find(t.Context())
+	if err != nil {
+		skip(err.Error())
+	}
+	return build(t, podman, self)
 }
 
 // isDynamic reports whether a program needs libraries.
@@ -87,14 +85,7 @@ func isDynamic(program string) bool {
 	return false
 }
 
-// Image is an image with one program.
-type Image struct {
-	Engine   container.Engine
-	Name, ID string
-}
-
-// build makes an image that is removed after the test.
-func build(t *testing.T, engine container.Engine, program string) Image {
+func build(t *testing.T, podman container.Podman, program string) Image {
 	t.Helper()
 	name := fmt.Sprintf("localhost/fulgurite-test:%d-%x", os.Getpid(), sha256.Sum256([]byte(t.Name())))[:64]
 	text, err := os.ReadFile(program)
@@ -117,21 +108,30 @@ func build(t *testing.T, engine container.Engine, program string) Image {
 		_ = writing.CloseWithError(err)
 	}()
 	// The variable is one of the image's own, as images of interpreters have them.
-	run(t, reading, engine.Program, "import", "--change", "ENV IMAGE_SAYS=hello", "-", name)
+	run(t, reading, "import", "--change", "ENV IMAGE_SAYS=hello", "-", name)
 	t.Cleanup(func() {
-		_ = exec.CommandContext(context.WithoutCancel(t.Context()), engine.Program, "rmi", "--force", name).Run() //nolint:gosec // podman or docker
+		_ = exec.CommandContext(context.WithoutCancel(t.Context()), container.Program, "rmi", "--force", name).Run() //nolint:gosec // podman
 	})
-	id, err := engine.ImageID(t.Context(), name)
+	id, err := podman.ImageID(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Image{Engine: engine, Name: name, ID: id}
+	return Image{Podman: podman, Name: name, ID: id}
 }
 
-// Run runs podman or docker and returns what it prints.
+// Run runs podman and returns what it prints.
 func (i Image) Run(t *testing.T, args ...string) string {
 	t.Helper()
-	return run(t, nil, i.Engine.Program, args...)
+	return run(t, nil, args...)
+}
+
+// Create makes a container of the image that does not run, as one that was left over, with
+// more options. It is removed after the test.
+func (i Image) Create(t *testing.T, options ...string) (id string) {
+	t.Helper()
+	id = strings.TrimSpace(i.Run(t, append(append([]string{"create"}, options...), i.ID, "agent")...))
+	t.Cleanup(func() { _ = i.Podman.Remove(context.WithoutCancel(t.Context()), id) })
+	return id
 }
 
 // Containers returns the number of the image's containers, running or not.
@@ -146,14 +146,14 @@ func (i Image) Labelled(t *testing.T, label string) int {
 	return len(strings.Fields(i.Run(t, "ps", "--all", "--quiet", "--filter", "label="+label)))
 }
 
-func run(t *testing.T, stdin io.Reader, program string, args ...string) string {
+func run(t *testing.T, stdin io.Reader, args ...string) string {
 	t.Helper()
-	c := exec.CommandContext(t.Context(), program, args...) //nolint:gosec // podman or docker
+	c := exec.CommandContext(t.Context(), container.Program, args...) //nolint:gosec // podman
 	var stderr bytes.Buffer
 	c.Stdin, c.Stderr = stdin, &stderr
 	out, err := c.Output()
 	if err != nil {
-		t.Fatalf("%s %s: %v: %s", program, strconv.Quote(strings.Join(args, " ")), err, stderr.String())
+		t.Fatalf("podman %s: %v: %s", strconv.Quote(strings.Join(args, " ")), err, stderr.String())
 	}
 	return string(out)
 }

@@ -41,8 +41,7 @@ type Report struct {
 	// Isolation is what isolates its agents if they are commands: process, container
 	// or none.
 	Isolation string `json:"isolation,omitempty"`
-	// IsolationReason says why they are not isolated, or which program runs containers of
-	// which image.
+	// IsolationReason says why they are not isolated, or which image they run in.
 	IsolationReason string `json:"isolation_reason,omitempty"`
 	// Steps is how many of the Planned steps are finished.
 	Steps   int     `json:"steps"`

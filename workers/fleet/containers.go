@@ -3,52 +3,70 @@ package fleet
 import (
 	"context"
 	"errors"
-	"os/exec"
+	"sync"
 
 	"go.uber.org/zap"
 
+	"github.com/fulgurite/fulgurite/agent"
 	"github.com/fulgurite/fulgurite/agent/container"
 	"github.com/fulgurite/fulgurite/agent/process"
 	"github.com/fulgurite/fulgurite/spec"
 )
 
-// FindContainer returns the program that runs the containers of an agent on this machine,
-// and the ID of its image. It returns *spec.Faults if there is no such program or no such
-// image.
-func FindContainer(ctx context.Context, a spec.Agent) (program, image string, err error) {
-	engine, err := container.Find(ctx, a.Container)
-	if errors.Is(err, container.ErrUnavailable) {
-		return "", "", a.NoContainer(err)
-	}
-	if err != nil {
-		return "", "", err
-	}
-	if image = a.ImageID; image == "" {
-		if image, err = engine.ImageID(ctx, a.Image); errors.Is(err, container.ErrNoImage) {
-			return "", "", a.NoContainer(err)
+// FindContainer returns the ID of an agent's image on this machine. It returns *spec.Faults
+// if podman can't run the containers of agents here, or has no such image.
+func FindContainer(ctx context.Context, a spec.Agent) (image string, err error) {
+	podman, err := container.Find(ctx)
+	if err == nil {
+		if image = a.ImageID; image == "" {
+			image, err = podman.ImageID(ctx, a.Image)
 		}
 	}
-	return engine.Program, image, err
+	if errors.Is(err, container.ErrUnavailable) || errors.Is(err, container.ErrNoImage) {
+		return "", a.NoContainer(err)
+	}
+	return image, err
 }
 
-// RemoveContainers removes containers of attempts that were left by workers of this machine
-// that were killed. Where neither podman nor docker is installed or works, there are none
-// that could be removed.
-func RemoveContainers(ctx context.Context, log *zap.Logger) {
-	for _, program := range container.Programs() {
-		if _, err := exec.LookPath(program); err != nil {
-			continue
-		}
-		engine, err := container.Find(ctx, program)
-		if err != nil {
-			continue
-		}
-		attempts, err := engine.RemoveAbandoned(ctx, process.InUse)
-		if len(attempts) > 0 {
-			log.Info("removed containers that a killed worker had left", zap.String("program", program), zap.Strings("attempts", attempts))
-		}
-		if err != nil && ctx.Err() == nil {
-			log.Warn("containers of attempts may be left", zap.String("program", program), zap.Error(err))
-		}
+// Containers removes containers of attempts that were left by workers of this machine that
+// were killed. A process does that before its first attempt in a container, so one that has
+// none never asks for podman.
+type Containers struct {
+	Log *zap.Logger
+
+	mutex   sync.Mutex
+	removed bool
+}
+
+// removeAbandoned removes them if this process has not done so yet.
+func (c *Containers) removeAbandoned(ctx context.Context) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.removed {
+		return
 	}
+	podman, err := container.Find(ctx)
+	if err != nil {
+		return // the attempt says why
+	}
+	attempts, err := podman.RemoveAbandoned(ctx, process.InUse)
+	if len(attempts) > 0 {
+		c.Log.Info("removed containers that a killed worker had left", zap.Strings("attempts", attempts))
+	}
+	if err != nil && ctx.Err() == nil {
+		c.Log.Warn("containers of attempts may be left", zap.Error(err))
+	}
+	c.removed = err == nil
+}
+
+// containedLauncher launches agents in containers.
+type containedLauncher struct {
+	agent.Launcher
+	containers *Containers
+}
+
+// Launch implements agent.Launcher.
+func (l containedLauncher) Launch(ctx context.Context, job agent.Job) (agent.Result, error) {
+	l.containers.removeAbandoned(ctx)
+	return l.Launcher.Launch(ctx, job)
 }

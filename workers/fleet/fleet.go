@@ -209,6 +209,8 @@ type Launchers struct {
 	TLS *tls.Config
 	// Hidden lists what isolated agents must not see of this process: absolute paths.
 	Hidden []string
+	// Containers removes what killed workers have left; nil leaves it.
+	Containers *Containers
 }
 
 // Launcher implements activities.Launchers.
@@ -253,7 +255,10 @@ func (l Launchers) inner(s spec.Spec) (agent.Launcher, error) {
 		c.Isolation = l.isolation(s)
 	case spec.SandboxContainer:
 		c.Isolation = l.isolation(s)
-		c.Isolation.Container = &agent.Container{Program: s.Agent.Container, Image: s.Agent.ImageID, Name: s.Agent.Image}
+		c.Isolation.Container = &agent.Container{Image: s.Agent.ImageID, Name: s.Agent.Image}
+		if l.Containers != nil {
+			return containedLauncher{c, l.Containers}, nil
+		}
 	default: // of a later release
 		return nil, fmt.Errorf("agent.sandbox %s: this worker can't isolate an agent so", s.Agent.Sandbox)
 	}

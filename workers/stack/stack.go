@@ -271,9 +271,9 @@ func (s *Stack) startWorkers(ctx context.Context, o Options) error {
 		return fmt.Errorf("find the state directory: %w", err)
 	}
 	launchers.Scratch, launchers.Hidden = o.Scratch, append(launchers.Hidden, directory)
+	launchers.Containers = &fleet.Containers{Log: o.Log.Named("containers")}
 	runner.Workers, runner.Launchers = fleet.Workers{Client: s.Client}, launchers
 	s.closers.OnClose(func(context.Context) error { runner.Close(); return nil })
-	s.closers.Background(func(ctx context.Context) { fleet.RemoveContainers(ctx, o.Log.Named("containers")) })
 	for _, queue := range append([]string{workflows.QueueRollout}, o.Queues...) {
 		list = append(list, workers.Rollout(s.Client, queue, runner, tuning))
 	}

@@ -82,7 +82,7 @@ func (c *Command) Run(ctx context.Context, s *state.Flags, t *terminal.Terminal)
 // markAbsent marks as absent what is missing here but belongs on another machine.
 func (c *Command) markAbsent(findings []Finding) []Finding {
 	for i, f := range findings {
-		others := c.For == "gpu" && (f.Subject == "server" || f.Subject == "agent" || f.Subject == "sandbox" || strings.HasPrefix(f.Text, "agent.") || strings.HasPrefix(f.Text, "grader."))
+		others := c.For == "gpu" && (f.Subject == "server" || f.Subject == "agent" || f.Subject == "sandbox" || f.Subject == "container" || strings.HasPrefix(f.Text, "agent.") || strings.HasPrefix(f.Text, "grader."))
 		if others && f.State == Missing {
 			findings[i].State = Absent
 		}
@@ -95,16 +95,12 @@ func (c *Command) probes(s *state.Flags, sp *spec.Spec) []probe {
 	agents := queue{workflows.QueueRollout, enums.TASK_QUEUE_TYPE_ACTIVITY}
 	var programs []string
 	computes, isolates := false, false
-	var contained *spec.Agent
 	if sp != nil {
 		if whole, err := update.WithAdapter(*sp); err == nil { // findSpec says what is wrong
 			sp = &whole
 		}
 		agents, programs, computes = agentQueue(*sp), programNames(*sp), usesTorch(*sp) && c.For != "stack"
 		isolates = sp.Agent.NeedsSandbox()
-		if sp.Agent.Sandbox == spec.SandboxContainer {
-			contained = &sp.Agent
-		}
 	}
 	install := s.Command("doctor", "--install-torch")
 	engine := torchProbe{needed: computes, install: install, limit: c.Limit}
@@ -118,12 +114,14 @@ func (c *Command) probes(s *state.Flags, sp *spec.Spec) []probe {
 		{"torch", computes, engine.find},
 		{"vllm", false, findVLLM},
 		{"sandbox", isolates && c.For != "gpu", findSandbox(isolates)},
-		{"container", contained != nil && c.For != "gpu", findContainer(contained)},
 		{"temporal", false, findTemporal(s, agents)},
 		{"store", c.Records.Store != "", findStore(s, c.Records)},
 	}
 	if sp == nil {
 		return out
+	}
+	if sp.Agent.Sandbox == spec.SandboxContainer {
+		out = append(out, probe{"container", c.For != "gpu", findContainer(sp.Agent)})
 	}
 	if server := sp.Sampling.Server; server != nil {
 		for _, address := range server.URLs {

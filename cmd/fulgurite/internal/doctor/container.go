@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/fulgurite/fulgurite/agent/container"
@@ -10,45 +11,38 @@ import (
 	"github.com/fulgurite/fulgurite/workers/fleet"
 )
 
-// Container says what runs containers of agents on this machine.
+// Container says what runs the containers of a spec's agent on this machine.
 type Container struct {
-	// Program is podman or docker.
-	Program string `json:"program"`
+	// Version is that of podman.
 	Version string `json:"version"`
-	// Image is the ID of the agent's image, if a spec names one.
-	Image string `json:"image,omitempty"`
+	// Image is the ID of the agent's image.
+	Image string `json:"image"`
 }
 
-// findContainer finds podman or docker. For an agent that runs in a container, it also
-// starts an empty container of its image.
-func findContainer(a *spec.Agent) func(context.Context) []Finding {
+// findContainer finds podman and the image of an agent that runs in a container, and starts
+// an empty container of that.
+func findContainer(a spec.Agent) func(context.Context) []Finding {
 	return func(ctx context.Context) []Finding {
-		program := ""
-		if a != nil {
-			program = a.Container
-		}
-		engine, err := container.Find(ctx, program)
-		f := Finding{Subject: "container", State: unless(a != nil)}
+		f := Finding{Subject: "container", State: Missing}
+		podman, err := container.Find(ctx)
 		if err != nil {
-			f.Text = fmt.Sprintf("none: no attempt with agent.sandbox: container runs here: %v", err)
-			if a != nil {
-				f.Fix = []string{"install podman, which needs no daemon, or start docker's"}
+			f.Text = fmt.Sprintf("no attempt with agent.sandbox: container runs here: %v", err)
+			f.Fix = []string{"install podman and crun or runc, and start the worker as root"}
+			return []Finding{f}
+		}
+		facts := Container{Version: podman.Version}
+		if facts.Image, err = fleet.FindContainer(ctx, a); err == nil {
+			err = sandbox.CheckContainer(ctx, sandbox.Container{Image: facts.Image, ImageName: a.Image, Environment: container.Environment()})
+		}
+		if err != nil {
+			var faults *spec.Faults
+			if errors.As(err, &faults) {
+				f.Fix = append(f.Fix, "give this machine the image: `podman load` or `podman pull`")
 			}
+			f.Text = fmt.Sprintf("%s runs no attempt of agent.image %s: %v", podman, a.Image, err)
 			return []Finding{f}
 		}
-		facts := Container{Program: engine.Program, Version: engine.Version}
-		if a == nil {
-			f.State, f.Text, f.Facts = Found, engine.String()+" for agent.sandbox: container", facts
-			return []Finding{f}
-		}
-		if _, facts.Image, err = fleet.FindContainer(ctx, *a); err == nil {
-			err = sandbox.CheckContainer(ctx, sandbox.Container{Program: engine.Program, Image: facts.Image, ImageName: a.Image, Attempt: "doctor", Environment: container.Environment()})
-		}
-		if err != nil {
-			f.Text = fmt.Sprintf("%s runs no attempt of agent.image %s: %v", engine, a.Image, err)
-			return []Finding{f}
-		}
-		f.State, f.Text, f.Facts = Found, fmt.Sprintf("%s runs agent.image %s, %s", engine, a.Image, facts.Image), facts
+		f.State, f.Text, f.Facts = Found, fmt.Sprintf("%s runs agent.image %s, %s", podman, a.Image, facts.Image), facts
 		return []Finding{f}
 	}
 }

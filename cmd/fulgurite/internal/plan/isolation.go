@@ -62,7 +62,7 @@ func (p *Plan) readIsolation(ctx context.Context) error {
 // readContainer finds the image in which agents run, as the machine that prepares the run
 // does.
 func (p *Plan) readContainer(ctx context.Context) error {
-	decided, err := p.Spec.DecideContainer(func(a spec.Agent) (string, string, error) { return fleet.FindContainer(ctx, a) })
+	decided, err := p.Spec.DecideContainer(func(a spec.Agent) (string, error) { return fleet.FindContainer(ctx, a) })
 	var faults *spec.Faults
 	switch {
 	case errors.As(err, &faults):

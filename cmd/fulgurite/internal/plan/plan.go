@@ -43,8 +43,8 @@ type Plan struct {
 	Rollouts   int                 `json:"rollouts"` // the number of rollouts to train on
 	Gates      int                 `json:"gate_evaluations"`
 	// Isolation is what isolates agents that are commands if this machine prepares the run:
-	// process, container or none. IsolationReason says why they are not isolated, or which
-	// program runs containers of which image.
+	// process, container or none. IsolationReason says why they are not isolated, or
+	// which image they run in.
 	Isolation       string `json:"isolation,omitempty"`
 	IsolationReason string `json:"isolation_reason,omitempty"`
 	// Search is what the search of an optimizer may use; nil for a run that trains.

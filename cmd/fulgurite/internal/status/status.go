@@ -48,8 +48,7 @@ type Status struct {
 	// Isolation is what isolates its agents if they are commands: process, container
 	// or none.
 	Isolation string `json:"isolation,omitempty"`
-	// IsolationReason says why they are not isolated, or which program runs containers of
-	// which image.
+	// IsolationReason says why they are not isolated, or which image they run in.
 	IsolationReason string `json:"isolation_reason,omitempty"`
 	// Progress is that of the run's workflow. When the run has ended, or the workflow
 	// can't be asked, it is what the store has. It is absent for a run that was refused,

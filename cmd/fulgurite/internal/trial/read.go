@@ -34,8 +34,7 @@ type report struct {
 	Adapter string `json:"adapter,omitempty"`
 	// Isolation is what isolates agents if they are commands: process, container
 	// or none.
-	// IsolationReason says why they are not isolated, or which
-	// program runs containers of which image.
+	// IsolationReason says why they are not isolated, or which image they run in.
 	Isolation       string `json:"isolation,omitempty"`
 	IsolationReason string `json:"isolation_reason,omitempty"`
 
