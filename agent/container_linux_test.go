@@ -412,6 +412,27 @@ func TestADirectoryWithAFileSystemThatAContainerCouldWriteIsRefused(t *testing.T
 	require.Contains(t, out["write "+other+"/new"], "error: ")
 }
 
+func TestAHomeThatAnAgentInAContainerCannotReachIsRefused(t *testing.T) {
+	t.Parallel()
+	image := containertest.New(t)
+	work := t.TempDir()
+	must(os.Chmod(work, 0o755)) //nolint:gosec // another user has to read it
+	c := contained(t, image, agent.Isolation{}, "attempts", "write "+work+"/scratch/home+train-3+17+2/new", "write "+work+"/scratch/new")
+	c.Scratch = filepath.Join(work, "scratch")
+	j := job("home")
+	j.Directory = work
+	got := <-start(t.Context(), c, j)
+	require.ErrorIs(t, got.err, agent.ErrNotStarted)
+	require.ErrorContains(t, got.err, "can't reach its home "+c.Scratch)
+	must(os.Chmod(c.Scratch, 0o755)) //nolint:gosec // as before
+	got = <-start(t.Context(), c, j)
+	require.NoError(t, got.err)
+	var out map[string]string
+	require.NoError(t, json.Unmarshal([]byte(got.result.Text), &out), got.result)
+	require.Equal(t, "done", out["write "+work+"/scratch/home+train-3+17+2/new"])
+	require.Contains(t, out["write "+work+"/scratch/new"], "error: ")
+}
+
 func TestAnAgentInAContainerReachesAModelThatHasOnlyAnAddress(t *testing.T) {
 	t.Parallel()
 	image := containertest.New(t)

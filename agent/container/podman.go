@@ -25,7 +25,7 @@ var ErrUnavailable = errors.New("this machine can't run containers")
 var ErrNoImage = errors.New("no such image")
 
 // commandTime is how long podman may take for a question.
-const commandTime = time.Minute
+const commandTime = 2 * time.Minute
 
 // messageBytes is how much of what podman says on standard error an error quotes.
 const messageBytes = 1000

@@ -41,15 +41,18 @@ type inherited struct{ maxFiles, maxProcesses uint64 }
 type mount struct {
 	source, target string
 	writable       bool
+	// parent says that something is mounted below it, for which it has to be writable at
+	// first.
+	parent bool
 }
 
 // mounts returns what the container of a policy shows of the machine, apart from the
 // control and the program of the first process. control is the directory of the control.
 func mounts(p Policy, control string) ([]mount, error) {
 	out := []mount{{source: filepath.Join(control, hostsName), target: "/etc/hosts"}}
-	shown := []mount{{p.Directory, p.Directory, false}, {p.Home, p.Home, true}}
+	shown := []mount{{source: p.Directory, target: p.Directory}, {source: p.Home, target: p.Home, writable: true}}
 	for _, path := range p.Writable {
-		shown = append(shown, mount{path, path, true})
+		shown = append(shown, mount{source: path, target: path, writable: true})
 	}
 	for _, one := range shown {
 		one.target = filepath.Clean(one.target)
@@ -80,7 +83,8 @@ func mounts(p Policy, control string) ([]mount, error) {
 		}
 	}
 	slices.SortStableFunc(out, func(a, b mount) int { return cmp.Compare(a.target, b.target) }) // each after those above it
-	for _, one := range out {
+	for i, one := range out {
+		out[i].parent = slices.ContainsFunc(out[i+1:], func(o mount) bool { return below(o.target, []string{one.target}) })
 		if strings.ContainsAny(one.source+one.target, ",:\"\r\n") {
 			return nil, impossible{fmt.Errorf("%q can't be shown in a container, because the options of podman take no path with a comma, a colon, a quotation mark or a line break: choose another path", one.target)}
 		}
@@ -121,11 +125,16 @@ func (m mount) option() []string {
 		}
 		return []string{"--mount", text}
 	}
-	text := m.target + ":rw,nosuid,nodev,exec,size=256m,mode=1777"
-	if !m.writable { // something may have to be mounted below it, so the mount itself can be written
-		text = m.target + ":rw,nosuid,nodev,noexec,size=64k,mode=755"
+	// An OCI runtime gives it the mode of the directory that it hides, so that others may be
+	// able to write it.
+	options := "ro,nosuid,nodev,noexec,size=64k,mode=755"
+	switch {
+	case m.writable:
+		options = "rw,nosuid,nodev,exec,size=256m,mode=1777"
+	case m.parent:
+		options = "rw,nosuid,nodev,noexec,size=64k,mode=755"
 	}
-	return []string{"--tmpfs", text + ",notmpcopyup"} // what is hidden is not copied
+	return []string{"--tmpfs", m.target + ":" + options + ",notmpcopyup"} // what is hidden is not copied
 }
 
 // runArguments returns the arguments of podman that start the container of a policy with

@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	// containerStart is how long podman may take to start a container.
+	// containerStart is how long podman may take to start a container, or to answer a
+	// question.
 	containerStart = 2 * time.Minute
-	// containerEnd is how long it may take to remove one after its first process has ended,
-	// or to answer a question.
+	// containerEnd is how long it may take to remove one after its first process has ended.
 	containerEnd = 30 * time.Second
 	// hurried is how long podman may take to give up when the container is no longer wanted.
 	hurried = 2 * time.Second
@@ -256,9 +256,9 @@ func (c *Container) command(ctx context.Context, args ...string) (*exec.Cmd, err
 	return out, nil
 }
 
-// answer returns what podman writes to standard output for a question.
-func (c *Container) answer(args ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), containerEnd)
+// answer returns what a command of podman writes to standard output within a time.
+func (c *Container) answer(limit time.Duration, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	question, err := c.command(ctx, args...)
 	if err != nil {
@@ -276,7 +276,7 @@ type imageVariables struct {
 // variables returns those of the image. A container also has some that podman's
 // configuration adds, such as proxies, which differ between machines.
 func (c *Container) variables() (v imageVariables) {
-	text, err := c.answer("image", "inspect", "--format", "{{json .Config.Env}}", c.Image)
+	text, err := c.answer(containerStart, "image", "inspect", "--format", "{{json .Config.Env}}", c.Image)
 	if err == nil {
 		err = json.Unmarshal(text, &v.list)
 	}
@@ -397,7 +397,7 @@ func (e *engine) setup(args, environment []string) containerSetup {
 
 // inside returns what the first process needs of the policy.
 func (e *engine) inside() Policy {
-	return Policy{Directory: e.policy.Directory, Routes: e.policy.Routes, Limits: e.policy.Limits}
+	return Policy{Home: e.policy.Home, Directory: e.policy.Directory, Routes: e.policy.Routes, Limits: e.policy.Limits}
 }
 
 // accept returns the connection of the first process.
@@ -542,11 +542,11 @@ func (e *engine) abandon(ctx context.Context, why error) error {
 // explain adds that the image is missing, if it is.
 func (e *engine) explain(why error) error {
 	c := e.policy.Container
-	if _, err := c.answer("image", "inspect", "--format", "{{.Id}}", c.Image); err == nil {
+	if _, err := c.answer(containerStart, "image", "inspect", "--format", "{{.Id}}", c.Image); err == nil {
 		return why
 	}
 	here := "there is none of that name here"
-	if text, err := c.answer("image", "inspect", "--format", "{{.Id}}", c.ImageName); err == nil {
+	if text, err := c.answer(containerStart, "image", "inspect", "--format", "{{.Id}}", c.ImageName); err == nil {
 		here = "here that name means " + strings.TrimSpace(string(text))
 	}
 	return fmt.Errorf("%w: podman has no image %s, which the run recorded for agent.image %s; %s: give this machine the same image", ErrUnavailable, c.Image, c.ImageName, here)
@@ -554,7 +554,7 @@ func (e *engine) explain(why error) error {
 
 // remove removes the container, if it is still there.
 func (e *engine) remove() error {
-	_, err := e.policy.Container.answer("rm", "--force", "--volumes", container.Name(e.policy.Home))
+	_, err := e.policy.Container.answer(containerEnd, "rm", "--force", "--volumes", container.Name(e.policy.Home))
 	return err
 }
 

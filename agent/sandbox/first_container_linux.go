@@ -106,6 +106,9 @@ func prepareContainer(setup containerSetup) ([]*os.File, error) {
 	if err := refuseWritable(p.Directory, setup.Writable); err != nil {
 		return nil, err
 	}
+	if err := unix.Access(p.Home, unix.W_OK|unix.X_OK); err != nil {
+		return nil, impossible{fmt.Errorf("the agent's user %d can't reach its home %s, which agent.directory or agent.writable shows with the rights that directories have on this machine: choose others, which are not above it: %w", nobody, p.Home, err)}
+	}
 	routes := distinct(p.Routes)
 	at := addresses(routes)
 	for _, r := range routes {
