@@ -70,7 +70,7 @@ func TestAnAgentTrainsTheSameInAContainer(t *testing.T) {
 	st := sharedStack(t)
 	s := small(1)
 	s.Tasks.Gate, s.Tasks.Test, s.Evaluation, s.Promotion = "", "", spec.Evaluation{}, spec.Promotion{}
-	asFunction, err := train(ctx, st, "as-function", s)
+	asFunction, err := train(ctx, st, "uncontained", s)
 	require.NoError(t, err)
 
 	s.Agent = spec.Agent{
