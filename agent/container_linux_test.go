@@ -498,7 +498,7 @@ func slowPodman(t *testing.T, before bool) (prefix string) {
 	require.NoError(t, err)
 	directory := t.TempDir()
 	prefix = filepath.Join(directory, "podman.")
-	wait := fmt.Sprintf("echo $$ >%[1]spid\n>%[1]swaits\nwhile [ ! -e %[1]sgo ]; do sleep 0.1; done\n", prefix)
+	wait := fmt.Sprintf("echo $$ >%[1]spid\n>%[1]swaits\nwhile [ -e %[1]spid ] && [ ! -e %[1]sgo ]; do sleep 0.1; done\n", prefix)
 	script := "#!/bin/sh\n[ \"$1\" = run ] || exec " + real + " \"$@\"\n"
 	if before {
 		script += wait + "exec " + real + " \"$@\"\n"
