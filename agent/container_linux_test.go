@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -117,7 +116,7 @@ func TestAnAgentInAContainerSeesNothingOfTheMachineAndWritesOnlyItsHome(t *testi
 	require.NotContains(t, strings.Fields(out["list /"]), "root")
 	require.FileExists(t, filepath.Join(work, "logs", "log"))
 	require.NoFileExists(t, "/tmp/mine")
-	require.Zero(t, image.Containers(t))
+	image.RequireNone(t)
 }
 
 func TestAnAgentInAContainerSeesTheSameEnvironment(t *testing.T) {
@@ -158,7 +157,7 @@ func TestAnAgentInAContainerIsBounded(t *testing.T) {
 		j.Limits.Time = containertest.Limit
 		got := <-start(t.Context(), contained(t, image, i, role...), j)
 		require.NoError(t, got.err)
-		require.Zero(t, image.Containers(t))
+		image.RequireNone(t)
 		return got.result
 	}
 	bomb := of(agent.Limits{Processes: 60}, agent.Isolation{}, nil, "bomb")
@@ -195,7 +194,7 @@ func TestAnAgentInAContainerEndsAsAnyOther(t *testing.T) {
 	got := <-start(t.Context(), c, j)
 	require.ErrorIs(t, got.err, agent.ErrNotStarted)
 	require.ErrorContains(t, got.err, "no-such-program")
-	require.Zero(t, image.Containers(t))
+	image.RequireNone(t)
 }
 
 func TestAnAgentInAContainerIsEndedAtItsTime(t *testing.T) {
@@ -212,7 +211,7 @@ func TestAnAgentInAContainerIsEndedAtItsTime(t *testing.T) {
 		up.Store(true)
 		require.Equal(t, agent.Timeout, (<-end).result.Failure)
 		living[role].requireDead(t)
-		require.Zero(t, image.Containers(t))
+		image.RequireNone(t)
 	}
 }
 
@@ -235,7 +234,7 @@ func TestADeadWorkerLeavesNoContainer(t *testing.T) {
 	require.Equal(t, 1, image.Containers(t))
 	require.NoError(t, worker.Process.Kill())
 	living["remain"].requireDead(t)
-	require.Eventually(t, func() bool { return image.Containers(t) == 0 }, containertest.Limit, 50*time.Millisecond)
+	image.RequireNone(t)
 }
 
 // A worker that does not run can't end the agent of a shim that has died.
@@ -245,7 +244,7 @@ func TestADeadShimOfAStoppedWorkerLeavesNoContainer(t *testing.T) {
 	worker, scratch, _ := workerWithAContainer(t, image)
 	require.NoError(t, worker.Process.Signal(syscall.SIGSTOP))
 	require.NoError(t, syscall.Kill(shimOf(t, scratch), syscall.SIGKILL))
-	require.Eventually(t, func() bool { return image.Containers(t) == 0 }, containertest.Limit, 50*time.Millisecond)
+	image.RequireNone(t)
 }
 
 // shimOf returns the process id of the shim of the only attempt below a scratch directory.
@@ -273,7 +272,7 @@ func TestADeadShimLeavesNoContainer(t *testing.T) {
 	require.Equal(t, 1, image.Labelled(t, "fulgurite.attempt="+j.Address.String()))
 	require.NoError(t, syscall.Kill(shimOf(t, c.Scratch), syscall.SIGKILL))
 	require.Error(t, (<-end).err)
-	require.Eventually(t, func() bool { return image.Containers(t) == 0 }, containertest.Limit, 50*time.Millisecond)
+	image.RequireNone(t)
 }
 
 func TestALaterAttemptRemovesTheContainerOfAnEarlierOne(t *testing.T) {
@@ -282,12 +281,14 @@ func TestALaterAttemptRemovesTheContainerOfAnEarlierOne(t *testing.T) {
 	c := contained(t, image, agent.Isolation{}, "echo")
 	j := job("retry")
 	home := filepath.Join(c.Scratch, "retry+train-3+17+2")
-	image.Create(t, "--name", container.Name(home), "--label", "left=over")
+	name, err := container.Name(home)
+	require.NoError(t, err)
+	image.Create(t, "--name", name, "--label", "left=over")
 	got := <-start(t.Context(), c, j)
 	require.NoError(t, got.err)
 	require.Equal(t, "6*7", got.result.Text)
 	require.Zero(t, image.Labelled(t, "left=over"))
-	require.Zero(t, image.Containers(t))
+	image.RequireNone(t)
 }
 
 // labelled returns the options that give a container the labels of an attempt with a home,
@@ -487,111 +488,4 @@ func TestAContainerWithoutAFilterOfSystemCallsIsRefused(t *testing.T) {
 	got := <-start(t.Context(), contained(t, image, agent.Isolation{}, "echo"), job("filter"))
 	require.ErrorIs(t, got.err, agent.ErrNotStarted)
 	require.ErrorContains(t, got.err, "podman filters no system calls in the container")
-}
-
-// slowPodman puts a program in the place of podman that calls it. Before or after each
-// container, it waits until a file with the returned prefix and "go" exists. It notes its
-// process and that it waits in files with the suffixes "pid" and "waits".
-func slowPodman(t *testing.T, before bool) (prefix string) {
-	t.Helper()
-	real, err := exec.LookPath(container.Program)
-	require.NoError(t, err)
-	directory := t.TempDir()
-	prefix = filepath.Join(directory, "podman.")
-	wait := fmt.Sprintf("echo $$ >%[1]spid\n>%[1]swaits\nwhile [ -e %[1]spid ] && [ ! -e %[1]sgo ]; do sleep 0.1; done\n", prefix)
-	script := "#!/bin/sh\n[ \"$1\" = run ] || exec " + real + " \"$@\"\n"
-	if before {
-		script += wait + "exec " + real + " \"$@\"\n"
-	} else {
-		script += real + " \"$@\"\ncode=$?\n" + wait + "exit $code\n"
-	}
-	require.NoError(t, os.WriteFile(filepath.Join(directory, container.Program), []byte(script), 0o700)) //nolint:gosec // a program
-	t.Setenv("PATH", directory+":"+os.Getenv("PATH"))
-	t.Cleanup(func() { must(os.WriteFile(prefix+"go", nil, 0o600)) })
-	return prefix
-}
-
-func awaitFile(t *testing.T, path string) {
-	t.Helper()
-	require.Eventually(t, func() bool { _, err := os.Stat(path); return err == nil }, containertest.Limit, 20*time.Millisecond)
-}
-
-func TestTheEndOfAnAgentDoesNotDependOnTheRemovalOfItsContainer(t *testing.T) {
-	image := containertest.New(t)
-	prefix := slowPodman(t, false)
-	var up atomic.Bool
-	j := job("done")
-	j.Limits.Time, j.Waited = time.Millisecond, heldUntil(&up)
-	end := start(t.Context(), contained(t, image, agent.Isolation{}, "echo"), j)
-	awaitFile(t, prefix+"waits")
-	up.Store(true)
-	got := <-end
-	require.NoError(t, got.err)
-	require.Equal(t, "6*7", got.result.Text, "it has ended in its time: %+v", got.result)
-
-	w := newPatientLiveness(t, containertest.Limit)
-	up.Store(false)
-	j = job("late")
-	j.Environment, j.Limits.Time, j.Waited = w.environment(), time.Millisecond, heldUntil(&up)
-	end = start(t.Context(), contained(t, image, agent.Isolation{Reach: []string{w.listener.Addr().String()}}, "hang"), j)
-	w.await(t, 1)
-	up.Store(true)
-	got = <-end
-	require.NoError(t, got.err)
-	require.Equal(t, agent.Timeout, got.result.Failure)
-}
-
-func TestAnAttemptThatIsEndedWhilePodmanStartsEndsPodman(t *testing.T) {
-	image := containertest.New(t)
-	prefix := slowPodman(t, true)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	end := start(ctx, contained(t, image, agent.Isolation{}, "echo"), job("ended"))
-	awaitFile(t, prefix+"waits")
-	text, err := os.ReadFile(prefix + "pid")
-	require.NoError(t, err)
-	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	require.NoError(t, err)
-	cancel()
-	require.ErrorIs(t, (<-end).err, context.Canceled)
-	require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH)
-	require.Zero(t, image.Containers(t))
-}
-
-func TestADeadPodmanLeavesNoContainer(t *testing.T) {
-	t.Parallel()
-	image := containertest.New(t)
-	w := newPatientLiveness(t, containertest.Limit)
-	c := contained(t, image, agent.Isolation{Reach: []string{w.listener.Addr().String()}}, "remain")
-	j := job("podman")
-	j.Environment = w.environment()
-	end := start(t.Context(), c, j)
-	living := w.await(t, 1)
-	require.NoError(t, syscall.Kill(podmanOf(t, shimOf(t, c.Scratch)), syscall.SIGKILL))
-	got := <-end
-	require.NoError(t, got.err)
-	require.Equal(t, agent.Killed, got.result.Failure)
-	living["remain"].requireDead(t)
-	require.Eventually(t, func() bool { return image.Containers(t) == 0 }, containertest.Limit, 50*time.Millisecond)
-}
-
-// podmanOf returns the process id of podman below a shim.
-func podmanOf(t *testing.T, shim int) int {
-	t.Helper()
-	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", shim))
-	require.NoError(t, err)
-	for _, list := range lists {
-		text, err := os.ReadFile(list)
-		require.NoError(t, err)
-		for _, pid := range strings.Fields(string(text)) {
-			line, err := os.ReadFile("/proc/" + pid + "/cmdline")
-			if words := strings.Split(string(line), "\x00"); err == nil && filepath.Base(words[0]) == container.Program && len(words) > 1 && words[1] == "run" {
-				n, err := strconv.Atoi(pid)
-				require.NoError(t, err)
-				return n
-			}
-		}
-	}
-	t.Fatalf("shim %d has started no podman", shim)
-	return 0
 }

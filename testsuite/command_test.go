@@ -85,5 +85,5 @@ func TestAnAgentTrainsTheSameInAContainer(t *testing.T) {
 	recorded, err := spec.Stored(run.Spec)
 	require.NoError(t, err)
 	require.Equal(t, image.ID, recorded.Agent.ImageID)
-	require.Zero(t, image.Containers(t))
+	image.RequireNone(t)
 }

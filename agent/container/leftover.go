@@ -38,16 +38,22 @@ func Labels(attempt, home string) ([]string, error) {
 }
 
 // Name returns the name of the containers of attempts with a home. Since only one attempt
-// has the home at a time, at most one container has the name.
-func Name(home string) string {
-	digest := sha256.Sum256([]byte(home))
-	return "fulgurite-" + hex.EncodeToString(digest[:8])
+// has the home at a time, at most one container is needed under that name. Homes of the
+// same path in different mount namespaces, such as two services' own /tmp, have different
+// names.
+func Name(home string) (string, error) {
+	scratch, err := identity(filepath.Dir(home))
+	if err != nil {
+		return "", fmt.Errorf("name the container of a home: %w", err)
+	}
+	digest := sha256.Sum256([]byte(scratch + " " + home))
+	return "fulgurite-" + hex.EncodeToString(digest[:8]), nil
 }
 
 // Remove removes the container with a name or an ID, also while it runs. It is no error if
 // there is none.
-func (Podman) Remove(ctx context.Context, name string) error {
-	if _, err := output(ctx, "rm", "--force", "--volumes", name); err != nil && !strings.Contains(strings.ToLower(err.Error()), "no such container") {
+func (p Podman) Remove(ctx context.Context, name string) error {
+	if _, err := p.answer(ctx, "rm", "--force", "--volumes", name); err != nil && !strings.Contains(strings.ToLower(err.Error()), "no such container") {
 		return fmt.Errorf("remove container %s: %w", name, err)
 	}
 	return nil
@@ -58,12 +64,12 @@ func (Podman) Remove(ctx context.Context, name string) error {
 // shims, or a machine that was switched off, may leave some. It leaves those alone whose
 // home it can't see: another service may have a /tmp of its own.
 func (p Podman) RemoveAbandoned(ctx context.Context, inUse func(home string) bool) (attempts []string, err error) {
-	list, err := output(ctx, "ps", "--all", "--quiet", "--no-trunc", "--filter", "label="+labelAttempt, "--filter", "label="+labelMachine+"="+machine())
+	list, err := p.answer(ctx, "ps", "--all", "--quiet", "--no-trunc", "--filter", "label="+labelAttempt, "--filter", "label="+labelMachine+"="+machine())
 	if err != nil {
 		return nil, fmt.Errorf("list containers: %w", err)
 	}
 	for _, id := range strings.Fields(list) {
-		text, failure := output(ctx, "container", "inspect", "--format", "{{json .Config.Labels}}", id)
+		text, failure := p.answer(ctx, "container", "inspect", "--format", "{{json .Config.Labels}}", id)
 		if failure != nil {
 			continue // it has just been removed
 		}

@@ -22,22 +22,19 @@ func TestAPodmanThatCannotBoundOrIsolateIsNotUsed(t *testing.T) {
 	require.ErrorIs(t, err, container.ErrUnavailable)
 	require.ErrorContains(t, err, "there is no program podman")
 	for name, one := range map[string]struct{ old, changed, want string }{
-		"able":            {"", "", ""},
-		"remote":          {`"serviceIsRemote": false`, `"serviceIsRemote": true`, "on another machine"},
-		"rootless":        {`"rootless": false`, `"rootless": true`, "does not run as root"},
-		"no runtime":      {"/usr/bin/crun", "", "no OCI runtime"},
-		"no filter":       {`"seccompEnabled": true`, `"seccompEnabled": false`, "filters no system calls"},
-		"no pids":         {`, "pids"`, "", "no control groups for pids"},
-		"no memory":       {`"memory", `, "", "no control groups for memory"},
-		"another format":  {able, "podman", "read what podman info says"},
-		"does not answer": {able, "", "read what podman info says"},
+		"able":       {"", "", ""},
+		"remote":     {`"serviceIsRemote": false`, `"serviceIsRemote": true`, "on another machine"},
+		"rootless":   {`"rootless": false`, `"rootless": true`, "does not run as root"},
+		"no runtime": {"/usr/bin/crun", "", "no OCI runtime"},
+		"no filter":  {`"seccompEnabled": true`, `"seccompEnabled": false`, "filters no system calls"},
+		"no pids":    {`, "pids"`, "", "no control groups for pids"},
+		"no memory":  {`"memory", `, "", "no control groups for memory"},
 	} {
 		text := able
 		if one.old != "" {
 			text = strings.Replace(able, one.old, one.changed, 1)
 		}
-		script := "#!/bin/sh\n[ \"$*\" = 'info --format json' ] || exit 1\nwhile read -r line; do echo \"$line\"; done <<'END'\n" + text + "\nEND\n"
-		require.NoError(t, os.WriteFile(filepath.Join(directory, "podman"), []byte(script), 0o755)) //nolint:gosec // a program
+		writePodman(t, directory, "[ \"$*\" = 'info --format json' ] || exit 1\nwhile read -r line; do echo \"$line\"; done <<'END'\n"+text+"\nEND\n")
 		podman, err := container.Find(t.Context())
 		if one.want == "" {
 			require.NoError(t, err, name)
@@ -47,15 +44,55 @@ func TestAPodmanThatCannotBoundOrIsolateIsNotUsed(t *testing.T) {
 		require.ErrorIs(t, err, container.ErrUnavailable, name)
 		require.ErrorContains(t, err, one.want, name)
 	}
-	require.NoError(t, os.WriteFile(filepath.Join(directory, "podman"), []byte("#!/bin/sh\necho no storage >&2\nexit 125\n"), 0o755)) //nolint:gosec // a program
-	_, err = container.Find(t.Context())
-	require.ErrorIs(t, err, container.ErrUnavailable)
-	require.ErrorContains(t, err, "no storage")
+}
+
+// writePodman writes a program of the shell in the place of podman.
+func writePodman(t *testing.T, directory, script string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(filepath.Join(directory, container.Program), []byte("#!/bin/sh\n"+script), 0o755)) //nolint:gosec // a program
+}
+
+func TestAPodmanThatOnlyFailsMayWorkLater(t *testing.T) {
+	directory := t.TempDir()
+	t.Setenv("PATH", directory)
+	for script, want := range map[string]string{"echo no storage >&2\nexit 125\n": "no storage", "echo podman\n": "read what podman info says"} {
+		writePodman(t, directory, script)
+		_, err := container.Find(t.Context())
+		require.NotErrorIs(t, err, container.ErrUnavailable)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestAnImageIsMissingOnlyIfPodmanSaysSo(t *testing.T) {
+	t.Parallel()
+	directory := t.TempDir()
+	podman := container.Podman{Environment: []string{"PATH=" + directory}}
+	of := func(code string) (has bool, unknown, missing error) {
+		writePodman(t, directory, "[ $2 = exists ] && exit "+code+"\necho its reason >&2\nexit 125\n")
+		has, unknown = podman.HasImage(t.Context(), "name")
+		_, missing = podman.ImageID(t.Context(), "name")
+		require.ErrorContains(t, missing, "its reason")
+		return has, unknown, missing
+	}
+	has, unknown, missing := of("1")
+	require.False(t, has)
+	require.NoError(t, unknown)
+	require.ErrorIs(t, missing, container.ErrNoImage)
+	has, unknown, missing = of("125")
+	require.False(t, has)
+	require.Error(t, unknown)
+	require.NotErrorIs(t, missing, container.ErrNoImage)
+	has, unknown, missing = of("0")
+	require.True(t, has)
+	require.NoError(t, unknown)
+	require.NotErrorIs(t, missing, container.ErrNoImage)
 }
 
 func TestPodmanOfAnotherMachineIsNotAsked(t *testing.T) {
 	t.Setenv("CONTAINER_HOST", "ssh://other.example")
+	t.Setenv("STORAGE_DRIVER", "vfs")
 	for _, one := range container.Environment() {
 		require.NotContains(t, one, "other.example")
 	}
+	require.Contains(t, container.Environment(), "STORAGE_DRIVER=vfs", "where it has its images")
 }

@@ -24,7 +24,7 @@ const shimCommand = "agent-shim"
 const (
 	lifelineFD = 3 // gives a byte once the shim is on record; ends when the worker closes it, or dies
 	reportFD   = 4 // takes the shim's reports
-	lockFD     = 5 // holds the lock on the home for as long as it is open
+	lockFD     = 5 // holds the lock on the home for as long as it is open, until nothing of the agent runs
 )
 
 // sweepTime is how long a shim tries to end stragglers; only a process stuck in
@@ -135,6 +135,7 @@ func shim(terms Terms, args []string) int {
 	}
 	if agent.contained() { // nothing of it runs any more
 		err = reports.Encode(last)
+		_ = syscall.Close(lockFD) // a later attempt has the home without waiting for podman
 		agent.awaitRemoval(empty)
 	} else {
 		agent.sweep(empty)

@@ -1,5 +1,7 @@
 package sandbox
 
+import "github.com/fulgurite/fulgurite/agent/container"
+
 // Container says in which container of podman a program runs. Its files are then those of
 // the image, and of the machine only the paths of the policy.
 type Container struct {
@@ -12,6 +14,11 @@ type Container struct {
 	Memory int64 `json:"memory,omitempty"`
 	// Environment are the variables for podman itself.
 	Environment []string `json:"environment,omitempty"`
+}
+
+// podman returns the podman that runs the container.
+func (c *Container) podman() container.Podman {
+	return container.Podman{Environment: c.Environment}
 }
 
 // Kind names the kind of sandbox that a policy asks for, as agent.sandbox does.

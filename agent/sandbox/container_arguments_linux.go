@@ -85,12 +85,18 @@ func mounts(p Policy, control string) ([]mount, error) {
 	slices.SortStableFunc(out, func(a, b mount) int { return cmp.Compare(a.target, b.target) }) // each after those above it
 	for i, one := range out {
 		out[i].parent = slices.ContainsFunc(out[i+1:], func(o mount) bool { return below(o.target, []string{one.target}) })
-		if strings.ContainsAny(one.source+one.target, ",:\"\r\n") {
-			return nil, impossible{fmt.Errorf("%q can't be shown in a container, because the options of podman take no path with a comma, a colon, a quotation mark or a line break: choose another path", one.target)}
+		if !showable(one.source + one.target) {
+			return nil, impossible{fmt.Errorf("%q can't be shown in a container, because %s: choose another path", one.target, whyNotShowable)}
 		}
 	}
 	return out, nil
 }
+
+// whyNotShowable says why a container can't show some paths.
+const whyNotShowable = "the options of podman take no path with a comma, a colon, a quotation mark or a line break"
+
+// showable reports whether a container can show a path of the machine.
+func showable(path string) bool { return !strings.ContainsAny(path, ",:\"\r\n") }
 
 // masks returns the mounts that hide a path of the machine wherever visible mounts show it.
 func masks(path string, visible []mount, control string) ([]mount, error) {
@@ -146,13 +152,18 @@ func runArguments(p Policy, list []mount, program, control string, worker inheri
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"run", "--rm", "--name", container.Name(p.Home)}
+	name, err := container.Name(p.Home)
+	if err != nil {
+		return nil, err
+	}
+	args := []string{"run", "--rm", "--name", name, "--replace"} // an earlier attempt may have left one
 	for _, label := range labels {
 		args = append(args, "--label", label)
 	}
 	files, processes := min(openFiles, worker.maxFiles), min(userProcesses, worker.maxProcesses)
 	args = append(args,
-		"--pull", "never", "--network", "none", "--read-only", "--read-only-tmpfs=false", "--image-volume", "ignore", "--http-proxy=false",
+		"--pull", "never", "--network", "none", "--ipc", "private", "--pid", "private", "--uts", "private", "--cgroupns", "private", "--init=false",
+		"--read-only", "--read-only-tmpfs=false", "--image-volume", "ignore", "--http-proxy=false",
 		"--cap-drop", "ALL", "--security-opt", "no-new-privileges", "--security-opt", "label=disable", "--user", fmt.Sprintf("%d:%d", nobody, nobody),
 		"--hostname", hostName, "--workdir", "/", "--log-driver", "none", "--no-healthcheck", "--sysctl", "net.ipv4.ip_unprivileged_port_start=0",
 		"--shm-size", "256m", "--ulimit", fmt.Sprintf("nofile=%d:%d", files, files), "--ulimit", fmt.Sprintf("nproc=%d:%d", processes, processes),

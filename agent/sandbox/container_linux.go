@@ -22,11 +22,13 @@ import (
 )
 
 const (
-	// containerStart is how long podman may take to start a container, or to answer a
-	// question.
+	// containerStart is how long podman may take to start a container.
 	containerStart = 2 * time.Minute
-	// containerEnd is how long it may take to remove one after its first process has ended.
+	// containerEnd is how long this process waits for podman to remove one after its first
+	// process has ended.
 	containerEnd = 30 * time.Second
+	// killed is how long the kernel may take to end all processes of a container.
+	killed = 5 * time.Second
 	// hurried is how long podman may take to give up when the container is no longer wanted.
 	hurried = 2 * time.Second
 )
@@ -36,7 +38,7 @@ const (
 type engine struct {
 	policy    Policy
 	mounts    []mount
-	variables chan imageVariables // of the image, once
+	variables chan imageVariables // once
 	command   *exec.Cmd
 	stderr    *os.File // in memory
 	gone      chan struct{}
@@ -49,7 +51,7 @@ func startContainer(ctx context.Context, p Policy, args []string, files [3]*os.F
 	if os.Geteuid() != 0 {
 		return nil, fmt.Errorf("%w: the worker is not root, and then nothing bounds the processes of a container: start it as root", ErrUnavailable)
 	}
-	if _, err := p.Container.command(ctx); err != nil {
+	if _, err := p.Container.podman().Command(ctx); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	program, err := ownProgram()
@@ -59,25 +61,12 @@ func startContainer(ctx context.Context, p Policy, args []string, files [3]*os.F
 	if err := giveHome(p.Home, files); err != nil {
 		return nil, err
 	}
-	s, err := enterContainer(ctx, p, program, args, files)
-	if errors.Is(err, errLeftOver) {
-		s, err = enterContainer(ctx, p, program, args, files)
-	}
-	return s, err
-}
-
-// errLeftOver is wrapped when an earlier attempt at the rollout had left a container. It is
-// removed then.
-var errLeftOver = errors.New("another container has the name")
-
-// enterContainer starts a container and a program in it.
-func enterContainer(ctx context.Context, p Policy, program string, args []string, files [3]*os.File) (*Sandbox, error) {
 	control, err := listen(p)
 	if err != nil {
 		return nil, err
 	}
 	defer control.close()
-	e, err := control.start(p, program)
+	e, err := control.start(ctx, p, program)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +81,7 @@ func enterContainer(ctx context.Context, p Policy, program string, args []string
 }
 
 // ownProgram returns the path of this executable, which becomes the first process of the
-// container and so has to work without the libraries of this machine.
+// container. So it has to be shown there, and to work without the libraries of this machine.
 func ownProgram() (string, error) {
 	path, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -106,6 +95,9 @@ func ownProgram() (string, error) {
 		return "", fmt.Errorf("read own executable: %w", err)
 	}
 	defer f.Close()
+	if !showable(path) {
+		return "", fmt.Errorf("%w: the worker's program %q can't be shown in a container, because %s: move it", ErrUnavailable, path, whyNotShowable)
+	}
 	for _, part := range f.Progs {
 		if part.Type == elf.PT_INTERP {
 			return "", fmt.Errorf("%w: the worker's program %s needs libraries that an image may not have: build it with CGO_ENABLED=0", ErrUnavailable, path)
@@ -195,8 +187,8 @@ func (c *controlDirectory) close() {
 	_ = os.RemoveAll(c.path) // the home is removed in any case
 }
 
-// start starts podman.
-func (c *controlDirectory) start(p Policy, program string) (*engine, error) {
+// start starts podman. It asks for the variables of the image until ctx ends.
+func (c *controlDirectory) start(ctx context.Context, p Policy, program string) (*engine, error) {
 	list, err := mounts(p, c.path)
 	if err != nil {
 		return nil, err
@@ -213,7 +205,8 @@ func (c *controlDirectory) start(p Policy, program string) (*engine, error) {
 		policy: p, mounts: list, variables: make(chan imageVariables, 1), stderr: os.NewFile(uintptr(fd), "stderr"), //nolint:gosec // a descriptor is small
 		gone: make(chan struct{}), watched: make(chan struct{}),
 	}
-	e.command, err = p.Container.command(context.Background(), args...) // it outlives this process, to remove the container
+	podman := p.Container.podman()
+	e.command, err = podman.Command(context.Background(), args...) // it outlives this process, to remove the container
 	if err == nil {
 		e.command.Stderr = e.stderr
 		err = e.command.Start()
@@ -230,7 +223,10 @@ func (c *controlDirectory) start(p Policy, program string) (*engine, error) {
 			}
 		}
 	}()
-	go func() { e.variables <- p.Container.variables() }()
+	go func() {
+		list, err := podman.Variables(ctx, p.Container.Image)
+		e.variables <- imageVariables{list, err}
+	}()
 	return e, nil
 }
 
@@ -243,47 +239,18 @@ func hardLimit(which int) uint64 {
 	return limit.Max
 }
 
-// command returns a command of podman. It does not end with this process, which may be
-// killed.
-func (c *Container) command(ctx context.Context, args ...string) (*exec.Cmd, error) {
-	program, err := lookPath(container.Program, c.Environment)
-	if err != nil {
-		return nil, err
-	}
-	out := exec.CommandContext(ctx, program, args...)
-	out.Env, out.Dir, out.WaitDelay = c.Environment, "/", time.Second
-	out.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	return out, nil
-}
-
-// answer returns what a command of podman writes to standard output within a time.
-func (c *Container) answer(limit time.Duration, args ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	defer cancel()
-	question, err := c.command(ctx, args...)
-	if err != nil {
-		return nil, err
-	}
-	return question.Output()
-}
-
-// imageVariables are the environment variables of an image.
+// imageVariables are the environment variables of the image.
 type imageVariables struct {
 	list []string
 	err  error
 }
 
-// variables returns those of the image. A container also has some that podman's
-// configuration adds, such as proxies, which differ between machines.
-func (c *Container) variables() (v imageVariables) {
-	text, err := c.answer(containerStart, "image", "inspect", "--format", "{{json .Config.Env}}", c.Image)
-	if err == nil {
-		err = json.Unmarshal(text, &v.list)
+// unavailable returns why they are not known.
+func (v imageVariables) unavailable() error {
+	if v.err != nil {
+		return fmt.Errorf("%w: find the variables of the image: %w", ErrUnavailable, v.err)
 	}
-	if err != nil {
-		v.err = fmt.Errorf("%w: read the variables of image %s: %w", ErrUnavailable, c.Image, err)
-	}
-	return v
+	return nil
 }
 
 // usualPath is the PATH of a program in an image that has none.
@@ -301,22 +268,6 @@ func withImage(given, image []string) []string {
 	}
 	slices.Sort(out)
 	return out
-}
-
-// lookPath finds a program in the PATH of an environment.
-func lookPath(name string, environment []string) (string, error) {
-	for _, one := range environment {
-		list, ok := strings.CutPrefix(one, "PATH=")
-		if !ok {
-			continue
-		}
-		for _, directory := range filepath.SplitList(list) {
-			if path, err := exec.LookPath(filepath.Join(directory, name)); err == nil && filepath.IsAbs(path) {
-				return path, nil
-			}
-		}
-	}
-	return "", fmt.Errorf("there is no program %s", name)
 }
 
 // containerSetup is what the first process of a container gets to know.
@@ -348,7 +299,7 @@ func (e *engine) enter(ctx context.Context, c *controlDirectory, args []string, 
 		}
 	}()
 	image := <-e.variables
-	if err = image.err; err == nil {
+	if err = image.unavailable(); err == nil {
 		err = giveSetup(control.conn, e.setup(args, withImage(os.Environ(), image.list)), files)
 	}
 	if err != nil {
@@ -420,11 +371,7 @@ func (e *engine) accept(ctx context.Context, c *controlDirectory) (*net.UnixConn
 	default:
 		return nil, fmt.Errorf("%w: podman has started no container within %s: %s", ErrUnavailable, containerStart, e.said())
 	}
-	said := e.said()
-	if text := strings.ToLower(said); strings.Contains(text, "already in use") {
-		return nil, fmt.Errorf("%w: %w: %s", ErrUnavailable, errLeftOver, said)
-	}
-	return nil, fmt.Errorf("%w: %s", ErrUnavailable, said)
+	return nil, fmt.Errorf("%w: %s", ErrUnavailable, e.said())
 }
 
 // said returns the end of what podman has written to standard error.
@@ -492,31 +439,40 @@ func giveSetup(control *net.UnixConn, setup containerSetup, files [3]*os.File) e
 // ends all processes of the container.
 func (e *engine) signal(s syscall.Signal) { _ = unix.PidfdSendSignal(e.first, s, nil, 0) }
 
-// supervise ends the container when its first process has lost its control, or podman has
-// died, and ends podman if it does not end by itself after that.
+// end ends all processes of the container, and waits until they have ended.
+func (e *engine) end() {
+	e.signal(syscall.SIGKILL)
+	for deadline := time.Now().Add(killed); ; { // the first process ends after all others
+		_, err := unix.Poll([]unix.PollFd{{Fd: int32(e.first), Events: unix.POLLIN}}, int(max(0, time.Until(deadline).Milliseconds()))) //nolint:gosec // a descriptor is small
+		if !errors.Is(err, unix.EINTR) || time.Now().After(deadline) {
+			return
+		}
+	}
+}
+
+// supervise waits until the container has been removed. If podman has died, it ends and
+// removes the container itself. If podman takes long, it goes on with that by itself.
 func (e *engine) supervise(reported <-chan struct{}) {
 	defer close(e.watched)
-	clean := false
 	select {
 	case <-reported:
-		clean = true
+		e.await(containerEnd)
 	case <-e.gone:
-	}
-	e.signal(syscall.SIGKILL)
-	<-reported
-	if e.await(containerEnd); !clean {
+		e.signal(syscall.SIGKILL)
+		<-reported
 		_ = e.remove()
 	}
 }
 
-// await waits until podman has ended, and ends it after some time.
-func (e *engine) await(limit time.Duration) {
+// await waits until podman has ended, and reports whether it has.
+func (e *engine) await(limit time.Duration) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
 	case <-e.gone:
+		return true
 	case <-timer.C:
-		_ = e.command.Process.Kill()
+		return false
 	}
 }
 
@@ -530,7 +486,9 @@ func (e *engine) abandon(ctx context.Context, why error) error {
 	if e.first > 0 {
 		e.signal(syscall.SIGKILL)
 	}
-	e.await(limit)
+	if !e.await(limit) {
+		_ = e.command.Process.Kill()
+	}
 	_ = e.command.Wait()
 	if errors.Is(why, ErrUnavailable) {
 		why = e.explain(why)
@@ -539,23 +497,28 @@ func (e *engine) abandon(ctx context.Context, why error) error {
 	return errors.Join(why, e.close())
 }
 
-// explain adds that the image is missing, if it is.
+// explain adds that the image is missing, if podman says so.
 func (e *engine) explain(why error) error {
-	c := e.policy.Container
-	if _, err := c.answer(containerStart, "image", "inspect", "--format", "{{.Id}}", c.Image); err == nil {
+	c, ctx := e.policy.Container, context.Background()
+	if has, err := c.podman().HasImage(ctx, c.Image); has || err != nil {
 		return why
 	}
 	here := "there is none of that name here"
-	if text, err := c.answer(containerStart, "image", "inspect", "--format", "{{.Id}}", c.ImageName); err == nil {
-		here = "here that name means " + strings.TrimSpace(string(text))
+	if id, err := c.podman().ImageID(ctx, c.ImageName); err == nil {
+		here = "here that name means " + id
 	}
 	return fmt.Errorf("%w: podman has no image %s, which the run recorded for agent.image %s; %s: give this machine the same image", ErrUnavailable, c.Image, c.ImageName, here)
 }
 
 // remove removes the container, if it is still there.
 func (e *engine) remove() error {
-	_, err := e.policy.Container.answer(containerEnd, "rm", "--force", "--volumes", container.Name(e.policy.Home))
-	return err
+	name, err := container.Name(e.policy.Home)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), containerEnd)
+	defer cancel()
+	return e.policy.Container.podman().Remove(ctx, name)
 }
 
 func (e *engine) close() error {
@@ -567,7 +530,7 @@ func (e *engine) close() error {
 }
 
 // CheckContainer starts a container with nothing in it and returns why that does not work,
-// if so. Package process starts the others.
+// if so, or why ctx has ended. Package process starts the others.
 func CheckContainer(ctx context.Context, c Container) error {
 	home, err := os.MkdirTemp("", "fulgurite-check-")
 	if err != nil {
@@ -593,7 +556,7 @@ func CheckContainer(ctx context.Context, c Container) error {
 		return err
 	}
 	defer control.close()
-	e, err := control.start(p, program)
+	e, err := control.start(ctx, p, program)
 	if err != nil {
 		return err
 	}
@@ -609,8 +572,11 @@ func (e *engine) check(ctx context.Context, c *controlDirectory, files [3]*os.Fi
 		return err
 	}
 	defer control.conn.Close()
-	if image := <-e.variables; image.err != nil {
-		return image.err
+	dontEnd := context.AfterFunc(ctx, func() { _ = control.conn.SetReadDeadline(time.Unix(1, 0)) })
+	defer dontEnd()
+	image := <-e.variables
+	if err := image.unavailable(); err != nil {
+		return err
 	}
 	if err := giveSetup(control.conn, e.setup(nil, nil), files); err != nil {
 		return err

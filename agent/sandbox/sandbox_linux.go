@@ -154,6 +154,11 @@ func listenersOf(files []*os.File) ([]net.Listener, error) {
 // report reads how the program ended.
 func (s *Sandbox) report() {
 	defer close(s.reported)
+	defer func() {
+		if s.engine != nil {
+			s.engine.end()
+		}
+	}()
 	for {
 		m, _, err := receive(s.control)
 		if err != nil {
@@ -180,7 +185,7 @@ func (s *Sandbox) Send(signal syscall.Signal) {
 	_ = syscall.Kill(-s.Pid, signal)
 }
 
-// Over is closed when the first process has ended.
+// Over is closed when the first process has ended. Nothing of a container runs then any more.
 func (s *Sandbox) Over() <-chan struct{} { return s.reported }
 
 // Signal returns the signal that ended the program, 0 if it ended by itself. A container

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/fulgurite/fulgurite/agent/container"
+	"github.com/fulgurite/fulgurite/internal/wait"
 )
 
 // Required is the variable that makes it an error if a test can't start containers.
@@ -138,6 +139,17 @@ func (i Image) Create(t *testing.T, options ...string) (id string) {
 func (i Image) Containers(t *testing.T) int {
 	t.Helper()
 	return len(strings.Fields(i.Run(t, "ps", "--all", "--quiet", "--filter", "ancestor="+i.ID)))
+}
+
+// RequireNone waits until the image has no container, running or not. Podman may go on
+// removing a container after its attempt has ended.
+func (i Image) RequireNone(t *testing.T) {
+	t.Helper()
+	for deadline := time.Now().Add(Limit); i.Containers(t) > 0; {
+		if time.Now().After(deadline) || !wait.For(t.Context(), 50*time.Millisecond) {
+			t.Fatalf("image %s still has containers after %s", i.Name, Limit)
+		}
+	}
 }
 
 // Labelled returns the number of containers with a label, running or not.
