@@ -3,7 +3,7 @@ package fleet
 import (
 	"context"
 	"errors"
-	"sync"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 
@@ -14,7 +14,8 @@ import (
 )
 
 // FindContainer returns the ID of an agent's image on this machine. It returns *spec.Faults
-// if podman can't run the containers of agents here, or has no such image.
+// if podman can't run the containers of agents here, or has no such image. After another
+// error it may be tried again.
 func FindContainer(ctx context.Context, a spec.Agent) (image string, err error) {
 	podman, err := container.Find(ctx)
 	if err == nil {
@@ -34,29 +35,26 @@ func FindContainer(ctx context.Context, a spec.Agent) (image string, err error) 
 type Containers struct {
 	Log *zap.Logger
 
-	mutex   sync.Mutex
-	removed bool
+	begun atomic.Bool
 }
 
-// removeAbandoned removes them if this process has not done so yet.
+// removeAbandoned removes them if this process has not tried that yet. It is tried once,
+// and other attempts don't wait for it, since podman may take minutes to fail.
 func (c *Containers) removeAbandoned(ctx context.Context) {
-	c.mutex.Lock()
-	defer c.mutex.Unlock()
-	if c.removed {
+	if c.begun.Swap(true) {
 		return
 	}
+	var attempts []string
 	podman, err := container.Find(ctx)
-	if err != nil {
-		return // the attempt says why
+	if err == nil {
+		attempts, err = podman.RemoveAbandoned(ctx, process.InUse)
 	}
-	attempts, err := podman.RemoveAbandoned(ctx, process.InUse)
 	if len(attempts) > 0 {
 		c.Log.Info("removed containers that a killed worker had left", zap.Strings("attempts", attempts))
 	}
-	if err != nil && ctx.Err() == nil {
-		c.Log.Warn("containers of attempts may be left", zap.Error(err))
+	if err != nil {
+		c.Log.Warn("containers that a killed worker had left may still be there: the next start of this worker tries again to remove them", zap.Error(err))
 	}
-	c.removed = err == nil
 }
 
 // containedLauncher launches agents in containers.
