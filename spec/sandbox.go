@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +28,8 @@ const (
 const maxNetwork = 64
 
 // Isolation says what isolates the agent of a run, by the spec that the run has recorded:
-// SandboxProcess, SandboxContainer and the image, or SandboxNone and the reason. An agent that is not a command runs elsewhere. For it, both are empty.
+// SandboxProcess, SandboxContainer and the image, or SandboxNone and the reason. An agent
+// that is not a command runs elsewhere. For it, both are empty.
 func (a Agent) Isolation() (isolation, reason string) {
 	switch {
 	case len(a.Command) == 0:
@@ -185,6 +187,10 @@ func (a Agent) checkSandbox(f *Faults) {
 	f.number("agent.limits.cpu_seconds", a.Limits.CPUSeconds, bounds.Between(0, 7*24*3600))
 }
 
+// imageName is how an image is called: [host[:port]/]name[/name...][:tag][@digest], or an ID.
+// To podman, another text is a fault like those that pass.
+var imageName = regexp.MustCompile(`^([a-zA-Z0-9][a-zA-Z0-9.-]*(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*(:[a-zA-Z0-9_][a-zA-Z0-9_.-]*)?(@sha256:[0-9a-f]{64})?$`)
+
 // checkContainer checks the keys of agents in containers.
 func (a Agent) checkContainer(f *Faults) {
 	if a.Sandbox != SandboxContainer {
@@ -196,7 +202,7 @@ func (a Agent) checkContainer(f *Faults) {
 	switch {
 	case a.Image == "":
 		f.add("agent.image", "give the name of an image, such as localhost/agent:1", "missing, and with agent.sandbox: container the agent runs in one")
-	case strings.ContainsAny(a.Image, " \t\r\n\x00") || strings.HasPrefix(a.Image, "-"):
+	case !imageName.MatchString(a.Image):
 		f.add("agent.image", "give the name of an image, such as localhost/agent:1", "%q names no image", a.Image)
 	}
 	if a.ImageID != "" && !sha256Digest.MatchString(a.ImageID) {
