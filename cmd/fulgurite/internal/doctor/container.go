@@ -27,7 +27,9 @@ func findContainer(a spec.Agent) func(context.Context) []Finding {
 		podman, err := container.Find(ctx)
 		if err != nil {
 			f.Text = fmt.Sprintf("no attempt with agent.sandbox: container runs here: %v", err)
-			f.Fix = []string{"install podman and crun or runc, and start the worker as root"}
+			if errors.Is(err, container.ErrUnavailable) {
+				f.Fix = []string{"install podman and crun or runc, and start the worker as root"}
+			}
 			return []Finding{f}
 		}
 		facts := Container{Version: podman.Version}

@@ -60,6 +60,8 @@ func Output(ctx context.Context, name string, args ...string) (string, error) {
 	return output(ctx, name, args...)
 }
 
+func FindContainer(ctx context.Context, a spec.Agent) []Finding { return findContainer(a)(ctx) }
+
 // FindAll makes probes of the functions and runs them.
 func FindAll(ctx context.Context, limit time.Duration, finds ...func(context.Context) []Finding) []Finding {
 	var probes []probe
