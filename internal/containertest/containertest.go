@@ -104,6 +104,12 @@ func build(t *testing.T, podman container.Podman, program string) Image {
 			_, err = files.Write(text)
 		}
 		if err == nil {
+			err = files.WriteHeader(&tar.Header{Name: "image", Mode: 0o644, Size: int64(len(name))})
+		}
+		if err == nil {
+			_, err = io.WriteString(files, name) // podman can't look at an image while another one of the same files is made
+		}
+		if err == nil {
 			err = files.Close()
 		}
 		_ = writing.CloseWithError(err)
