@@ -130,3 +130,20 @@ func TestARunRecordsTheImageThatItsNameMeansAtFirst(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, plain, left, "an agent in no container has no image")
 }
+
+func TestOnlyWhatPodmanReadsNamesAnImage(t *testing.T) {
+	t.Parallel()
+	s := commandSpec()
+	s.Agent.Sandbox = spec.SandboxContainer
+	for _, name := range []string{
+		"agent", "localhost/agent:1", "registry.example:5000/a_b/c--d:V1.2", "127.0.0.1:5000/agent", "docker.io/library/python@" + anImage, "agent:1@" + anImage,
+		anImage, "0123456789ab", "Registry.example/agent",
+	} {
+		s.Agent.Image = name
+		require.NoError(t, s.WithDefaults().Validate(), name)
+	}
+	for _, name := range []string{"Agent", "agent::1", "agent:", "a//b", "/agent", "agent/", "a b", "agent:1:2", "agent@latest", "-agent", "agent.", "agent\n", "https://registry.example/agent"} {
+		s.Agent.Image = name
+		require.ErrorContains(t, s.WithDefaults().Validate(), "names no image", "%q", name)
+	}
+}
