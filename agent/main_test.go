@@ -132,7 +132,7 @@ func play(role []string) {
 		<-asked // it goes on when nobody is connected any more
 		must(conn.Close())
 	case "work":
-		for { //nolint:staticcheck,revive // it uses a processor
+		for { //nolint:staticcheck // it uses a processor
 		}
 	case "peek":
 		playPeek(role[1])

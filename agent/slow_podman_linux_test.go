@@ -26,16 +26,16 @@ import (
 // process and that it waits in files with the suffixes "pid" and "waits".
 func slowPodman(t *testing.T, before bool) (prefix string) {
 	t.Helper()
-	real, err := exec.LookPath(container.Program)
+	podman, err := exec.LookPath(container.Program)
 	require.NoError(t, err)
 	directory := t.TempDir()
 	prefix = filepath.Join(directory, "podman.")
 	wait := fmt.Sprintf("echo $$ >%[1]spid\n>%[1]swaits\nwhile [ -e %[1]spid ] && [ ! -e %[1]sgo ]; do sleep 0.1; done\n", prefix)
-	script := "#!/bin/sh\n[ \"$1\" = run ] || exec " + real + " \"$@\"\n"
+	script := "#!/bin/sh\n[ \"$1\" = run ] || exec " + podman + " \"$@\"\n"
 	if before {
-		script += wait + "exec " + real + " \"$@\"\n"
+		script += wait + "exec " + podman + " \"$@\"\n"
 	} else {
-		script += real + " \"$@\"\ncode=$?\n" + wait + "exit $code\n"
+		script += podman + " \"$@\"\ncode=$?\n" + wait + "exit $code\n"
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(directory, container.Program), []byte(script), 0o700)) //nolint:gosec // a program
 	t.Setenv("PATH", directory+":"+os.Getenv("PATH"))
