@@ -3,18 +3,22 @@ package process
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// usageBelow returns what the descendants of root take. It stops at a process with which
-// there are more than maxProcesses, unless that is 0. Processes that end meanwhile count
+// usageBelow returns what the descendants of root take. root is a shim or the first process of
+// a sandbox, whose main thread starts and adopts all its children. It stops at a process with
+// which there are more than maxProcesses, unless that is 0. Processes that end meanwhile count
 // nothing.
 func usageBelow(root, maxProcesses int) usage {
 	u := usage{cpu: readStat(root).cpu} // of root as well: it has waited for processes that ended
 	type family struct{ pid, threads int }
-	for queue := []family{{root, 0}}; len(queue) > 0; queue = queue[1:] {
+	for queue := []family{{root, 1}}; len(queue) > 0; queue = queue[1:] {
 		for _, child := range children(queue[0].pid, queue[0].threads) {
 			s := readStat(child)
 			u.processes += s.threads
@@ -53,8 +57,8 @@ const tick = time.Second / 100
 // readStat reads /proc/pid/stat: "pid (name) state ppid …", where the name may hold
 // anything (https://docs.kernel.org/filesystems/proc.html).
 func readStat(pid int) stat {
-	text, err := os.ReadFile(procOf(pid) + "/stat")
-	if err != nil {
+	text := read(procOf(pid) + "/stat")
+	if text == nil {
 		return stat{}
 	}
 	fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:]) // state is the first
@@ -105,11 +109,7 @@ func children(pid, threads int) []int {
 
 // readIDs appends the numbers in a file, none if it is gone.
 func readIDs(ids []int, name string) []int {
-	list, err := os.ReadFile(name)
-	if err != nil {
-		return ids
-	}
-	for field := range bytes.FieldsSeq(list) {
+	for field := range bytes.FieldsSeq(read(name)) {
 		if id, err := strconv.Atoi(string(field)); err == nil {
 			ids = append(ids, id)
 		}
@@ -131,6 +131,27 @@ func childrenAmongAll(parent int) []int {
 		}
 	}
 	return all
+}
+
+// read returns what a file of /proc has, nil if it is gone. Package os would make seven more
+// system calls for each, to find out whether it can wait for the file.
+func read(name string) []byte {
+	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = unix.Close(fd) }() // it was only read
+	text := make([]byte, 0, 1024)
+	for {
+		n, err := unix.Read(fd, text[len(text):cap(text)])
+		if err != nil {
+			return nil
+		}
+		if n == 0 {
+			return text
+		}
+		text = slices.Grow(text[:len(text)+n], 512)
+	}
 }
 
 // proportionalSet returns a process's share of its resident pages ("Pss: 123 kB"): what n
