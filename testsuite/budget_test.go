@@ -16,6 +16,7 @@ import (
 
 func TestARunEndsWithItsBudgetAndGoesOnWithALargerOne(t *testing.T) {
 	t.Parallel()
+	skipShort(t, "other runs use the same goroutines")
 	ctx := t.Context()
 	st := sharedStack(t)
 	s := deciding(1, 4)
@@ -51,6 +52,7 @@ func TestARunEndsWithItsBudgetAndGoesOnWithALargerOne(t *testing.T) {
 
 func TestASearchEndsWithItsBudget(t *testing.T) {
 	t.Parallel()
+	skipShort(t, "other runs use the same goroutines")
 	ctx := t.Context()
 	st := sharedStack(t)
 	var asked atomic.Int64

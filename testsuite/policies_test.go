@@ -218,6 +218,7 @@ func requireResets(t *testing.T, name string, s spec.Spec, before ...string) {
 
 func TestAFrozenPolicyStaysAsItBegan(t *testing.T) {
 	t.Parallel()
+	skipShort(t, "other runs use the same goroutines")
 	ctx := t.Context()
 	st := sharedStack(t)
 	s := paired(0, 2)
@@ -309,6 +310,7 @@ func alone(steps int) spec.Spec {
 
 func TestEachPolicyIsPromotedAlone(t *testing.T) {
 	t.Parallel()
+	skipShort(t, "other runs use the same goroutines")
 	ctx := t.Context()
 	st := sharedStack(t)
 	got := mustTrain(ctx, t, st, "pair-alone", alone(3))

@@ -37,6 +37,7 @@ func approved(ctx context.Context, t *testing.T, st *stack.Stack, name string) w
 
 func TestARunResetWhileAnApprovalWaitsIsDecidedOnOnce(t *testing.T) {
 	t.Parallel()
+	skipShort(t, "other runs use the same goroutines")
 	ctx := t.Context()
 	st := sharedStack(t)
 	s := deciding(0, 2)

@@ -94,6 +94,7 @@ func TestAFailedRunThatIsRetriedEndsInTheSameWeights(t *testing.T) {
 // A step that diverged repeats itself with the same numbers, so it goes on with others.
 func TestARunThatDivergedGoesOnWithOtherNumbers(t *testing.T) {
 	t.Parallel()
+	skipShort(t, "other runs use the same goroutines")
 	ctx := t.Context()
 	st := sharedStack(t)
 	s := deciding(1, 3)
@@ -139,6 +140,7 @@ func TestARunThatDivergedGoesOnWithOtherNumbers(t *testing.T) {
 // weights of a run that had as many from the start.
 func TestARunThatHasEndedGoesOnForMoreSteps(t *testing.T) {
 	t.Parallel()
+	skipShort(t, "other runs use the same goroutines")
 	ctx := t.Context()
 	dir := t.TempDir()
 	st := start(ctx, t, dir)
@@ -205,6 +207,7 @@ func TestARunThatFailsInItsPreparationIsRetried(t *testing.T) {
 
 func TestATerminatedRunIsClosedAndGoesOnWhenRetried(t *testing.T) {
 	t.Parallel()
+	skipShort(t, "other runs use the same goroutines")
 	ctx := t.Context()
 	g := newGated(2)
 	st, err := stack.Start(ctx, stack.Options{

@@ -53,6 +53,7 @@ func critical(lag, steps int) spec.Spec {
 
 func TestEqualRunsWithACriticEndInTheSameBits(t *testing.T) {
 	t.Parallel()
+	skipShort(t, "other runs use the same goroutines")
 	ctx := t.Context()
 	st := sharedStack(t)
 	names := []string{"critic-0", "critic-1"}

@@ -94,6 +94,7 @@ func TestRunsWithDynamicSamplingEndInTheSameBits(t *testing.T) {
 // A judge never gives the same answer twice, but equal runs must get the same judgments.
 func TestEqualRunsWithAJudgeEndInTheSameBits(t *testing.T) {
 	t.Parallel()
+	skipShort(t, "other runs use the same goroutines")
 	ctx := t.Context()
 	st := sharedStack(t)
 	url, judge := randomJudge(t)

@@ -89,6 +89,7 @@ func trainStopped(ctx context.Context, t *testing.T, run string, stop func(ctx c
 
 func TestChildrenThatWereTerminatedAreStartedAgainAndTheWeightsAreTheSame(t *testing.T) {
 	t.Parallel()
+	skipShort(t, "other runs use the same goroutines")
 	ctx := t.Context()
 	want := mustTrain(ctx, t, sharedStack(t), "not-stopped", small(2))
 

@@ -28,6 +28,8 @@ import (
 // ErrNotRetried is wrapped when a run can't go on, with the reason.
 var ErrNotRetried = errors.New("it can't go on")
 
+var errNoWorkflow = fmt.Errorf("%w: its workflow is no longer in Temporal; start its spec under another name", ErrNotRetried)
+
 // errEnded says why a run whose workflow completed can't go on.
 func errEnded(run record.Run) error {
 	if searches(run) {
@@ -74,7 +76,7 @@ func (r Retrier) Retry(ctx context.Context, run record.Run, reason string) (exec
 		return "", fmt.Errorf("ask Temporal about run %s: %w", run.Name, err)
 	}
 	if d == nil {
-		return "", fmt.Errorf("%w: its workflow is no longer in Temporal; start its spec under another name", ErrNotRetried)
+		return "", errNoWorkflow
 	}
 	switch status := d.WorkflowExecutionInfo.Status; status {
 	case enums.WORKFLOW_EXECUTION_STATUS_RUNNING, enums.WORKFLOW_EXECUTION_STATUS_PAUSED:
@@ -83,6 +85,10 @@ func (r Retrier) Retry(ctx context.Context, run record.Run, reason string) (exec
 		return "", errEnded(run)
 	}
 	events, err := historyOf(ctx, r.Client, d)
+	var gone *serviceerror.NotFound
+	if errors.As(err, &gone) { // it is being deleted
+		return "", errNoWorkflow
+	}
 	if err != nil {
 		return "", fmt.Errorf("read the history of run %s: %w", run.Name, err)
 	}

@@ -133,12 +133,12 @@ func (b *bench) write() (string, error) {
 	for i := range b.rollouts / samples {
 		fmt.Fprintf(&tasks, `{"id": "%d", "input": "task %d", "answer": "done"}`+"\n", i, i)
 	}
-	spec := fmt.Sprintf(`agent: {command: [/bin/sh, -c, "echo $$ >>started; sleep %g; echo done"], sandbox: %s, directory: %q}
+	spec := fmt.Sprintf(`agent: {command: [/bin/sh, -c, "echo $$ >>started; sleep %g; echo done"], sandbox: %s, directory: %q, limits: {seconds: %g}}
 tasks: {gate: %q}
 grader: {type: exact}
 sampling: {server: {type: openai, urls: ["http://127.0.0.1:9"], model: none}}
 evaluation: {samples: %d}
-`, b.sleep.Seconds(), b.sandbox, filepath.Join(b.dir, "work"), filepath.Join(b.dir, "tasks.jsonl"), samples)
+`, b.sleep.Seconds(), b.sandbox, filepath.Join(b.dir, "work"), (b.sleep + time.Hour).Seconds(), filepath.Join(b.dir, "tasks.jsonl"), samples)
 	if b.sandbox != "none" {
 		spec = strings.Replace(spec, "echo $$ >>started; ", "", 1) // the directory can't be written there
 	}
