@@ -156,12 +156,12 @@ func (f *Fleet) startWorkers(ctx context.Context) error {
 		GPU:      {"gpu"},
 	}
 	roles := []Role{Sampler, Gateway, GPU}
+	ports, err := freePorts(3) // at once, so that no two are the same
+	if err != nil {
+		return err
+	}
 	if f.options.Serve != "" {
 		roles = []Role{Sampler, Gateway, Gateway2, GPU}
-		ports, err := freePorts(2)
-		if err != nil {
-			return err
-		}
 		for i, role := range []Role{Gateway, Gateway2} {
 			address := net.JoinHostPort("127.0.0.1", ports[i])
 			commands[role] = append(commands[role], "--listen", address)
@@ -174,12 +174,9 @@ func (f *Fleet) startWorkers(ctx context.Context) error {
 		roles = append(roles, role)
 	}
 	if f.options.Page {
-		ports, err := freePorts(1)
-		if err != nil {
-			return err
-		}
-		f.Page = "http://" + net.JoinHostPort("127.0.0.1", ports[0])
-		commands[Page] = []string{"page", "--listen", net.JoinHostPort("127.0.0.1", ports[0])}
+		address := net.JoinHostPort("127.0.0.1", ports[2])
+		f.Page = "http://" + address
+		commands[Page] = []string{"page", "--listen", address}
 		roles = append(roles, Page)
 	}
 	for _, role := range roles {
