@@ -86,7 +86,7 @@ func (i info) lacks() string {
 	case i.Host.Security.Rootless:
 		return "podman does not run as root, and then nothing bounds the processes of a container: start the worker as root"
 	case i.Host.Runtime.Path == "":
-		return "podman has no OCI runtime: install crun or runc"
+		return "podman has no OCI runtime: install runc"
 	case !i.Host.Security.Seccomp:
 		return "podman filters no system calls here: install a podman with seccomp"
 	}

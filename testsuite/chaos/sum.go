@@ -57,7 +57,7 @@ func printSum(files []string, w io.Writer) error {
 	} {
 		fmt.Fprintf(w, "| %s | %v |\n", row.name, row.figure)
 	}
-	fmt.Fprintf(w, "\n| process | kills | hangs | median seconds to the next progress, of executions | longest |\n| --- | ---: | ---: | ---: | ---: |\n")
+	fmt.Fprintf(w, "\n| process | kills | hangs | seconds to the next progress: median of the medians of the executions | longest |\n| --- | ---: | ---: | ---: | ---: |\n")
 	for _, role := range roleOrder {
 		one, ok := sum.ByRole[role]
 		if !ok {

@@ -28,7 +28,7 @@ func findContainer(a spec.Agent) func(context.Context) []Finding {
 		if err != nil {
 			f.Text = fmt.Sprintf("no attempt with agent.sandbox: container runs here: %v", err)
 			if errors.Is(err, container.ErrUnavailable) {
-				f.Fix = []string{"install podman and crun or runc, and start the worker as root"}
+				f.Fix = []string{"install podman and runc, and start the worker as root"}
 			}
 			return []Finding{f}
 		}
