@@ -15,7 +15,6 @@ import (
 const (
 	firstRows      = 16                    // of the first transaction
 	maxRows        = 4096                  // of any transaction
-	rowsAtOnce     = 16                    // of one statement of SQLite, after which the time is checked
 	removalTarget  = 20 * time.Millisecond // of a transaction with its commit
 	removalTooLong = 30 * time.Millisecond // from here on the next transaction is smaller
 	minPause       = 5 * time.Millisecond  // between two transactions
@@ -30,39 +29,15 @@ func (s *Store) removeRows(ctx context.Context, table, where string, args ...any
 // for which a condition holds, in transactions of about 20 ms. Between two of them it waits as
 // long as the last one took. The condition must not hold for a row any more once it is changed.
 func (s *Store) changeRows(ctx context.Context, change, table, where string, args ...any) error {
-	limit := fmt.Sprintf("$%d", len(args)+1)
-	bySQLite := change + ` WHERE rowid IN (SELECT rowid FROM ` + table + ` WHERE ` + where + ` LIMIT ` + limit + `)`
-	byPostgres := change + ` WHERE ctid = ANY (ARRAY(SELECT ctid FROM ` + table + ` WHERE ` + where + ` LIMIT ` + limit + `))`
+	some := s.changeInPostgres
+	if !s.postgres {
+		some = s.changeInSQLite
+	}
 	for rows := firstRows; ; {
-		var changed int
-		var ended bool
-		var began time.Time
-		err := s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error { // the tombstone is repeated until it ends
-			changed, began = 0, time.Now()
-			if t.ForUpdate != "" { // others need none of the rows that are locked
-				n, err := t.Exec(byPostgres, append(slices.Clone(args), rows)...)
-				changed, ended = int(n), n < int64(rows)
-				return err
-			}
-			// Only SQLite leaves the bytes of removed rows in its file otherwise.
-			if _, err := t.Exec("PRAGMA secure_delete = ON"); err != nil {
-				return err
-			}
-			// The commit takes about as long as the statements.
-			for ended = false; !ended && changed < rows && (changed == 0 || time.Since(began) < removalTarget/2); {
-				some := min(rowsAtOnce, rows-changed)
-				n, err := t.Exec(bySQLite, append(slices.Clone(args), some)...)
-				if err != nil {
-					return err
-				}
-				changed, ended = changed+int(n), n < int64(some)
-			}
-			return nil
-		})
+		changed, took, ended, err := some(ctx, change, table, where, args, rows)
 		if err != nil || ended {
 			return err
 		}
-		took := time.Since(began)
 		rows = nextRows(rows, changed, took)
 		s.db.Settle(ctx)
 		pause := time.NewTimer(max(minPause, took)) // so that others that wait for SQLite's lock get it
@@ -75,13 +50,63 @@ func (s *Store) changeRows(ctx context.Context, change, table, where string, arg
 	}
 }
 
+// changeInPostgres changes some rows in a transaction, at most limit. ended says that there are
+// no more. Others need none of the rows that are locked.
+func (s *Store) changeInPostgres(ctx context.Context, change, table, where string, args []any, limit int) (changed int, took time.Duration, ended bool, err error) {
+	query := change + ` WHERE ctid = ANY (ARRAY(SELECT ctid FROM ` + table + ` WHERE ` + where + ` LIMIT ` + fmt.Sprintf("$%d", len(args)+1) + `))`
+	var began time.Time
+	err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error { // the tombstone is repeated until it ends
+		began = time.Now()
+		n, err := t.Exec(query, append(slices.Clone(args), limit)...)
+		changed = int(n)
+		return err
+	})
+	return changed, time.Since(began), changed < limit, err
+}
+
+// changeInSQLite does the same. Others wait for the transaction, so rows are looked for before
+// it: that may take long where no index has what the condition asks for. In the transaction,
+// each row is found by its number, and its condition is asked again.
+func (s *Store) changeInSQLite(ctx context.Context, change, table, where string, args []any, limit int) (changed int, took time.Duration, ended bool, err error) {
+	last := fmt.Sprintf("$%d", len(args)+1)
+	rows, err := database.List(ctx, s.db.Read(), database.Scalar[int64], `SELECT rowid FROM `+table+` WHERE `+where+` LIMIT `+last, append(slices.Clone(args), limit)...)
+	if err != nil || len(rows) == 0 {
+		return 0, 0, true, err
+	}
+	query := change + ` WHERE rowid = ` + last + ` AND (` + where + `)`
+	values := append(slices.Clone(args), int64(0))
+	var began time.Time
+	err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error { // the tombstone is repeated until it ends
+		changed, began = 0, time.Now()
+		// Only SQLite leaves the bytes of removed rows in its file otherwise.
+		if _, err := t.Exec("PRAGMA secure_delete = ON"); err != nil {
+			return err
+		}
+		for i, row := range rows {
+			if i > 0 && time.Since(began) >= removalTarget/2 { // the commit takes about as long as the statements
+				break
+			}
+			values[len(args)] = row
+			n, err := t.Exec(query, values...)
+			if err != nil {
+				return err
+			}
+			changed += int(n)
+		}
+		return nil
+	})
+	return changed, time.Since(began), false, err
+}
+
 // nextRows returns the limit of a removal's next transaction, after one with a limit of rows
-// that changed some and took some time.
+// that changed some and took some time. One that changed fewer than its limit ended by its time.
 func nextRows(rows, changed int, took time.Duration) int {
 	switch {
 	case took > removalTooLong:
 		return max(1, min(rows/2, int(int64(changed)*int64(removalTarget)/int64(took))))
-	case took < removalTarget/2 && changed == rows:
+	case changed < rows:
+		return min(rows, max(firstRows, 2*changed))
+	case took < removalTarget/2:
 		return min(maxRows, 2*rows)
 	}
 	return rows
