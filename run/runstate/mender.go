@@ -202,33 +202,42 @@ func (m Mender) rewind(ctx context.Context, open []*common.WorkflowExecution, ru
 		}
 	}
 	for _, w := range open {
-		d, err := m.Client.DescribeWorkflowExecution(ctx, w.WorkflowId, w.RunId)
+		done, err := m.rewindOne(ctx, w)
 		var gone *serviceerror.NotFound
-		if errors.As(err, &gone) {
+		if errors.As(err, &gone) { // it was deleted, or is being deleted
 			continue
 		}
 		if err != nil {
-			return rewound, fmt.Errorf("describe workflow %s: %w", w.WorkflowId, err)
+			return rewound, err
 		}
-		if d.WorkflowExecutionInfo.ParentExecution != nil || d.WorkflowExecutionInfo.TaskQueue != workflows.QueueTraining {
-			continue
-		}
-		events, err := historyOf(ctx, m.Client, d)
-		if err != nil {
-			return rewound, fmt.Errorf("read the history of workflow %s: %w", w.WorkflowId, err)
-		}
-		for _, e := range events {
-			if e.EventType != enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
-				continue
-			}
-			if _, err := rewind(ctx, m.Client, m.Namespace, d, e.EventId, "the record is from an earlier time than this history"); err != nil {
-				return rewound, err
-			}
+		if done {
 			rewound = append(rewound, w.WorkflowId)
-			break
 		}
 	}
 	return rewound, nil
+}
+
+// rewindOne resets a workflow to its beginning and reports true, or leaves another's child and a
+// workflow that has not begun alone.
+func (m Mender) rewindOne(ctx context.Context, w *common.WorkflowExecution) (bool, error) {
+	d, err := m.Client.DescribeWorkflowExecution(ctx, w.WorkflowId, w.RunId)
+	if err != nil {
+		return false, fmt.Errorf("describe workflow %s: %w", w.WorkflowId, err)
+	}
+	if d.WorkflowExecutionInfo.ParentExecution != nil || d.WorkflowExecutionInfo.TaskQueue != workflows.QueueTraining {
+		return false, nil
+	}
+	events, err := historyOf(ctx, m.Client, d)
+	if err != nil {
+		return false, fmt.Errorf("read the history of workflow %s: %w", w.WorkflowId, err)
+	}
+	for _, e := range events {
+		if e.EventType == enums.EVENT_TYPE_WORKFLOW_TASK_COMPLETED {
+			_, err := rewind(ctx, m.Client, m.Namespace, d, e.EventId, "the record is from an earlier time than this history")
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // Restart starts again the workflow of each run that is under way by the record and that
