@@ -67,6 +67,9 @@ func checkFiles(blobs, manifest string) (int, error) {
 	if err := json.Unmarshal(text, &m); err != nil {
 		return 0, fmt.Errorf("manifest %s: %w", manifest, err)
 	}
+	if len(m.Files) == 0 {
+		return 0, fmt.Errorf("manifest %s names no files", manifest)
+	}
 	for name, file := range m.Files {
 		if _, err := readBlob(blobs, file.Digest); err != nil {
 			return 0, fmt.Errorf("%s, %s: %w", name, file.Digest, err)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -68,6 +69,13 @@ func TestMissingFilesOfVersionsThatRunsNeedAreFound(t *testing.T) {
 			require.Contains(t, missing.Wrong[0], "version 2 of main of run chaos")
 			require.NoError(t, os.WriteFile(weights[2], []byte("weights 3"), 0o600))
 			require.Contains(t, files().Wrong[0], "its content is not what its name says")
+			none, err := blobs.Put(t.Context(), []byte(`{}`))
+			require.NoError(t, err)
+			_, _, err = s.PutVersion(t.Context(), model.Version{
+				VersionID: model.VersionID{Run: "chaos", Policy: model.DefaultPolicy, Number: 3}, Parent: 2, Manifest: none, Weights: none,
+			})
+			require.NoError(t, err)
+			require.Contains(t, strings.Join(files().Wrong, "\n"), "names no files")
 		})
 	}
 }
