@@ -155,7 +155,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.dir, "dir", "", "directory of all state, kept afterwards (default: a temporary one, removed unless something is wrong)")
 	f.StringVar(&o.roles, "roles", "", "whom to kill, separated by commas (default: everybody)")
 	with := f.String("with", "", "further processes to run and kill, separated by commas: page, which is read all the time, and pruner, which prunes the runs that have ended again and again")
-	chosen := f.String("scenarios", "", "scenarios of the runs, in turn, separated by commas (default: plain,judge,lag,critic; there are policies, lora, band, stages, traffic and experiment, too, and prompts, which are gepa and apo)")
+	chosen := f.String("scenarios", "", "scenarios of the runs, in turn, separated by commas (default: plain,judge,lag,critic; there are policies, lora, band, stages, traffic, experiment and phases, too, and prompts, which are gepa and apo)")
 	f.BoolVar(&o.detect, "detect", true, "measure first how long it takes until a hang is noticed")
 	f.BoolVar(&o.expectFailure, "expect-failure", false, "succeed only if recorded calls were sampled again and nothing else is wrong")
 	f.DurationVar(&o.limit, "limit", time.Hour, "how long everything may take")
@@ -309,7 +309,9 @@ func (s *suite) startRun(ctx context.Context, name string, c scenario, judgedAs 
 	switch {
 	case c.search != "":
 		training, err = searchSpec(c, name, s.options)
-		workflow = "PromptWorkflow"
+		if workflow = "PromptWorkflow"; c.phases {
+			workflow = "PhasesWorkflow"
+		}
 	case c.traffic:
 		training, err = trafficSpec(c, s.options)
 	}
@@ -320,7 +322,7 @@ func (s *suite) startRun(ctx context.Context, name string, c scenario, judgedAs 
 	if err != nil {
 		return fmt.Errorf("encode spec: %w", err)
 	}
-	s.newest.Store(name)
+	s.newest.Store(c.runs(name)[0])
 	return s.retry(ctx, "start run "+name, func(ctx context.Context) error {
 		_, err := s.temporal.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 			ID: name, TaskQueue: workflows.QueueTraining, WorkflowIDConflictPolicy: enums.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,

@@ -225,6 +225,9 @@ func searchSpec(c scenario, run string, o options) (spec.Spec, error) {
 			Reflector: spec.Reflector{Type: spec.ReflectorOpenAI, URL: o.search + "/reflector/v1", Model: run},
 		},
 	}
+	if c.phases {
+		s.Phases = []spec.Phase{{Type: spec.PhasePrompts, Budget: &spec.PhaseBudget{Validation: 70}}, {Type: spec.PhasePrompts}}
+	}
 	if c.search == spec.AlgorithmAPO {
 		s.Optimizer.APO = &spec.APO{Beam: 2, Branch: 2, Rounds: 4, GradientBatch: 3, ValidationBatch: 6}
 	}
@@ -254,9 +257,9 @@ func (s *suite) searchFaults() int {
 	return n
 }
 
-// searchEvidence collects everything about a search. before are the faults of workers
-// before the run.
-func (s *suite) searchEvidence(ctx context.Context, name string, before int) (checker.SearchEvidence, error) {
+// searchEvidence collects everything about a search, of which servers know the name model.
+// before are the faults of workers before the run.
+func (s *suite) searchEvidence(ctx context.Context, name, model string, before int) (checker.SearchEvidence, error) {
 	e := checker.SearchEvidence{
 		GatewayHangs: s.faultInjector.hangsOf(processes.Gateway), WorkerHangs: s.faultInjector.hangsOf(processes.CPU1, processes.CPU2),
 		WorkerFaults: s.searchFaults() - before,
@@ -276,25 +279,42 @@ func (s *suite) searchEvidence(ctx context.Context, name string, before int) (ch
 		return err
 	})
 	e.Questions, e.Samples = s.searchServers.asked()
+	for i, q := range e.Questions {
+		if q.Run == model && during(e.Records, q.Asked) {
+			e.Questions[i].Run = name
+		}
+	}
+	for i, a := range e.Samples {
+		if a.Run == model && during(e.Records, a.Asked) {
+			e.Samples[i].Run = name
+		}
+	}
 	return e, err
 }
 
-// searchBaseline returns the search of a scenario without faults.
-func (s *suite) searchBaseline(ctx context.Context, c scenario) (checker.SearchEvidence, error) {
+// during reports whether a search was under way. The searches of phases ask in one name, one
+// after the other.
+func during(r checker.SearchRecords, at time.Time) bool {
+	return !at.Before(r.Begun) && !at.After(r.Ended)
+}
+
+// searchBaseline returns the searches of a scenario without faults.
+func (s *suite) searchBaseline(ctx context.Context, c scenario) ([]checker.SearchEvidence, error) {
 	if e, ok := s.searches[c.name]; ok {
 		return e, nil
 	}
 	name := "baseline-" + c.name
 	before := s.searchFaults()
 	if err := s.train(ctx, name, c, ""); err != nil {
-		return checker.SearchEvidence{}, err
+		return nil, err
 	}
-	e, err := s.checkSearch(ctx, name, before, nil)
+	e, err := s.checkSearches(ctx, name, c, before, nil)
 	s.searches[c.name] = e
 	return e, err
 }
 
-// searchWithFaults makes a search, injects faults and compares it with the baseline.
+// searchWithFaults makes the searches of a scenario, injects faults and compares them with the
+// baseline.
 func (s *suite) searchWithFaults(ctx context.Context, name string, c scenario) error {
 	baseline, err := s.searchBaseline(ctx, c)
 	if err != nil {
@@ -305,37 +325,89 @@ func (s *suite) searchWithFaults(ctx context.Context, name string, c scenario) e
 	if err := s.startRun(ctx, name, c, ""); err != nil {
 		return err
 	}
-	if err := s.injectFaults(ctx, name, c); err != nil {
+	runs := c.runs(name)
+	if err := s.injectFaults(ctx, runs[len(runs)-1], c); err != nil {
 		return err
 	}
-	if err := s.awaitRun(ctx, name); err != nil {
-		return err
+	for _, run := range runs {
+		if err := s.awaitRun(ctx, run); err != nil {
+			return err
+		}
+		s.recordDuration(run, began)
 	}
-	s.recordDuration(name, began)
 	s.logf("run %s is complete after %.1f s and %d kills", name, time.Since(began).Seconds(), s.injected.total-kills)
-	_, err = s.checkSearch(ctx, name, before, &baseline)
+	_, err = s.checkSearches(ctx, name, c, before, baseline)
 	return err
 }
 
-// checkSearch runs the checker on a completed search. If there is a baseline, it compares
-// the two, and it has the checker prove that it would notice what can be wrong.
-func (s *suite) checkSearch(ctx context.Context, name string, before int, baseline *checker.SearchEvidence) (checker.SearchEvidence, error) {
-	e, err := s.searchEvidence(ctx, name, before)
-	if err != nil {
-		return e, fmt.Errorf("check run %s: %w", name, err)
-	}
-	v := runResult{Findings: checker.CheckSearch(e), Seconds: s.seconds[name], DigestEqual: true, Generations: countSamples(e.Samples, name)}
-	if baseline != nil {
-		v.Differences = checker.DifferSearch(*baseline, e)
-		v.DigestEqual = len(v.Differences) == 0
-		unnoticed, err := checker.Unnoticed(*baseline, e)
+// checkSearches runs the checker on the completed searches of a scenario. If there is a
+// baseline, it compares the two, and it has the checker prove that it would notice what can be
+// wrong.
+func (s *suite) checkSearches(ctx context.Context, name string, c scenario, before int, baseline []checker.SearchEvidence) (all []checker.SearchEvidence, err error) {
+	for i, run := range c.runs(name) {
+		e, err := s.searchEvidence(ctx, run, name, before)
 		if err != nil {
-			return e, err
+			return nil, fmt.Errorf("check run %s: %w", run, err)
 		}
-		v.Wrong = append(v.Wrong, unnoticed...)
+		for _, before := range all {
+			e.Earlier = append(e.Earlier, before.Records.Reflections...)
+		}
+		all = append(all, e)
+		v := runResult{Findings: checker.CheckSearch(e), Seconds: s.seconds[run], DigestEqual: true, Generations: countSamples(e.Samples, run)}
+		if baseline != nil {
+			v.Differences = checker.DifferSearch(baseline[i], e)
+			v.DigestEqual = len(v.Differences) == 0
+			unnoticed, err := checker.Unnoticed(baseline[i], e)
+			if err != nil {
+				return nil, err
+			}
+			v.Wrong = append(v.Wrong, unnoticed...)
+		}
+		s.report.Runs = append(s.report.Runs, v)
 	}
-	s.report.Runs = append(s.report.Runs, v)
-	return e, nil
+	if !c.phases {
+		return all, nil
+	}
+	wrong, err := s.checkPhases(ctx, name, all)
+	last := &s.report.Runs[len(s.report.Runs)-1]
+	last.Wrong = append(last.Wrong, wrong...)
+	return all, err
+}
+
+// checkPhases compares what a PhasesWorkflow returned with its searches, of which each but the
+// first has to begin with what the one before it promoted.
+func (s *suite) checkPhases(ctx context.Context, name string, all []checker.SearchEvidence) (wrong []string, err error) {
+	var result struct {
+		Phases []struct {
+			Run      string `json:"run"`
+			Status   string `json:"status"`
+			Promoted *int   `json:"promoted"`
+		} `json:"phases"`
+	}
+	err = s.retry(ctx, "read the result of "+name, func(ctx context.Context) error {
+		return s.temporal.GetWorkflow(ctx, name, "").Get(ctx, &result)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(result.Phases) != len(all) {
+		return []string{fmt.Sprintf("%s returned %d phases, and there are %d", name, len(result.Phases), len(all))}, nil
+	}
+	if all[0].Records.Promoted == 0 {
+		wrong = append(wrong, all[0].Records.Run+" promoted nothing with which the next could begin")
+	}
+	start := ""
+	for i, phase := range result.Phases {
+		r := all[i].Records
+		if phase.Run != r.Run || phase.Status != "completed" || phase.Promoted == nil || *phase.Promoted != r.Promoted {
+			wrong = append(wrong, fmt.Sprintf("phase %d of %s returned %+v, and %s promoted version %d", i+1, name, phase, r.Run, r.Promoted))
+		}
+		if r.Start != start {
+			wrong = append(wrong, fmt.Sprintf("%s began with %q, and the phase before it promoted %q", r.Run, r.Start, start))
+		}
+		start = fmt.Sprintf("%s@%d", r.Run, r.Promoted)
+	}
+	return wrong, nil
 }
 
 func countSamples(all []checker.Sample, run string) int {

@@ -105,11 +105,14 @@ func TestSearchesSpareWhatTheyDoNotUse(t *testing.T) {
 	victims, err = o.victims()
 	require.NoError(t, err)
 	require.Contains(t, victims, processes.GPU)
+	o, err = parse([]string{"-scenarios", "plain,prompts,phases"}, t.Output())
+	require.NoError(t, err)
 
 	o.dir, o.think, o.search = t.TempDir(), time.Second, "http://127.0.0.1:1"
 	for _, c := range o.scenarios[1:] {
 		s, err := searchSpec(c, "run", o)
 		require.NoError(t, err)
 		require.NoError(t, s.Validate())
+		require.Len(t, c.runs("run"), max(1, len(s.Phases)))
 	}
 }

@@ -38,9 +38,9 @@ type suite struct {
 	injected      faultCounts
 	judgeServer   *randomjudge.Judge
 	searchServers *searchServers
-	baselines     map[string]checker.Records        // by the name of the scenario
-	searches      map[string]checker.SearchEvidence // baselines of searches
-	seconds       map[string]float64                // that runs took
+	baselines     map[string]checker.Records          // by the name of the scenario
+	searches      map[string][]checker.SearchEvidence // baselines of searches, a run each
+	seconds       map[string]float64                  // that runs took
 	pagesRead     atomic.Int64
 	newest        atomic.Value // the name of the run that was started last
 	report        report
@@ -115,7 +115,7 @@ func (s *suite) withFleet(ctx context.Context, f func(context.Context) error) er
 	s.faultInjector = &faultInjector{fleet: s.fleet, ended: map[processes.Role]int{}, hangs: map[processes.Role][]checker.Hang{}}
 	s.monitor = newMonitor(s.db)
 	s.injected = faultCounts{kills: map[processes.Role]int{}, hangs: map[processes.Role]int{}}
-	s.baselines, s.searches, s.seconds = map[string]checker.Records{}, map[string]checker.SearchEvidence{}, map[string]float64{}
+	s.baselines, s.searches, s.seconds = map[string]checker.Records{}, map[string][]checker.SearchEvidence{}, map[string]float64{}
 	group, ctx := errgroup.WithContext(ctx)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -196,16 +196,18 @@ func (s *suite) baseline(ctx context.Context, c scenario) (checker.Records, erro
 	return r, err
 }
 
-// train starts a run, or a search, and waits for its end.
+// train starts a run, a search or phases, and waits for the end.
 func (s *suite) train(ctx context.Context, name string, c scenario, judgedAs string) error {
 	began := time.Now()
 	if err := s.startRun(ctx, name, c, judgedAs); err != nil {
 		return err
 	}
-	if err := s.awaitRun(ctx, name); err != nil {
-		return err
+	for _, run := range c.runs(name) {
+		if err := s.awaitRun(ctx, run); err != nil {
+			return err
+		}
+		s.recordDuration(run, began)
 	}
-	s.recordDuration(name, began)
 	s.logf("run %s is complete after %.1f s", name, time.Since(began).Seconds())
 	return nil
 }
@@ -327,10 +329,21 @@ type scenario struct {
 	curriculum string
 	// search is optimizer.algorithm: the run searches for prompts and trains nothing.
 	search string
+	// phases are two searches, of which the second begins with what the first promoted.
+	phases bool
 	// traffic is traffic.train: the run learns from what clients say to its versions.
 	traffic bool
 	// experiment is traffic.train.experiment, with a redactor; a user is forgotten meanwhile.
 	experiment bool
+}
+
+// runs returns the names of the runs that are made when a scenario is started under a name.
+func (c scenario) runs(name string) []string {
+	if !c.phases {
+		return []string{name}
+	}
+	search := spec.Phase{Type: spec.PhasePrompts}
+	return []string{spec.PhaseName(name, 1, search), spec.PhaseName(name, 2, search)}
 }
 
 // plain is the scenario with nothing special.
@@ -346,13 +359,14 @@ func scenariosNamed(names string) ([]scenario, error) {
 	all = append(all, scenario{name: "policies", policies: true, lag: 1}, scenario{name: "lora", lora: true, critic: true},
 		scenario{name: "band", curriculum: spec.CurriculumBand, lag: 1, dynamicSampling: 2}, scenario{name: "stages", curriculum: spec.CurriculumStages, lag: 1},
 		scenario{name: "gepa", search: spec.AlgorithmGEPA}, scenario{name: "apo", search: spec.AlgorithmAPO},
+		scenario{name: "phases", search: spec.AlgorithmAPO, phases: true},
 		scenario{name: "traffic", traffic: true}, scenario{name: "experiment", traffic: true, experiment: true})
 	names = strings.ReplaceAll(names, "prompts", "gepa,apo")
 	var chosen []scenario
 	for name := range strings.SplitSeq(names, ",") {
 		i := slices.IndexFunc(all, func(c scenario) bool { return c.name == name })
 		if i < 0 {
-			return nil, fmt.Errorf("-scenarios %q: there are plain, judge, lag, critic, policies, lora, band, stages, traffic, experiment, gepa and apo, and prompts for the last two", name)
+			return nil, fmt.Errorf("-scenarios %q: there are plain, judge, lag, critic, policies, lora, band, stages, traffic, experiment, phases, gepa and apo, and prompts for the last two", name)
 		}
 		chosen = append(chosen, all[i])
 	}

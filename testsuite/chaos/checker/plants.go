@@ -164,7 +164,7 @@ func recordPlants() []plant {
 		{"there is another winner", func(e *SearchEvidence) { e.Records.Versions[1].Prompts = "other" }, "version 1 of the prompts has other"},
 		{"a version comes from another", func(e *SearchEvidence) { e.Records.Versions[1].Parent = -1 }, "version 1 of the prompts comes from -1"},
 		{"the winner is no version", func(e *SearchEvidence) { e.Records.Versions = e.Records.Versions[:1] }, "there are 1 versions of the prompts"},
-		{"the pointer is elsewhere", func(e *SearchEvidence) { e.Records.Promoted = 0 }, "the pointer is at version 0"},
+		{"the pointer is elsewhere", func(e *SearchEvidence) { e.Records.Promoted += 7 }, "the pointer is at version"},
 		{"the winner was not tested", func(e *SearchEvidence) { e.Records.Decisions = nil }, "nothing was decided about version 1"},
 		{"the winner was tested twice", func(e *SearchEvidence) { e.Records.Decisions = append(e.Records.Decisions, e.Records.Decisions...) }, "was decided on 2 times"},
 		{"the test found something else", func(e *SearchEvidence) { e.Records.Decisions[len(e.Records.Decisions)-1].Evidence += " " }, "decision on version"},

@@ -13,6 +13,8 @@ import (
 type SearchEvidence struct {
 	Records SearchRecords
 	History History
+	// Earlier are the replies that searches before it recorded. Equal questions get them.
+	Earlier []Reflection
 	// Questions are what the reflector was asked, and Samples what the task model was, by
 	// their own accounts, in any run.
 	Questions []Question
@@ -220,11 +222,12 @@ func checkReplies(f *Findings, e SearchEvidence) {
 			f.wrong("requests %s and %s were answered from the same reply", other, a.Request)
 		}
 		read[a.Reflection] = a.Request
-		i := slices.IndexFunc(e.Records.Reflections, func(r Reflection) bool { return r.Key == a.Reflection })
+		known := slices.Concat(e.Records.Reflections, e.Earlier)
+		i := slices.IndexFunc(known, func(r Reflection) bool { return r.Key == a.Reflection })
 		switch {
 		case i < 0:
 			f.wrong("request %s was answered from reply %s, which this run did not record", a.Request, a.Reflection)
-		case !strings.Contains(e.Records.Reflections[i].Text, a.Text):
+		case !strings.Contains(known[i].Text, a.Text):
 			f.wrong("the answer to request %s is not in its reply", a.Request)
 		case (a.Text == "") == (a.Refusal == ""):
 			f.wrong("the answer to request %s has the text %q and the refusal %q", a.Request, a.Text, a.Refusal)

@@ -98,6 +98,8 @@ type SearchAttempt struct {
 // SearchRecords are the store's records of a search for prompts.
 type SearchRecords struct {
 	Run, Status, Execution string
+	Begun, Ended           time.Time
+	Start                  string // the version RUN@NUMBER of the prompts that it began with, if any
 	Budget                 Budget
 	Answers                []SearchAnswer // in the order of their numbers
 	Reflections            []Reflection
@@ -124,11 +126,17 @@ func (d *Database) SearchRecords(ctx context.Context, run string) (SearchRecords
 
 func (d *Database) searchRun(ctx context.Context, r *SearchRecords) error {
 	var text string
-	err := d.db.QueryRowContext(ctx, `SELECT status, execution_id, spec FROM runs WHERE name = $1`, r.Run).Scan(&r.Status, &r.Execution, &text)
+	var created, finished int64
+	err := d.db.QueryRowContext(ctx, `SELECT status, execution_id, spec, created, finished FROM runs WHERE name = $1`, r.Run).
+		Scan(&r.Status, &r.Execution, &text, &created, &finished)
 	if err != nil {
 		return err
 	}
+	r.Begun, r.Ended = time.Unix(0, created), time.Unix(0, finished)
 	var s struct {
+		Prompts struct {
+			Version string `json:"version"`
+		} `json:"prompts"`
 		Optimizer struct {
 			Budget Budget `json:"budget"`
 		} `json:"optimizer"`
@@ -136,6 +144,7 @@ func (d *Database) searchRun(ctx context.Context, r *SearchRecords) error {
 	if err := json.Unmarshal([]byte(text), &s); err != nil {
 		return err
 	}
+	r.Start = s.Prompts.Version
 	if r.Budget = s.Optimizer.Budget; r.Budget == (Budget{}) {
 		return errors.New("its spec has no budget")
 	}

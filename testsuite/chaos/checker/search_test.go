@@ -132,17 +132,19 @@ func TestASearchIsReadFromBothDatabases(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			at := url(t)
+			at, before := url(t), time.Now()
 			fillSearch(t, at)
 			d, err := checker.OpenDatabase(at)
 			require.NoError(t, err)
 			defer func() { require.NoError(t, d.Close()) }()
 			r, err := d.SearchRecords(t.Context(), "search")
 			require.NoError(t, err)
+			require.WithinRange(t, r.Begun, before, time.Now())
+			r.Begun = time.Time{}
 			reward := 0.5
 			address := checker.RolloutAddress{Kind: "validation", Step: 0, Task: 3}
 			require.Empty(t, cmp.Diff(checker.SearchRecords{
-				Run: "search", Status: "running", Execution: "execution", Budget: checker.Budget{Minibatch: 1, Validation: 2, Reflections: 3}, Promoted: 1,
+				Run: "search", Status: "running", Execution: "execution", Ended: time.Unix(0, 0), Start: "other@2", Budget: checker.Budget{Minibatch: 1, Validation: 2, Reflections: 3}, Promoted: 1,
 				Answers: []checker.SearchAnswer{
 					{Number: 0, Request: "seed", At: time.Unix(0, 5), Results: []checker.TaskResult{
 						{Task: 3, Score: &reward, Attempts: []checker.TaskAttempt{{Trace: "search/validation-0/3/0/1", Reward: &reward}}},
@@ -169,7 +171,7 @@ func fillSearch(t *testing.T, url string) {
 	defer func() { require.NoError(t, s.Close()) }()
 	require.NoError(t, s.Migrate(ctx))
 	_, _, err = s.CreateRun(ctx, record.Run{
-		Name: "search", ExecutionID: "execution", Spec: []byte(`{"optimizer": {"budget": {"minibatch": 1, "validation": 2, "reflections": 3}}}`), Status: record.Running,
+		Name: "search", ExecutionID: "execution", Spec: []byte(`{"prompts": {"version": "other@2"}, "optimizer": {"budget": {"minibatch": 1, "validation": 2, "reflections": 3}}}`), Status: record.Running,
 	})
 	require.NoError(t, err)
 	for _, a := range []record.SearchAnswer{
