@@ -69,13 +69,16 @@ func TestMissingFilesOfVersionsThatRunsNeedAreFound(t *testing.T) {
 			require.Contains(t, missing.Wrong[0], "version 2 of main of run chaos")
 			require.NoError(t, os.WriteFile(weights[2], []byte("weights 3"), 0o600))
 			require.Contains(t, files().Wrong[0], "its content is not what its name says")
-			none, err := blobs.Put(t.Context(), []byte(`{}`))
-			require.NoError(t, err)
-			_, _, err = s.PutVersion(t.Context(), model.Version{
-				VersionID: model.VersionID{Run: "chaos", Policy: model.DefaultPolicy, Number: 3}, Parent: 2, Manifest: none, Weights: none,
-			})
-			require.NoError(t, err)
-			require.Contains(t, strings.Join(files().Wrong, "\n"), "names no files")
+			for i, text := range []string{`{}`, `{"policies": {"writer": {}}}`} {
+				manifest, err := blobs.Put(t.Context(), []byte(text))
+				require.NoError(t, err)
+				_, _, err = s.PutVersion(t.Context(), model.Version{
+					VersionID: model.VersionID{Run: "chaos", Policy: model.DefaultPolicy, Number: 3 + i}, Parent: 2 + i, Manifest: manifest, Weights: manifest,
+				})
+				require.NoError(t, err)
+			}
+			require.NotContains(t, strings.Join(files().Wrong, "\n"), "version 4", "a joint version has no files")
+			require.Contains(t, strings.Join(files().Wrong, "\n"), "names neither files nor policies")
 		})
 	}
 }
