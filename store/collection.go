@@ -17,7 +17,8 @@ const (
 	markCollected = `UPDATE versions SET collected = $4 WHERE run = $1 AND policy = $2 AND number = $3 AND collected = 0`
 	// Running attempts may request the version to which they are bound. Conversations stay
 	// open for ever; one whose version is gone goes on with another.
-	versionsInUse = `SELECT DISTINCT version FROM attempts WHERE run = $1 AND policy = $2 AND outcome = '' AND kind <> 'served'`
+	// With the condition of the index attempts_cut_off, SQLite reads open attempts only.
+	versionsInUse = `SELECT DISTINCT version FROM attempts WHERE run = $1 AND policy = $2 AND outcome = '' AND outcome IN ('', 'infra_fault') AND kind <> 'served'`
 
 	selectCollected = `SELECT number FROM versions WHERE run = $1 AND policy = $2 AND collected <> 0 ORDER BY number`
 

@@ -109,3 +109,25 @@ func TestNoPageReadsTheAttemptsOfOtherRunsInPostgreSQL(t *testing.T) {
 		}
 	}
 }
+
+// Others wait while it is asked which versions are in use, also if the run has many attempts.
+func TestVersionsInUseAreFoundWithoutReadingEndedAttempts(t *testing.T) {
+	t.Parallel()
+	s, err := store.Open(t.Context(), filepath.Join(t.TempDir(), "store.db"), nil)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	require.NoError(t, s.Migrate(t.Context()))
+	explained := store.Plans(s, "EXPLAIN QUERY PLAN")
+	_, err = s.Holdings(t.Context(), "demo", model.DefaultPolicy)
+	require.NoError(t, err)
+	plans, err := explained(t.Context())
+	require.NoError(t, err)
+	asked := 0
+	for query, plan := range plans {
+		if strings.Contains(query, "FROM attempts") {
+			asked++
+			require.Contains(t, plan[0], "INDEX attempts_cut_off (run=?)", query)
+		}
+	}
+	require.Equal(t, 1, asked)
+}
