@@ -47,7 +47,8 @@ func printSum(files []string, w io.Writer) error {
 		{"calls recorded by sampling", sum.CallsRecorded},
 		{"calls answered from the record of an earlier attempt", sum.CallsReplayed},
 		{"recorded calls sampled again", sum.RecordedCallsSampledAgain},
-		{"calls sampled and lost before their commit", sum.SampledUnrecorded},
+		{"calls sampled and lost before their commit", sum.SampledUnrecorded - sum.unrecorded()},
+		{"calls sampled and not on record in conversations, where one client of three does not consent", sum.unrecorded()},
 		{"judgments on record; asked for again", fmt.Sprintf("%d; %d", sum.Judgments, sum.JudgedAgain)},
 		{"replies of a reflector on record; asked for again", fmt.Sprintf("%d; %d", sum.Reflections, sum.ReflectedAgain)},
 		{"pages read", sum.PagesRead},
@@ -122,6 +123,18 @@ func (r *report) count(so func(runResult) bool) int {
 	for _, one := range r.Runs {
 		if so(one) {
 			n++
+		}
+	}
+	return n
+}
+
+// unrecorded returns how many calls of runs that learn from conversations were sampled and are
+// not on record: those of clients that do not consent, and those that were lost.
+func (r *report) unrecorded() int {
+	n := 0
+	for _, one := range r.Runs {
+		if one.Traffic != nil {
+			n += one.SampledUnrecorded
 		}
 	}
 	return n

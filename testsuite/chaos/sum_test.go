@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fulgurite/fulgurite/testsuite/chaos/checker"
 	"github.com/fulgurite/fulgurite/testsuite/chaos/processes"
 )
 
@@ -17,10 +18,11 @@ func TestReportsAreAddedUp(t *testing.T) {
 		r := unharmed()
 		median := longest / 2
 		r.ByRole = map[processes.Role]recovery{processes.Gateway: {Kills: 3, Hangs: 1, Median: &median, Max: &longest}}
-		r.PagesRead = 5
+		r.PagesRead, r.SampledUnrecorded = 5, 9
 		if i == 1 {
 			r.Runs[0].DigestEqual, r.Runs[0].Wrong = false, []string{"a version too many"}
 			r.Error = "it stopped"
+			r.Runs[0].Traffic, r.Runs[0].SampledUnrecorded = &checker.TrafficFindings{Unrecorded: 6}, 7
 		}
 		name := filepath.Join(t.TempDir(), "report.json")
 		require.NoError(t, r.write(name))
@@ -30,6 +32,7 @@ func TestReportsAreAddedUp(t *testing.T) {
 	require.NoError(t, printSum(names, &out))
 	for _, row := range []string{
 		"| kills (SIGKILL) | 6 |", "| runs | 2 |", "| runs with other weights, answers or winner than without faults | 1 |", "| pages read | 10 |",
+		"| calls sampled and lost before their commit | 11 |", "does not consent | 7 |",
 		"| anything else that the checker found wrong | 2 |", "| gateway | 6 | 2 | 2.8 | 8.0 |", "a version too many", "it stopped",
 	} {
 		require.Contains(t, out.String(), row)
