@@ -16,7 +16,9 @@ import (
 
 	"github.com/sashabaranov/go-openai"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/api/common/v1"
 	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"google.golang.org/protobuf/proto"
@@ -91,6 +93,13 @@ func plantedRun(ctx context.Context, t *testing.T, st *stack.Stack, name, source
 	require.NoError(t, err)
 }
 
+// deleted reports whether Temporal has deleted an execution.
+func deleted(ctx context.Context, c client.Client, e *common.WorkflowExecution) bool {
+	_, err := c.DescribeWorkflowExecution(ctx, e.WorkflowId, e.RunId)
+	var unknown *serviceerror.NotFound
+	return errors.As(err, &unknown)
+}
+
 // found returns where a text is: in files below the directories, and in the histories that
 // Temporal has.
 func found(ctx context.Context, t *testing.T, c client.Client, text string, paths ...string) (places []string) {
@@ -114,6 +123,9 @@ func found(ctx context.Context, t *testing.T, c client.Client, text string, path
 	for _, e := range page.Executions {
 		for it := c.GetWorkflowHistory(ctx, e.Execution.WorkflowId, e.Execution.RunId, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); it.HasNext(); {
 			event, err := it.Next()
+			if err != nil && deleted(ctx, c, e.Execution) {
+				break // Temporal listed it a moment longer than it had it
+			}
 			require.NoError(t, err)
 			data, err := proto.Marshal(event)
 			require.NoError(t, err)
