@@ -69,21 +69,25 @@ func (s *Store) changeInPostgres(ctx context.Context, change, table, where strin
 // each row is found by its number, and its condition is asked again.
 func (s *Store) changeInSQLite(ctx context.Context, change, table, where string, args []any, limit int) (changed int, took time.Duration, ended bool, err error) {
 	last := fmt.Sprintf("$%d", len(args)+1)
-	rows, err := database.List(ctx, s.db.Read(), database.Scalar[int64], `SELECT rowid FROM `+table+` WHERE `+where+` LIMIT `+last, append(slices.Clone(args), limit)...)
+	find := func(limit int) ([]int64, error) {
+		return database.List(ctx, s.db.Read(), database.Scalar[int64], `SELECT rowid FROM `+table+` WHERE `+where+` LIMIT `+last, append(slices.Clone(args), limit)...)
+	}
+	rows, err := find(limit)
 	if err != nil || len(rows) == 0 {
 		return 0, 0, true, err
 	}
 	query := change + ` WHERE rowid = ` + last + ` AND (` + where + `)`
 	values := append(slices.Clone(args), int64(0))
 	var began time.Time
+	tried := 0
 	err = s.db.Write(ctx, database.SurvivesKill, func(t database.Tx) error { // the tombstone is repeated until it ends
-		changed, began = 0, time.Now()
+		changed, tried, began = 0, 0, time.Now()
 		// Only SQLite leaves the bytes of removed rows in its file otherwise.
 		if _, err := t.Exec("PRAGMA secure_delete = ON"); err != nil {
 			return err
 		}
-		for i, row := range rows {
-			if i > 0 && time.Since(began) >= removalTarget/2 { // the commit takes about as long as the statements
+		for _, row := range rows {
+			if tried > 0 && time.Since(began) >= removalTarget/2 { // the commit takes about as long as the statements
 				break
 			}
 			values[len(args)] = row
@@ -91,11 +95,16 @@ func (s *Store) changeInSQLite(ctx context.Context, change, table, where string,
 			if err != nil {
 				return err
 			}
-			changed += int(n)
+			changed, tried = changed+int(n), tried+1
 		}
 		return nil
 	})
-	return changed, time.Since(began), false, err
+	took = time.Since(began)
+	if err == nil && tried == len(rows) && tried < limit { // that was all, unless others have added to it
+		rows, err = find(1)
+		ended = len(rows) == 0
+	}
+	return changed, took, ended, err
 }
 
 // nextRows returns the limit of a removal's next transaction, after one with a limit of rows
